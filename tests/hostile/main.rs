@@ -37,6 +37,7 @@ mod pins;
 mod policy;
 mod policy_changes;
 mod private_lists;
+mod process_state;
 mod redirects;
 mod replicas;
 mod request_state;

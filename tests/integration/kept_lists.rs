@@ -37,16 +37,19 @@ impl Place {
         format!(r#"{{"mcpServers":{{{}}},"stateDir":"{state}","timeouts":{timeouts}}}"#, entries.join(","))
     }
 
-    /// The files of servers.
-    fn files(&self) -> Vec<PathBuf> {
-        let all = fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
-        all.filter(|path| path.extension().is_some_and(|end| end == "lists")).collect()
+    /// The file of the store.
+    fn store(&self) -> PathBuf {
+        self.state().join("grants.redb")
     }
+}
 
-    fn file(&self) -> PathBuf {
-        let [file] = self.files().try_into().unwrap();
-        file
-    }
+/// What `fanlight state` with this command prints for a configuration.
+async fn state(command: &str, config: &str) -> String {
+    let file = TempFile::new("yaml", config);
+    let run = fanlight().args(["state", command, "--config"]).arg(file.path()).output();
+    let output = within("the command", run).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A server with an entry in each list.
@@ -196,7 +199,7 @@ async fn state_is_private_and_has_no_secrets() {
     assert_eq!(mode(&record), 0o700);
     let mut all = files(&place.state());
     all.retain(|path| *path != record);
-    assert_eq!(all.len(), 3, "the key, the lists and the rules of names: {all:?}");
+    assert_eq!(all.len(), 2, "the key and the store: {all:?}");
     all.extend(files(&record));
     for file in all {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
@@ -233,76 +236,119 @@ async fn lists_of_a_server_that_was_defined_differently_are_not_served() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_trusted_are_ignored() {
+async fn store_that_cannot_be_trusted_is_not_served_from() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 9] = [
-        ("cut off", |file| {
+    // Each with whether a store takes its place.
+    let damages: [(&str, bool, Damage); 6] = [
+        ("cut off", true, |file| {
             let bytes = fs::read(file).unwrap();
             fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
         }),
-        ("without its end of line", |file| fs::write(file, "fanlight-lists/1 0 0").unwrap()),
-        ("empty", |file| fs::write(file, "").unwrap()),
-        ("changed", |file| {
-            let text = fs::read_to_string(file).unwrap().replace("\"name\":\"t\"", "\"name\":\"z\"");
-            fs::write(file, text).unwrap();
-        }),
-        ("of another version", |file| {
-            let text = fs::read_to_string(file).unwrap().replace("fanlight-lists/1", "fanlight-lists/9");
-            fs::write(file, text).unwrap();
-        }),
-        ("open to others", |file| fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap()),
-        ("a link", |file| {
+        ("empty", true, |file| fs::write(file, "").unwrap()),
+        ("no store", true, |file| fs::write(file, "fanlight-lists/1 0 0").unwrap()),
+        ("open to others", false, |file| fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap()),
+        ("a link", false, |file| {
             let elsewhere = file.with_extension("elsewhere");
             fs::rename(file, &elsewhere).unwrap();
             symlink(elsewhere, file).unwrap();
         }),
-        ("too large", |file| fs::write(file, vec![b' '; 24 << 20]).unwrap()),
-        ("written with another key", |file| {
+        ("written with another key", true, |file| {
             let key = file.with_file_name("key");
             let mut bytes = fs::read(&key).unwrap();
             bytes[0] ^= 1;
             fs::write(key, bytes).unwrap();
         }),
     ];
-    for (what, damage) in damages {
+    for (what, is_replaced, damage) in damages {
         let (server, place) = (server(Era::Legacy).await, Place::new());
-        let mut config: Value = serde_json::from_str(&place.config(&[server.entry("only")])).unwrap();
-        config["limits"] = json!({ "listTotalBytes": "1MiB", "message": "1MiB" });
-        let config = config.to_string();
+        let config = place.config(&[server.entry("only")]);
         first_run(&config).await;
         server.offers_tools(&["new"]);
-        damage(&place.file());
+        damage(&place.store());
         let started = server.started();
         let gateway = Gateway::start(&config).await;
-        gateway.log.line_with("kept lists ignored").await;
         let listed = ask(&gateway, "tools/list", "").await;
         assert!(listed.contains("\"new\"") && !listed.contains("\"t\""), "{what}: {listed}");
         assert!(server.started().len() > started.len());
         assert!(gateway.terminate().await.success());
-        // It has been replaced by one that can be used.
         let started = server.started();
         let gateway = Gateway::start(&config).await;
         assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""), "{what}");
-        assert_eq!(server.started(), started, "{what}");
+        assert_eq!(server.started() == started, is_replaced, "{what}");
         assert!(gateway.terminate().await.success());
     }
 }
 
 #[tokio::test]
-async fn file_of_one_server_is_not_used_for_another() {
-    let (one, other, place) = (server(Era::Modern).await, server(Era::Modern).await, Place::new());
-    let entries = [one.entry_with("one", r#""start":"lazy""#), other.entry_with("other", r#""start":"lazy""#)];
-    let config = place.config(&entries);
+async fn damaged_store_is_set_aside_and_the_rest_of_the_folder_stays() {
+    let (server, place) = (server(Era::Modern).await, Place::new());
+    let config = place.config(&[server.entry("only")]);
     first_run(&config).await;
-    let files = place.files();
-    let [first, second] = &files[..] else { panic!("{files:?}") };
-    fs::copy(first, second).unwrap();
-    let started = one.started().len() + other.started().len();
+    let key = fs::read(place.state().join("key")).unwrap();
+    fs::write(place.store(), vec![0xff; 20_000]).unwrap();
     let gateway = Gateway::start(&config).await;
-    gateway.log.line_with("kept lists ignored").await;
-    assert!(ask(&gateway, "tools/list", "").await.contains("other__t"));
-    assert!(one.started().len() + other.started().len() > started);
+    gateway.log.line_with("the damaged file is set aside").await;
+    assert!(ask(&gateway, "tools/list", "").await.contains("\"t\""));
     assert!(gateway.terminate().await.success());
+    let names = fs::read_dir(place.state()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let aside: Vec<_> = names.filter(|name| name.starts_with("grants.damaged-")).collect();
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert_eq!(fs::read(place.state().join("key")).unwrap(), key);
+}
+
+#[tokio::test]
+async fn state_commands_show_and_remove_what_is_kept_of_servers() {
+    let (server, other) = (server(Era::Modern).await, server(Era::Modern).await);
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let config = place.config(&[server.entry("only")]);
+    let config_elsewhere = elsewhere.config(&[other.entry("secret-project")]);
+    first_run(&config).await;
+    first_run(&config_elsewhere).await;
+    let shown = state("export", &config).await;
+    let all: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((all.as_array().unwrap().len(), &all[0]["server"]), (1, &json!("only")), "{shown}");
+    assert!(all[0]["listsReadMs"]["tools"].is_u64() && !shown.contains("secret-project"), "{shown}");
+    let removed = state("purge", &config).await;
+    assert!(removed.contains("removed 2 records"), "{removed}");
+    assert_eq!(state("export", &config).await.trim(), "[]");
+    assert!(state("export", &config_elsewhere).await.contains("secret-project"));
+    let started = server.started().len();
+    let gateway = Gateway::start(&config).await;
+    assert!(ask(&gateway, "tools/list", "").await.contains("\"t\""));
+    assert!(server.started().len() > started);
+    assert!(gateway.terminate().await.success());
+}
+
+#[tokio::test]
+async fn kept_list_is_served_while_its_server_cannot_be_started() {
+    let (server, place, gone) = (server(Era::Modern).await, Place::new(), TempFile::folder());
+    // A program that is there in the first run alone.
+    let entry: Value = serde_json::from_str(&format!("{{{}}}", server.entry("only"))).unwrap();
+    let program = gone.path().join("server");
+    symlink(entry["only"]["command"].as_str().unwrap(), &program).unwrap();
+    let entry = json!({ "command": program, "args": entry["only"]["args"] });
+    let config = place.config(&[format!(r#""only":{entry}"#)]);
+    let before = first_run(&config).await;
+    fs::remove_file(&program).unwrap();
+    let gateway = Gateway::start(&config).await;
+    assert_eq!(lists(&gateway).await, before);
+    let failed = ask(&gateway, "tools/call", r#""name":"t""#).await;
+    assert!(failed.contains(r#""mayHaveRun":false"#), "{failed}");
+    assert!(gateway.terminate().await.success());
+}
+
+#[tokio::test]
+async fn files_of_earlier_versions_are_removed() {
+    let (server, place) = (server(Era::Modern).await, Place::new());
+    fs::DirBuilder::new().mode(0o700).create(place.state()).unwrap();
+    for name in ["names.json", "0123456789abcdef0123456789abcdef.lists"] {
+        fs::write(place.state().join(name), "{}").unwrap();
+    }
+    first_run(&place.config(&[server.entry("only")])).await;
+    let names = fs::read_dir(place.state()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["audit", "grants.redb", "key"]);
 }
 
 #[tokio::test]
@@ -327,7 +373,7 @@ async fn eager_server_is_started_at_once_and_nothing_of_it_is_kept() {
     let (server, place) = (server(Era::Modern).await, Place::new());
     let config = place.config(&[server.entry_with("only", r#""start":"eager""#)]);
     first_run(&config).await;
-    assert!(place.files().is_empty());
+    assert_eq!(state("export", &config).await.trim(), "[]");
     let started = server.started().len();
     let gateway = Gateway::start(&config).await;
     server.children(started + 1).await;

@@ -273,7 +273,7 @@ async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
     assert!(places.is_sorted(), "{shown}");
     for warning in [
         "warning: all clients share one session with \"old\"",
-        "warning: all clients share the process of \"new\"",
+        "new: each principal has a process of its own beside one for lists",
         "warning: the key of ci expired at 2020-01-01T00:00:00Z",
         "warning: the key of ci is for the endpoint /nowhere, which does not exist",
         "warning: `auth.proxy.from` has 0.0.0.0/0",

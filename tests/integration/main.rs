@@ -63,6 +63,7 @@ mod paging;
 mod patterns;
 mod policy;
 mod policy_cost;
+mod principal_processes;
 mod processes;
 mod rates;
 mod reload;

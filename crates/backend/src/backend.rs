@@ -65,6 +65,8 @@ pub(crate) struct Replica {
     pub(crate) telemetry: BackendTelemetry,
     /// The owners of the tasks of all endpoints.
     pub(crate) owners: Arc<TaskOwners>,
+    /// What processes write besides messages.
+    pub(crate) process_log: Arc<ProcessLog>,
 }
 
 /// Whether a call can be sent to one endpoint of several. The first is the best.
@@ -102,10 +104,21 @@ impl Backend {
     /// connection.
     #[must_use]
     pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
+        let log = Arc::new(ProcessLog::new(settings.limits.process_log_kept));
+        Self::logging_to(log, settings, known, shutdown)
+    }
+
+    /// [`Backend::resume`] for one whose processes share a log with those of others.
+    pub(crate) fn logging_to(
+        process_log: Arc<ProcessLog>,
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let telemetry = settings.telemetry.clone().of(&settings.name, &settings.transport);
         let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
         let label = settings.name.as_str().into();
-        let alone = Replica { number: 0, address: None, label, telemetry, owners };
+        let alone = Replica { number: 0, address: None, label, telemetry, owners, process_log };
         Self::begin(settings, known, alone, shutdown)
     }
 
@@ -137,7 +150,7 @@ impl Backend {
             is_asked_for_safe,
             names: _,
         } = settings;
-        let Replica { number, address, label, telemetry, owners } = replica;
+        let Replica { number, address, label, telemetry, owners, process_log } = replica;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
@@ -160,7 +173,7 @@ impl Backend {
             ids: AtomicI64::new(1),
             health: Health::new(label, health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
             outages: Default::default(),
-            process_log: Arc::new(ProcessLog::new(limits.process_log_kept)),
+            process_log,
             memory: memory.of(&name),
             tasks: tasks.clone(),
             telemetry,
@@ -281,6 +294,22 @@ impl Backend {
     /// Sees changes of its state.
     pub(crate) fn state(&self) -> watch::Receiver<State> {
         self.pool.base().state.clone()
+    }
+
+    /// Whether it keeps something for its clients that would be lost with it, or that they wait for.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.pool.is_needed()
+    }
+
+    /// Whether a client's requests run on a connection that is not everybody's, as far as its server has one for it: that is
+    /// found out first.
+    pub(crate) async fn has_own_connection(&self, client: &CallContext) -> Result<bool, BackendError> {
+        self.pool.has_own_connection_for(client).await
+    }
+
+    /// What its processes have written.
+    pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
+        self.pool.process_log()
     }
 
     /// Whether the client's session has a connection of its own.

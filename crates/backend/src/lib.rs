@@ -6,7 +6,7 @@
 //!
 //! | module | what it does for a call |
 //! |---|---|
-//! | `per_principal` | chooses the server of its principal, where each has credentials of its own |
+//! | `per_principal` | chooses the server of its principal, where each has credentials or a process of its own |
 //! | `replicas` | chooses the endpoint, where the server has several |
 //! | `backend` | implements `BackendClient` by the others |
 //! | `tasks` | translates between the two dialects of tasks, where client and server differ |
@@ -50,11 +50,11 @@ pub use backend::{Backend, BackendLife};
 pub use fanlight_http_pool::worker;
 pub use memory::MessageMemory;
 pub use names::{LookUp, SystemNames};
-pub use per_principal::BackendPerPrincipal;
+pub use per_principal::{BackendApart, BackendPerPrincipal};
 pub use replicas::Replicas;
 pub use server::Server;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice, HealthPolicy, Identity,
-    KnownServer, Landlock, PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, SessionPolicy,
+    KnownServer, Landlock, PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,
     TelemetrySettings, TransportSettings,
 };

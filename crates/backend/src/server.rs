@@ -6,6 +6,7 @@ use fanlight_canonical::BackendClient;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, BackendLife};
+use crate::process_log::ProcessLog;
 use crate::replicas::{Places, Replicas};
 use crate::settings::{BackendSettings, KnownServer};
 
@@ -24,21 +25,29 @@ impl Server {
     /// Needs a tokio runtime around it.
     #[must_use]
     pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Self {
-        let places = Places::of(&settings);
-        Self::at(settings, places, known, shutdown)
+        match Places::of(&settings) {
+            Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
+            None => Self::One(Backend::resume(settings, known, shutdown)),
+        }
     }
 
-    /// Begins to reach one whose endpoints, if it has several, are at `places`.
-    pub(crate) fn at(
+    /// Begins to reach one for a single client. Its endpoints, if it has several, are at `places`; its processes share a
+    /// log with those of others.
+    pub(crate) fn of_one(
         settings: BackendSettings,
         places: Option<Places>,
-        known: Option<KnownServer>,
+        log: Arc<ProcessLog>,
         shutdown: CancellationToken,
     ) -> Self {
         match places {
             Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
-            None => Self::One(Backend::resume(settings, known, shutdown)),
+            None => Self::One(Backend::logging_to(log, settings, None, shutdown)),
         }
+    }
+
+    /// Whether it keeps something for its clients that would be lost with it, or that they wait for, as far as is known.
+    pub(crate) fn is_needed(&self) -> bool {
+        matches!(self, Self::One(backend) if backend.is_needed())
     }
 
     /// It as the core sees it.

@@ -175,6 +175,8 @@ pub struct ProcessPolicy {
     pub guard: Option<PathBuf>,
     /// What each process is confined to; needs the guard.
     pub sandbox: Sandbox,
+    /// Whose requests the process of a modern server serves.
+    pub serves: Serves,
     /// Whether the first process is started by the first request, and not at once.
     pub starts_on_demand: bool,
     /// Whether its lists outlast Fanlight: those of an earlier run are served until it has been started.
@@ -186,6 +188,18 @@ pub struct ProcessPolicy {
     pub idle: Option<Duration>,
     /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.
     pub max_failures: usize,
+}
+
+/// Whose requests the process of a modern server serves, which has no sessions to tell clients apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serves {
+    /// Those of all clients.
+    #[default]
+    Everybody,
+    /// Those for lists, which are the same for all. Each client that is authenticated has a process for its other requests.
+    Lists,
+    /// Those of one client that is authenticated, beside a process for lists.
+    One,
 }
 
 /// How Fanlight notices that a server has stopped answering.

@@ -92,7 +92,7 @@ pub(crate) enum Command {
     Logout(LogoutArgs),
     /// Show where the only user is signed in, since when, and with which scopes
     Connections(ConnectionsArgs),
-    /// Show or remove what is kept in `stateDir` of all users
+    /// Show or remove what is kept in `stateDir` of all users, and of servers
     State {
         #[command(subcommand)]
         command: StateCommand,
@@ -270,9 +270,9 @@ pub(crate) struct ConnectionsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
-    /// Print what is kept of users as JSON, without tokens and keys
+    /// Print what is kept of users as JSON, without tokens and keys, and of which servers lists are kept
     Export,
-    /// Remove everything that is kept of users; all of them have to sign in again
+    /// Remove everything that is kept of users and the lists of servers; all users have to sign in again
     Purge,
 }
 

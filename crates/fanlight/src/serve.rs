@@ -44,7 +44,7 @@ use crate::record::Recorder;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::replicas::{self, Replicas};
 use crate::service_manager::{self, Sockets};
-use crate::users::Users;
+use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
@@ -76,7 +76,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan, &args.trace, log).await?;
+    let services = Services::start(&plan, &args.trace, log, Clients::OfListener).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&services.record.log)));
@@ -133,7 +133,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan, &args.trace, log).await?;
+    let services = Services::start(&plan, &args.trace, log, Clients::OfOneUser).await?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -253,7 +253,7 @@ struct Services {
 }
 
 impl Services {
-    async fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log) -> Result<Self, Failure> {
+    async fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log, clients: Clients) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let replicas = plan.replicas.clone().map(|replicas| {
@@ -266,7 +266,8 @@ impl Services {
         }
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let record = Recorder::open(config, &telemetry, plan.replica())?;
-        let users = Users::of(config, plan.replicas.as_ref(), Arc::clone(&record.log));
+        let log = Arc::clone(&record.log);
+        let users = Users::of(config, plan.replicas.as_ref(), clients, lists.as_ref(), log);
         let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), shared, of_pins)?;
         Ok(Self { telemetry, exports, record, assembly, users, replicas, servers_end })

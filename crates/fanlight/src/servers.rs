@@ -4,11 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_backend::{BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer};
+use fanlight_backend::{
+    BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer, Serves,
+};
 use fanlight_canonical::{
     ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal, Sticky,
 };
-use fanlight_config::{ApproverChoice, CanaryOptions, Config, Server, ServerAuth, StickyChoice};
+use fanlight_config::{
+    ApproverChoice, CanaryOptions, Config, EraChoice, Server, ServerAuth, SessionPolicy, StickyChoice, Transport,
+};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
@@ -72,6 +76,8 @@ enum Reached {
     ByAll(ConnectedServer),
     /// By each principal with its own credentials.
     ByEach(Arc<BackendPerPrincipal>),
+    /// By each principal in a process of its own, if the server is modern.
+    Apart(Arc<BackendApart>),
 }
 
 impl Reached {
@@ -87,6 +93,11 @@ impl Reached {
         }
         let settings = BackendSettings { credentials: credentials.shared(), ..settings };
         let known = lists.and_then(|lists| lists.known());
+        if settings.processes.serves == Serves::Lists {
+            let backend = BackendApart::start(settings, known, shutdown);
+            lists.iter().for_each(|lists| lists.attach(backend.base()));
+            return Self::Apart(backend);
+        }
         let server = ConnectedServer::start(settings, known, shutdown.clone());
         if let (Some(lists), ConnectedServer::One(backend)) = (lists, &server) {
             lists.attach(backend);
@@ -98,6 +109,7 @@ impl Reached {
         match self {
             Self::ByAll(server) => server.client(),
             Self::ByEach(backend) => Arc::clone(backend) as _,
+            Self::Apart(backend) => Arc::clone(backend) as _,
         }
     }
 
@@ -105,6 +117,7 @@ impl Reached {
         match self {
             Self::ByAll(backend) => backend.life(),
             Self::ByEach(backend) => backend.life(),
+            Self::Apart(backend) => backend.life(),
         }
     }
 
@@ -112,6 +125,8 @@ impl Reached {
         match self {
             Self::ByAll(backend) => backend.use_credentials(settings),
             Self::ByEach(backend) => backend.use_credentials(settings),
+            // A process has none besides its variables.
+            Self::Apart(_) => {}
         }
     }
 }
@@ -233,6 +248,9 @@ impl Servers {
         let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
         let is_hidden = config.version_of(&server.name).is_some();
         settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty() && !is_hidden;
+        if self.users.are_told_apart(config) && keeps_principals_apart(server) {
+            settings.processes.serves = Serves::Lists;
+        }
         settings.processes.rests_while_known =
             settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
         let known = self.running.iter().find(|running| running.settings.name == server.name);
@@ -354,6 +372,15 @@ fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
         StickyChoice::Session => Sticky::Session,
     };
     CanaryRule { server: server.into(), share: canary.share.as_f64(), sticky }
+}
+
+/// Whether each principal has a process of a server to itself, if it is modern. One whose process has variables of its user
+/// has that in any case.
+pub(crate) fn keeps_principals_apart(server: &Server) -> bool {
+    matches!(server.transport, Transport::Stdio { .. })
+        && server.session != SessionPolicy::Shared
+        && server.era != EraChoice::Legacy
+        && server.user_env.is_empty()
 }
 
 /// Which calls of its tools somebody has to agree to, if any.

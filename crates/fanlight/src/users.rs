@@ -17,8 +17,8 @@ use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerA
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, Folder, Grants, KeyPlace, Links, Message, Method, NoAccess, Refused,
-    ServerSettings, SignInMethod, SignInPages, Store, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method, NoAccess, Refused,
+    ServerSettings, SignInMethod, SignInPages, Store, StoreError, UserAccess, Wanted,
 };
 use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
@@ -27,6 +27,7 @@ use http::HeaderName;
 use reqwest::Url;
 
 use crate::grant_record::RecordOfGrants;
+use crate::list_state::ListState;
 use crate::own_credentials as own;
 use crate::replicas::Replicas;
 use crate::secrets::SystemKeyring;
@@ -41,6 +42,9 @@ pub(crate) struct Users(Arc<Shared>);
 struct Shared {
     /// The folder for what is kept; `None` if the configuration names none, and the user has none.
     folder: Option<PathBuf>,
+    /// What is kept in the folder, if that is open already.
+    store: Option<Store>,
+    clients: Clients,
     /// Has it in place of a folder where several processes have it in common.
     common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
@@ -53,6 +57,15 @@ struct Shared {
     identities: ArcSwap<Identities>,
     /// Who may sign in where; `None` if everybody may everywhere.
     rules: Arc<PolicyOfSigningIn>,
+}
+
+/// Which clients there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// That of one user: a command, or a client on standard input and output.
+    OfOneUser,
+    /// Those of a listener.
+    OfListener,
 }
 
 /// How users show who they are on pages.
@@ -71,12 +84,21 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration, or in common with other replicas. What becomes of
-    /// that is put on `record`.
-    pub(crate) fn of(config: &Config, replicas: Option<&Replicas>, record: Arc<AuditLog>) -> Self {
+    /// Those of which something is kept in the folder of a configuration, or in common with other replicas. `lists` is what
+    /// keeps lists, if that is open. What becomes of users' grants is put on `record`.
+    pub(crate) fn of(
+        config: &Config,
+        replicas: Option<&Replicas>,
+        clients: Clients,
+        lists: Option<&ListState>,
+        record: Arc<AuditLog>,
+    ) -> Self {
         let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
+        let store = lists.zip(folder.as_ref()).and_then(|(lists, folder)| lists.store_in(folder)).cloned();
         Self(Arc::new(Shared {
             folder,
+            store,
+            clients,
             common: replicas.map(Replicas::grants),
             keys: keys(config),
             record,
@@ -85,6 +107,17 @@ impl Users {
             identities: ArcSwap::from_pointee(Identities::of(config)),
             rules: Arc::default(),
         }))
+    }
+
+    /// Whether clients are authenticated, so that there may be several.
+    pub(crate) fn are_told_apart(&self, config: &Config) -> bool {
+        self.0.clients == Clients::OfListener && config.auth.methods().is_some()
+    }
+
+    /// The store in the folder, where that is not the one for users; `None` if there is none.
+    pub(crate) fn store_of_lists(&self) -> Option<Store> {
+        let has_one = self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file());
+        (self.0.common.is_some() && has_one).then(|| self.0.own_store(|store, _| Ok(store)).ok()).flatten()
     }
 
     /// Has these policies say from now on where they may sign in.
@@ -256,9 +289,16 @@ impl Shared {
         if let Some(common) = &self.common {
             return Store::in_common(Arc::clone(common), &self.keys).map_err(|error| error.to_string());
         }
+        self.own_store(|store, folder| store.for_users(folder, &self.keys, &SystemKeyring))
+    }
+
+    /// The store in the folder, which is this process's also where users are common to several, as `made` makes it of that of
+    /// lists.
+    fn own_store(&self, made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>) -> Result<Store, String> {
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        Store::open(&folder, &self.keys, &SystemKeyring).map_err(|error| error.to_string())
+        let store = self.store.clone().map_or_else(|| Store::of_lists(&folder, &self.keys), Ok);
+        store.and_then(|store| made(store, &folder)).map_err(|error| error.to_string())
     }
 }
 

@@ -11,7 +11,7 @@ use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity, MessageMemory, PollIntervals,
-    ProcessPolicy, RetryDelays, SystemNames, TelemetrySettings,
+    ProcessPolicy, RetryDelays, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
@@ -110,6 +110,8 @@ pub(crate) fn backend_settings(
             own_variables: own_variables(config, server),
             guard: guard::program(),
             sandbox: server.sandbox.sandbox(&config.own_files),
+            // Depends on whether clients are told apart.
+            serves: Serves::Everybody,
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
             // Depends on where lists are kept.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use fanlight_canonical::Outcome;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, Member, ObjectBuilder, quote};
+use fanlight_protocol::result::{CACHING_HINTS, has_caching_hints, is_private, is_public};
 
 /// The `_meta` key under which each backend's own part stands.
 pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
@@ -66,7 +67,7 @@ pub fn merge<'a>(
     let mut metas = Keys::new(except.replaced);
     for contribution in contributions.clone() {
         for result in &contribution.results {
-            members.add(result, |key| key == "_meta" || HINTS.contains(&key) || except.members.contains(&key));
+            members.add(result, |key| key == "_meta" || CACHING_HINTS.contains(&key) || except.members.contains(&key));
             if let Some(meta) = result.get("_meta") {
                 metas.add(&meta, |_| false);
             }
@@ -205,24 +206,19 @@ fn add_all(object: &mut ObjectBuilder, part: &Json) {
 }
 
 impl Contribution {
-    /// Whether any of its results is for one principal alone. One with hints that does not say `public` is taken to be so.
+    /// Whether any of its results is for one principal alone.
     #[must_use]
     pub fn is_private(&self) -> bool {
-        let has_hints = |result: &Json| HINTS.iter().any(|hint| result.get(hint).is_some());
-        let is_public = |result: &Json| result.get("cacheScope").is_some_and(|scope| scope.as_text() == PUBLIC);
-        self.results.iter().any(|result| has_hints(result) && !is_public(result))
+        self.results.iter().any(is_private)
     }
 }
-
-const PUBLIC: &str = "\"public\"";
-const HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
 
 /// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). A
 /// result without hints is stale at once and private, by that page; if no result has any, the merged
 /// answer has none.
 fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> Vec<(Json, Json)> {
     let results = || contributions.clone().flat_map(|contribution| &contribution.results);
-    if !results().any(|result| HINTS.iter().any(|hint| result.get(hint).is_some())) {
+    if !results().any(has_caching_hints) {
         return Vec::new();
     }
     let zero = Json::literal("0");
@@ -234,7 +230,7 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
         .min_by_key(millis)
         .filter(|ttl| !failed && millis(ttl) > 0)
         .unwrap_or(zero);
-    let public = results().all(|result| result.get("cacheScope").is_some_and(|scope| scope.as_text() == PUBLIC));
+    let public = results().all(is_public);
     let scope = Json::string(if public { "public" } else { "private" });
     vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
 }

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 use tracing::warn;
 
-/// The file with the key of authentication codes.
+/// The file with the key that others are derived from.
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
 /// Flags with which neither a link nor a pipe is followed or waited for.
@@ -58,7 +58,7 @@ impl Folder {
         &self.path
     }
 
-    /// A key to seal with where there is no other: as secret as that of authentication codes, and never used as one.
+    /// A key to seal with where there is no other: as secret as the one in the folder.
     #[must_use]
     pub(crate) fn sealing_key(&self) -> [u8; KEY_BYTES] {
         let derived = hmac::sign(&self.key, b"key that seals what users have granted");
@@ -66,12 +66,6 @@ impl Folder {
         // Both have the length of a SHA-256.
         key.copy_from_slice(derived.as_ref());
         key
-    }
-
-    /// The key of authentication codes.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        &self.key
     }
 
     fn key_in(path: &Path) -> Result<Vec<u8>, String> {
@@ -100,7 +94,7 @@ impl Folder {
     /// # Errors
     ///
     /// A text says why another is not read.
-    pub fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
+    pub(crate) fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
         read(&self.path.join(name), longest)
     }
 
@@ -130,21 +124,11 @@ impl Folder {
             Err(error) => Err(error.error),
         }
     }
-
-    /// Replaces a file as a whole.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be written.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        unfinished(&self.path, bytes)?.persist(self.path.join(name))?;
-        Ok(())
-    }
 }
 
 /// Removes a key that cannot be used. What was written with it is then ignored.
 fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
-    warn!(folder = %folder.display(), why, "key in stateDir replaced: lists that were kept are lost, and what users have granted unless `keys` is configured");
+    warn!(folder = %folder.display(), why, "key in stateDir replaced: what was kept is lost, but what is sealed with `keys` or with a key in the keyring");
     fs::remove_file(folder.join(KEY)).map_err(|error| error.to_string())
 }
 

@@ -1,4 +1,5 @@
-//! What users have granted at servers: kept sealed in `stateDir`, renewed before it ends, and asked for on pages of Fanlight.
+//! What users have granted at servers: kept sealed in `stateDir`, renewed before it ends, and asked for on pages of Fanlight. The
+//! store is for what Fanlight keeps of servers, too.
 
 mod access;
 mod audit;
@@ -30,5 +31,5 @@ pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
-    Record, Stamp, Store, StoreError,
+    Record, Stamp, Store, StoreError, holds_users,
 };

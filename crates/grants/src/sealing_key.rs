@@ -102,31 +102,34 @@ struct Note {
     check: String,
 }
 
-/// The keys with which the records in a folder are sealed, the one that seals first, and where that is. Records that are there
-/// without a note are sealed with the key of the folder.
+/// The keys with which the records of users in a folder are sealed, the one that seals first, and where that is. Records that
+/// are there without a note are sealed with the key of the folder.
 pub(crate) fn keys_of(
     folder: &Folder,
     has_records: bool,
     configured: &Keys,
     keyring: &dyn Keyring,
 ) -> Result<(Keys, KeyPlace), SealingKeyError> {
-    let in_file = || (configured.followed_by(folder.sealing_key()), KeyPlace::File);
+    let of_folder = folder.sealing_key();
+    let in_file = || (configured.followed_by(of_folder), KeyPlace::File);
+    // With the key of the folder, lists are sealed.
+    let in_keyring = |key| (configured.followed_by(key).followed_by(of_folder), KeyPlace::Keyring);
     let (keys, place) = match noted(folder)? {
         Some(None) => in_file(),
         Some(Some(note)) => match note.key(keyring) {
-            Ok(key) => (configured.followed_by(key), KeyPlace::Keyring),
+            Ok(key) => in_keyring(key),
             Err(reason) if configured.is_empty() => {
                 return Err(SealingKeyError::Away { name: note.name, reason, folder: folder.path().to_owned() });
             }
             Err(reason) => {
                 warn!(name = note.name, reason, "what was sealed with the key in the keyring cannot be opened now");
-                (configured.clone(), KeyPlace::Configuration)
+                (in_file().0, KeyPlace::Configuration)
             }
         },
         // What was sealed before `keys` were configured still opens.
         None if !configured.is_empty() || has_records => in_file(),
         None => match made(folder, keyring)? {
-            Some(key) => (configured.followed_by(key), KeyPlace::Keyring),
+            Some(key) => in_keyring(key),
             None => in_file(),
         },
     };

@@ -5,6 +5,27 @@
 use crate::json::Json;
 use crate::meta;
 
+/// The members of a result that say for how long, and for whom, it may be kept (2026-07-28 server/utilities/caching).
+pub const CACHING_HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
+
+/// Whether a result says for how long, or for whom, it may be kept.
+#[must_use]
+pub fn has_caching_hints(result: &Json) -> bool {
+    CACHING_HINTS.iter().any(|hint| result.get(hint).is_some())
+}
+
+/// Whether a result says that it is the same for all.
+#[must_use]
+pub fn is_public(result: &Json) -> bool {
+    result.get("cacheScope").is_some_and(|scope| scope.as_text() == "\"public\"")
+}
+
+/// Whether a result is for one principal alone. One with hints that does not say `public` is taken to be so.
+#[must_use]
+pub fn is_private(result: &Json) -> bool {
+    has_caching_hints(result) && !is_public(result)
+}
+
 /// What all results have in common (2026-07-28 schema, Result).
 pub trait ResultView: From<Json> {
     /// The whole result object, as received.

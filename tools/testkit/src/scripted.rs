@@ -269,6 +269,13 @@ impl Backend {
         let what = format!("{count} child processes");
         within(&what, children.wait_for(|started| started.len() >= count)).await.unwrap().clone()
     }
+
+    /// Waits until a child process has ended, or a stubborn one its input. stdio only.
+    pub async fn ended(&self, process: u32) {
+        let mut ended = self.shared.ended.subscribe();
+        let what = format!("the end of process {process}");
+        drop(within(&what, ended.wait_for(|ended| ended.contains(&process))).await.unwrap());
+    }
 }
 
 /// A response with the request's own id, spliced in unchanged.

@@ -26,7 +26,7 @@ use crate::handshake::{Handshake, Known};
 use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
-use crate::settings::{BackendTimeouts, EraChoice, ProcessPolicy};
+use crate::settings::{BackendTimeouts, EraChoice, ProcessPolicy, Serves};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
@@ -448,7 +448,7 @@ impl Supervisor {
     /// Counts the backend as usable or not; connections of clients say nothing of that.
     fn set_up(&self, up: bool) {
         // One that has been replaced shares the counters of its name with its successor.
-        if self.for_client.is_none() && !self.shutdown.is_cancelled() {
+        if !self.is_of_clients() && !self.shutdown.is_cancelled() {
             self.context.telemetry.set_up(up);
         }
     }
@@ -493,12 +493,17 @@ impl Supervisor {
         }
     }
 
+    /// Whether the connection is of one client, beside one for all.
+    fn is_of_clients(&self) -> bool {
+        self.for_client.is_some() || self.settings.process().is_some_and(|policy| policy.serves == Serves::One)
+    }
+
     /// Connections of clients are logged at a lower level.
     fn log(&self, news: &fmt::Arguments<'_>) {
         let backend = &*self.context.name;
-        match self.for_client {
-            None => tracing::info!(backend, "{news}"),
-            Some(_) => tracing::debug!(backend, "{news} (of a client)"),
+        match self.is_of_clients() {
+            false => tracing::info!(backend, "{news}"),
+            true => tracing::debug!(backend, "{news} (of a client)"),
         }
     }
 

@@ -16,6 +16,7 @@ use super::{Group, Primary};
 use crate::Backend;
 use crate::backend::Replica;
 use crate::connection::supervisor::State;
+use crate::process_log::ProcessLog;
 use crate::settings::{BackendSettings, Endpoints, HealthPolicy, endpoint_of};
 
 /// How often it is looked whether something still needs an endpoint that is to leave. No option: nothing waits for it.
@@ -107,6 +108,7 @@ impl Group {
             label: format!("{} ({place})", self.name).into(),
             telemetry: self.telemetry.of_replica(&endpoint_of(&transport), place.address),
             owners: Arc::clone(&self.owners),
+            process_log: Arc::new(ProcessLog::new(self.settings.limits.process_log_kept)),
         };
         let interval = self.settings.health.interval.or(Some(CHECK));
         let health = HealthPolicy { interval, ..self.settings.health };

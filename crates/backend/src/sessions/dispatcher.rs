@@ -168,6 +168,7 @@ impl Dispatcher {
                 Some(lease) => lease,
                 None => Box::pin(self.pool.lease(&call.context)).await?,
             };
+            self.check(call, &lease)?;
             if let Some(answer) = self.pool.local_answer(call, &lease).await {
                 return Ok(answer);
             }
@@ -179,6 +180,15 @@ impl Dispatcher {
                 }
                 Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await,
             }
+        }
+    }
+
+    /// Refuses a call that would run in a process that others use as well. Whoever sends it has made sure of that, so this
+    /// happens only if the server has another era than a moment ago.
+    fn check(&self, call: &Call, lease: &Lease) -> Result<(), BackendError> {
+        match self.pool.is_apart(call, lease) {
+            true => Err(BackendError::Unreachable { reason: "its era has just changed: try again".into() }),
+            false => Ok(()),
         }
     }
 
@@ -206,6 +216,7 @@ impl Dispatcher {
         lease.lose(loss);
         match self.pool.lease(&call.context).await {
             Ok(fresh) => {
+                self.check(call, &fresh)?;
                 let answer = fresh.connection.request(call, progress).await.or_else(Failure::settle)?;
                 self.pool.remember(call, &fresh, &answer);
                 Ok(answer)

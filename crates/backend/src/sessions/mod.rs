@@ -35,7 +35,7 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, SessionPolicy};
+use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
@@ -193,7 +193,7 @@ impl SessionPool {
     }
 
     /// Output of its processes other than messages.
-    pub(crate) fn process_log(&self) -> &ProcessLog {
+    pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
         &self.settings.context.process_log
     }
 
@@ -246,6 +246,43 @@ impl SessionPool {
     /// Whether the client's session has a connection of its own that has not ended.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
         client.session().is_some() && self.existing(client).is_some_and(|own| !own.has_stopped())
+    }
+
+    /// Whether the base connection's server keeps something for clients that would be lost with it, or that they wait for.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.registry.needs_more_than_lists() || self.base.has_open_task()
+    }
+
+    /// Whose requests the process of a modern server serves.
+    fn serves(&self) -> Serves {
+        self.settings.process().map_or(Serves::Everybody, |policy| policy.serves)
+    }
+
+    /// Whether a call must not run on a connection, since that would be another principal's as well.
+    pub(crate) fn is_apart(&self, call: &Call, lease: &Lease) -> bool {
+        self.serves() == Serves::Lists
+            && lease.base.is_none()
+            && lease.connection.era() == Era::Modern
+            && !call.context.caller.is_gateway()
+            && !is_for_all(&call.method)
+    }
+
+    /// Whether a client's requests run on a connection that is not everybody's, which is found out first.
+    pub(crate) async fn has_own_connection_for(self: &Arc<Self>, client: &CallContext) -> Result<bool, BackendError> {
+        let is_known_modern = {
+            let state = self.base.state.borrow();
+            state.revision.is_some_and(|revision| revision.era() == Era::Modern)
+        };
+        // Its process need not be started for that.
+        if is_known_modern && !self.may_have_second_era(client) {
+            return Ok(false);
+        }
+        let base = self.base.ready(self.settings.timeouts.connect).await?;
+        if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
+            drop(self.lease(client).await?);
+        }
+        let serves_own_era = || matches!(self.legacy_era.finding(&base), Some(Finding::Served(_)));
+        Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && serves_own_era()))
     }
 
     /// Whether clients have connections of their own.
@@ -401,6 +438,7 @@ impl SessionPool {
             && client.session().is_some()
             && self.settings.choice == EraChoice::Auto
             && self.policy != SessionPolicy::Shared
+            && self.serves() != Serves::One
             && (matches!(self.settings.target, Target::Http(_))
                 || Declared::lets_ask(client, self.largest_description()))
             && !self.legacy_era.is_refused(base)
@@ -557,6 +595,11 @@ impl SessionPool {
     fn connections(&self) -> MutexGuard<'_, ClientConnections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a request of a client has the same answer for all: it is for a list, or not sent to a modern server at all.
+pub(crate) fn is_for_all(method: &Method) -> bool {
+    method.is_list() || matches!(method, Method::Ping | Method::SetLogLevel)
 }
 
 /// How a legacy client is served by a server whose base connection is modern.

@@ -35,7 +35,8 @@ options! {
         "connections" [live] => connections: usize = 16_384, count(1, 1_000_000);
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
-        /// Processes of one stdio backend that each belong to one client session.
+        /// Processes of one stdio backend that each belong to one client session, and as many that each belong to one
+        /// principal.
         "processes" [live] => processes: usize = 64, count(1, 10_000);
         /// Running calls per backend, unless the server sets its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;

@@ -38,7 +38,8 @@ options! {
         /// Whether each client session has its own session with a legacy server (over stdio its own process), or all
         /// share one, over which the server cannot send requests to clients. `auto` is `per-client`, except that
         /// clients of one principal share a process if the server shows that it has no session state; `fanlight check`
-        /// says why.
+        /// says why. A modern server over stdio, which has no sessions, has a process for each principal where clients are
+        /// authenticated, unless `shared` is written.
         "session" => session: SessionPolicy = SessionPolicy::Auto, SESSION;
         /// Limit for a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;

@@ -40,7 +40,7 @@ use crate::interruption::interruptible;
 use crate::log::Log;
 use crate::replicas::Replicas;
 use crate::suggestions::did_you_mean;
-use crate::users::{Users, auth_of_users};
+use crate::users::{Clients, Users, auth_of_users};
 use crate::{listening, starts, telemetry};
 
 /// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
@@ -80,7 +80,8 @@ async fn observed<T>(
     let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
     let replicas = if has_users { Replicas::connected(config).await? } else { None };
     let record = Arc::new(AuditLog::default());
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Arc::clone(&record));
+    let (common, clients) = (replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
+    let users = Users::of(config, common, clients, None, Arc::clone(&record));
     // Commands show what servers have now, and keep nothing of it.
     let mut config = Config { state_dir: None, ..config.clone() };
     // A server that only a request would start has a request's time to start.

@@ -1,22 +1,23 @@
-//! The identity of a server as a keyed digest of its definition: kept lists are used only if the definition is the same.
+//! The identity of a server as a digest of its definition: kept lists are used only if the definition is the same.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use aws_lc_rs::hmac::{self, Context, Key};
+use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use fanlight_backend::{
     BackendSettings, EraChoice, Landlock, ProcessPolicy, Sandbox, SessionPolicy, TransportSettings,
 };
+use serde::{Deserialize, Serialize};
 
-/// A digest of a server's name and definition with all values put in. Since the key is secret, it tells nothing of the
-/// secrets among them.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Definition(pub(super) Vec<u8>);
+/// A digest of a server's name and definition with all values put in. It is kept sealed, and tells nothing of the secrets
+/// among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Definition(String);
 
 impl Definition {
-    pub(super) fn of(settings: &BackendSettings, key: &Key) -> Self {
-        let mut digest = Digest(Context::with_key(key));
+    pub(super) fn of(settings: &BackendSettings) -> Self {
+        let mut digest = Digest(Context::new(&SHA256));
         digest.text("definition of a server").text(&settings.name);
         digest.transport(&settings.transport);
         digest.text(match settings.era {
@@ -33,12 +34,7 @@ impl Definition {
         let ProcessPolicy { inherit_env, sandbox, .. } = &settings.processes;
         digest.list(inherit_env, |digest, name| digest.text(name));
         digest.sandbox(sandbox);
-        Self(digest.0.sign().as_ref().to_vec())
-    }
-
-    /// The digest as hexadecimal digits.
-    pub(super) fn text(&self) -> String {
-        HEXLOWER.encode(&self.0)
+        Self(HEXLOWER.encode(digest.0.finish().as_ref()))
     }
 }
 
@@ -119,9 +115,4 @@ impl Digest {
         }
         self.optional(user.as_deref(), Self::text);
     }
-}
-
-/// Whether `tag` is that of `parts`.
-pub(super) fn verifies(key: &Key, parts: &[&[u8]], tag: &[u8]) -> bool {
-    hmac::verify(key, &parts.concat(), tag).is_ok()
 }

@@ -1,61 +1,61 @@
 //! The lists of servers in `stateDir`, so that a server with a process need not be started for them after a restart of
 //! Fanlight.
 //!
-//! One file for each server, written a moment after a list has been read, and read when the server is set up. It has what
-//! Fanlight itself read for all clients, never what a client was given.
+//! One record for each server in the store, written a moment after a list has been read, and read when the server is set up.
+//! It has what Fanlight itself read for all clients, never what a client was given.
 //!
 //! Without `stateDir`, lists are kept in the state folder of the user, if there is one. They are then served until the
 //! servers have been started, which is done at once: nobody has asked for servers to be left alone.
 
 mod definition;
-mod file;
 mod of_user;
+mod record;
 
 pub(crate) use of_user::{folder as user_state_folder, folder_of as user_state_of};
+pub(crate) use record::KeptServer;
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendSettings, KnownServer};
-use fanlight_config::{Config, MAX_FILE_SIZE};
+use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{KeptList, ListStore};
-use fanlight_grants::Folder;
+use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
-use crate::wiring::budgets;
+use crate::wiring::{budgets, keys};
 use definition::Definition;
-use file::Contents;
+use record::{Contents, KeptNames, Unusable};
 
 /// Lists that are read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);
-/// The file with the rules of names.
-const NAMES: &str = "names.json";
-/// Bytes of a file besides lists and the server's description.
-const OVERHEAD: usize = 64 << 10;
+/// The file in which earlier versions kept the rules of names, and the end of those with lists.
+const FORMER: (&str, &str) = ("names.json", ".lists");
 
-/// The files in `stateDir`.
+/// The store in `stateDir`.
 #[derive(Clone)]
 pub(crate) struct ListState {
-    folder: Arc<Folder>,
+    store: Store,
+    path: PathBuf,
     /// The configuration names the folder.
     is_named: bool,
-    /// Bytes of the longest file.
+    /// Bytes of what is kept of one server.
     longest: usize,
     writing: TaskTracker,
     /// Has what waits written at once.
     end: CancellationToken,
 }
 
-/// The lists of one server, and its file.
+/// The lists of one server, and their record.
 pub(crate) struct ServerLists {
     state: ListState,
     server: String,
@@ -84,15 +84,23 @@ impl ListState {
         if let Some(path) = &config.state_dir {
             let folder = Folder::open(Path::new(path));
             let folder = folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
-            return Ok(Some(Self::in_folder(folder, true, config)));
+            return Ok(match Self::in_folder(&folder, true, config) {
+                Ok(state) => Some(state),
+                Err(error) => {
+                    warn!(%error, "lists of servers are not kept");
+                    None
+                }
+            });
         }
         let Some(path) = files.filter(|_| of_user::is_useful(config)).and_then(of_user::folder) else {
             return Ok(None);
         };
-        match Folder::open(&path) {
-            Ok(folder) => {
+        let opened = Folder::open(&path)
+            .and_then(|folder| Self::in_folder(&folder, false, config).map_err(|error| error.to_string()));
+        match opened {
+            Ok(state) => {
                 of_user::remove_unused(&path);
-                Ok(Some(Self::in_folder(folder, false, config)))
+                Ok(Some(state))
             }
             // Nobody has asked for it.
             Err(problem) => {
@@ -106,16 +114,23 @@ impl ListState {
     pub(crate) fn left_for(config: &Config, files: &[PathBuf]) -> Option<Self> {
         let named = config.state_dir.as_ref().map(PathBuf::from);
         let is_named = named.is_some();
-        let path = named.or_else(|| of_user::folder(files)).filter(|path| path.is_dir())?;
-        Some(Self::in_folder(Folder::open(&path).ok()?, is_named, config))
+        let path = named.or_else(|| of_user::folder(files)).filter(|path| path.join(FILE).is_file())?;
+        Self::in_folder(&Folder::open(&path).ok()?, is_named, config).ok()
     }
 
-    fn in_folder(folder: Folder, is_named: bool, config: &Config) -> Self {
+    fn in_folder(folder: &Folder, is_named: bool, config: &Config) -> Result<Self, StoreError> {
+        let (store, path) = (Store::of_lists(folder, &keys(config))?, folder.path().to_owned());
+        remove_former(&path);
         let limits = &config.limits;
         let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
-        let longest = lists.saturating_add(limits.message).saturating_add(OVERHEAD);
+        let longest = lists.saturating_add(limits.message);
         let (writing, end) = (TaskTracker::new(), CancellationToken::new());
-        Self { folder: Arc::new(folder), is_named, longest, writing, end }
+        Ok(Self { store, path, is_named, longest, writing, end })
+    }
+
+    /// The store, if it is in this folder.
+    pub(crate) fn store_in(&self, folder: &Path) -> Option<&Store> {
+        (self.path == folder).then_some(&self.store)
     }
 
     /// Whether servers are not started while their lists are known.
@@ -126,7 +141,7 @@ impl ListState {
     /// The lists of the server with these settings; with those of earlier runs, unless it `is_new`.
     pub(crate) fn of(&self, settings: &BackendSettings, is_new: bool) -> Arc<ServerLists> {
         let server = settings.name.clone();
-        let definition = Definition::of(settings, self.folder.key());
+        let definition = Definition::of(settings);
         let contents = if is_new { None } else { self.read(&server, &definition) };
         let kept = contents.map_or_else(Kept::default, |Contents { known, lists }| Kept {
             known: Some(known),
@@ -144,20 +159,21 @@ impl ListState {
     }
 
     fn read(&self, server: &str, definition: &Definition) -> Option<Contents> {
-        let name = file::name_of(server);
-        let contents = match self.folder.read(&name, self.longest) {
-            Ok(Some(bytes)) => file::decode(bytes, server, definition, self.folder.key()),
-            Ok(None) => return None,
-            Err(problem) => Err(file::Unusable::Unreadable(problem)),
+        let record = match self.store.get_blocking::<KeptServer>(&Owner::nobody(server)) {
+            Ok(record) => record?,
+            Err(reason) => {
+                warn!(backend = server, %reason, "kept lists ignored");
+                return None;
+            }
         };
-        match contents {
+        match record.contents(definition, self.longest) {
             Ok(contents) => Some(contents),
-            Err(file::Unusable::OtherDefinition) => {
-                info!(backend = server, file = name, "kept lists ignored: the server's definition has changed");
+            Err(Unusable::OtherDefinition) => {
+                info!(backend = server, "kept lists ignored: the server's definition has changed");
                 None
             }
             Err(reason) => {
-                warn!(backend = server, file = name, %reason, "kept lists ignored");
+                warn!(backend = server, %reason, "kept lists ignored");
                 None
             }
         }
@@ -165,15 +181,15 @@ impl ListState {
 
     /// The rules of names that were in force last, as they were kept.
     pub(crate) fn names(&self) -> Option<Value> {
-        let text = self.folder.read(NAMES, MAX_FILE_SIZE.saturating_mul(2)).ok()??;
-        serde_json::from_slice(&text).ok()
+        let KeptNames(rules) = self.store.get_blocking(&Owner::nobody("")).ok()??;
+        Some(rules)
     }
 
     /// Keeps the rules of names that are in force, for the next start and for `fanlight check`.
     pub(crate) fn keep_names(&self, names: &Value) {
-        let (folder, text) = (Arc::clone(&self.folder), names.to_string());
+        let (store, names) = (self.store.clone(), KeptNames(names.clone()));
         self.writing.spawn(async move {
-            if let Ok(Err(error)) = spawn_blocking(move || folder.write(NAMES, text.as_bytes())).await {
+            if let Err(error) = store.put(&Owner::nobody(""), &names).await {
                 warn!(%error, "names of now not kept in stateDir");
             }
         });
@@ -201,28 +217,18 @@ impl ServerLists {
     async fn write(self: Arc<Self>) {
         loop {
             let _ = self.state.end.run_until_cancelled(sleep(COLLECT)).await;
-            let text = {
+            let record = {
                 let mut kept = self.lock();
                 if !std::mem::take(&mut kept.is_unwritten) {
                     kept.is_writing = false;
                     return;
                 }
                 let Kept { known, lists, .. } = &*kept;
-                known
-                    .as_ref()
-                    .map(|known| file::encode(&self.server, &self.definition, known, lists, self.state.folder.key()))
+                known.as_ref().and_then(|known| KeptServer::new(&self.definition, known, lists))
             };
-            let (Some(text), folder) = (text, Arc::clone(&self.state.folder)) else { continue };
-            if text.len() > self.state.longest {
-                continue;
-            }
-            let name = file::name_of(&self.server);
-            let written = spawn_blocking(move || folder.write(&name, &text)).await;
-            let failure = match written {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(error) => Some(error.to_string()),
-            };
+            let Some(record) = record.filter(|record| record.size() <= self.state.longest) else { continue };
+            let written = self.state.store.put(&Owner::nobody(&self.server), &record).await;
+            let failure = written.err().map(|error| error.to_string());
             let had_failed = std::mem::replace(&mut self.lock().has_failed, failure.is_some());
             if let Some(error) = failure.filter(|_| !had_failed) {
                 warn!(backend = self.server, error, "lists of the server not kept in stateDir");
@@ -264,6 +270,16 @@ impl ListStore for ServerLists {
         if !std::mem::replace(&mut kept.is_writing, true) {
             drop(kept);
             self.itself.upgrade().map(|itself| self.state.writing.spawn(itself.write()));
+        }
+    }
+}
+
+/// Removes the files of earlier versions: the lists are read again at the first start.
+fn remove_former(folder: &Path) {
+    let (names, lists) = FORMER;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name == names || name.ends_with(lists)) {
+            let _ = fs::remove_file(entry.path());
         }
     }
 }

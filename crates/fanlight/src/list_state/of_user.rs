@@ -45,10 +45,12 @@ pub(super) fn remove_unused(own: &Path) {
     for entry in all.into_iter().flatten().flatten() {
         let name = entry.file_name();
         let is_ours = name.len() == instance::LENGTH && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
-        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        // The store is changed in place.
+        let used = changed(&entry.path()).max(changed(&entry.path().join(fanlight_grants::FILE)));
+        let is_unused = used.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > UNUSED);
         // What users have granted is not lost because nobody has used it for long.
-        let has_grants = entry.path().join(fanlight_grants::FILE).exists();
-        if is_ours && !has_grants && entry.path() != own && age.is_some_and(|age| age > UNUSED) {
+        if is_ours && is_unused && entry.path() != own && !fanlight_grants::holds_users(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

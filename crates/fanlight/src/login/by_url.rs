@@ -15,7 +15,7 @@ use super::{Browser, other, sign_in, user};
 use crate::failure::Failure;
 use crate::list_state::user_state_of;
 use crate::out::complain;
-use crate::users::{Users, auth_of_users};
+use crate::users::{Clients, Users, auth_of_users};
 
 /// The folder for what is kept.
 const FOLDER: &str = "by-url";
@@ -173,7 +173,7 @@ fn server(url: &str) -> Server {
 
 /// Users of which no record is kept but the log: there is no configuration that says where.
 fn users(config: &Config) -> Users {
-    Users::of(config, None, Arc::default())
+    Users::of(config, None, Clients::OfOneUser, None, Arc::default())
 }
 
 fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {

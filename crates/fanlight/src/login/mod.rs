@@ -22,12 +22,13 @@ use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
 use crate::inputs;
+use crate::list_state::KeptServer;
 use crate::out::{self, complain, counted, say};
 use crate::record::Recorder;
 use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
-use crate::users::{Users, auth_of_users};
+use crate::users::{Clients, Users, auth_of_users};
 
 /// What becomes of the page on which the user signs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,18 +175,27 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 /// Shows or removes what is kept of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), Arc::default());
+    let common = replicas.as_ref().map(|(replicas, _)| replicas);
+    let users = Users::of(config, common, Clients::OfOneUser, None, Arc::default());
     let store = users.open().map_err(Failure::other)?.grants.store();
     match command {
         StateCommand::Purge => {
-            let removed = store.purge(None).await.map_err(other)?;
+            let mut removed = store.purge(None).await.map_err(other)?;
+            if let Some(lists) = users.store_of_lists() {
+                removed += lists.purge(None).await.map_err(other)?;
+            }
             say!("removed {}", counted(removed, "record"));
         }
         StateCommand::Export => {
             let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
             let all = all_connections(store).await.map_err(other)?;
             let all = all.iter().map(|(owner, connection)| json!({ "user": who(owner), "connection": connection }));
-            let all: Vec<Value> = all.collect();
+            let mut all: Vec<Value> = all.collect();
+            let lists = users.store_of_lists();
+            let kept = lists.as_ref().unwrap_or(store).export::<KeptServer>().await.map_err(other)?;
+            all.extend(
+                kept.iter().map(|one| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() })),
+            );
             out::json(&format!("{:#}", json!(all)));
         }
     }
@@ -224,7 +234,8 @@ async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
     let replicas = Replicas::connected(config).await?;
     let record = if changes { recorder(config)? } else { None };
     let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
-    let users = Users::of(config, replicas.as_ref().map(|(replicas, _)| replicas), log);
+    let common = replicas.as_ref().map(|(replicas, _)| replicas);
+    let users = Users::of(config, common, Clients::OfOneUser, None, log);
     for (server, auth) in of_users {
         let unusable = |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
         users.add(server, auth).map_err(unusable)?;

@@ -99,7 +99,7 @@ pub(super) async fn change<T>(
             Change::Leave => return Ok(answer),
             Change::Remove if old.is_none() => return Ok(answer),
             Change::Remove => (None, None),
-            Change::Put(entry) => (Some(encode(&entry)?), entry.expires),
+            Change::Put(entry) => (Some(encode(kind, &entry)?), entry.expires),
         };
         let exchange = Exchange { old: old.as_deref(), new: new.as_deref(), expires };
         match common.exchange(kind, name, exchange).await? {

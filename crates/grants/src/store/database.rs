@@ -21,8 +21,8 @@ use crate::folder::Folder;
 pub const FILE: &str = "grants.redb";
 /// Memory for pages of the file.
 const CACHE: usize = 1 << 20;
-/// The longest entry.
-const LONGEST: usize = 128 << 10;
+/// The longest entry about a user or an authorization server, and of another kind.
+const LONGEST: (usize, usize) = (128 << 10, 256 << 20);
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +35,24 @@ pub enum Kind {
     Client,
     /// A sign-in that a user has agreed to and not finished.
     SignIn,
+    /// What a server has listed for all, and says of itself.
+    Lists,
+    /// The rules by which servers' tools and prompts are named.
+    Names,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Grant, Self::UserKey, Self::Client, Self::SignIn];
+    pub const ALL: [Self; 6] = [Self::Grant, Self::UserKey, Self::Client, Self::SignIn, Self::Lists, Self::Names];
+
+    /// Whether it is about users, or about authorization servers for them: it cannot be had again without them.
+    #[must_use]
+    pub fn is_of_users(self) -> bool {
+        match self {
+            Self::Grant | Self::UserKey | Self::Client | Self::SignIn => true,
+            Self::Lists | Self::Names => false,
+        }
+    }
 
     /// Its name in exports.
     #[must_use]
@@ -49,6 +62,8 @@ impl Kind {
             Self::UserKey => "user key",
             Self::Client => "client",
             Self::SignIn => "sign-in",
+            Self::Lists => "lists",
+            Self::Names => "names",
         }
     }
 
@@ -61,7 +76,7 @@ impl Kind {
     pub fn most(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey => 100_000,
-            Self::Client | Self::SignIn => 1000,
+            Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
         }
     }
 }
@@ -196,8 +211,8 @@ impl Database {
 }
 
 fn put(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str, entry: &Entry) -> Result<(), StoreError> {
-    let bytes = encode(entry)?;
-    if kind == Kind::SignIn {
+    let bytes = encode(kind, entry)?;
+    if kind == Kind::SignIn || (kind == Kind::Lists && table.len()? >= kind.most()) {
         let now = seconds(SystemTime::now());
         table.retain(|_, value| decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now)))?;
     }
@@ -213,9 +228,10 @@ fn find(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> 
 }
 
 /// An entry as it is kept.
-pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>, StoreError> {
+pub(super) fn encode(kind: Kind, entry: &Entry) -> Result<Vec<u8>, StoreError> {
     let bytes = serde_json::to_vec(entry).map_err(|_| StoreError::TooLarge)?;
-    if bytes.len() > LONGEST { Err(StoreError::TooLarge) } else { Ok(bytes) }
+    let longest = if kind.is_of_users() { LONGEST.0 } else { LONGEST.1 };
+    if bytes.len() > longest { Err(StoreError::TooLarge) } else { Ok(bytes) }
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
@@ -229,7 +245,8 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     std::fs::rename(&path, &aside).map_err(|error| StoreError::File(error.to_string()))?;
     error!(
         file = %path.display(), moved_to = %aside.display(), problem,
-        "what users have granted cannot be read: the damaged file is set aside, and users have to sign in again"
+        "what is kept in stateDir cannot be read: the damaged file is set aside, users have to sign in again, and servers are \
+         started for their lists"
     );
     Ok(Database::try_open(folder)?)
 }

@@ -1,10 +1,11 @@
-//! The store: records of users and of authorization servers in one file in `stateDir`, or in common with other processes, each sealed for whom and what it is
-//! about, so that one that is moved within the file does not open.
+//! The store: records of users, of authorization servers and of servers' lists in one file in `stateDir`, or in common with other
+//! processes, each sealed for whom and what it is about, so that one that is moved within the file does not open.
 
 mod common;
 mod database;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -141,16 +142,16 @@ pub struct Exported<T> {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be opened, read or written.
-    #[error("the file of grants in stateDir cannot be used: {0}")]
+    #[error("the file {FILE} in stateDir cannot be used: {0}")]
     File(String),
     /// An entry is not in the form that is written.
-    #[error("the file of grants in stateDir is damaged")]
+    #[error("the file {FILE} in stateDir is damaged")]
     Damaged,
     /// What all processes have in common cannot be reached, or is damaged.
     #[error("what users have granted cannot be used: {0}")]
     Common(String),
     /// Others use it.
-    #[error("the file of grants in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
+    #[error("the file {FILE} in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
     Busy,
     /// There are too many entries.
     #[error("stateDir holds as many records of the kind {kind:?} as it may")]
@@ -187,6 +188,7 @@ struct Shared {
 }
 
 /// Where the entries are.
+#[derive(Clone)]
 enum Place {
     File {
         database: Arc<Database>,
@@ -203,19 +205,41 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in a folder. It seals with the first of `keys`, else with a key in the keyring, else with one of the
-    /// folder. Blocks.
+    /// Opens the store in a folder for records of users. It seals with the first of `keys`, else with a key in the keyring,
+    /// else with one of the folder. Blocks.
     ///
     /// # Errors
     ///
     /// If the file or its key cannot be used. A file that is damaged is set aside, and logged as an error.
     pub fn open(folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
-        let has_records = folder.path().join(FILE).exists();
-        let (keys, key) = keys_of(folder, has_records, keys, keyring).map_err(StoreError::Key)?;
+        Self::of_lists(folder, keys)?.for_users(folder, keys, keyring)
+    }
+
+    /// Opens the store in a folder for what is kept of servers. It seals with the first of `keys`, else with one of the folder:
+    /// no keyring is asked for what is worth no secret. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn of_lists(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
+        let key = if keys.is_empty() { KeyPlace::File } else { KeyPlace::Configuration };
+        let keys = keys.followed_by(folder.sealing_key());
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let database = Arc::new(Database::open(folder)?);
         let place = Place::File { database, turn: Arc::new(Semaphore::new(1)) };
         Ok(Self(Arc::new(Shared { place, key, keys, seal })))
+    }
+
+    /// This store, as it is [opened](Self::open) for records of users. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be used.
+    pub fn for_users(&self, folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
+        let Place::File { database, .. } = &self.0.place else { return Ok(self.clone()) };
+        let (keys, key) = keys_of(folder, has_users(database), keys, keyring).map_err(StoreError::Key)?;
+        let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
+        Ok(Self(Arc::new(Shared { place: self.0.place.clone(), key, keys, seal })))
     }
 
     /// Where the key is that seals.
@@ -269,6 +293,16 @@ impl Store {
             Place::Common(entries) => common::get(&**entries, T::KIND, &name).await?,
         };
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
+    }
+
+    /// The same without waiting for others, in place of a future: it blocks. `None` where records are in common.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn get_blocking<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
+        let Place::File { database, .. } = &self.0.place else { return Ok(None) };
+        Ok(database.get(T::KIND, &owner.name())?.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
     /// All records of a kind that belong to a principal, with their servers.
@@ -425,6 +459,23 @@ impl Store {
             Place::Common(entries) => common::change(&**entries, kind, &name, decide).await,
         }
     }
+}
+
+/// Whether a folder has something of users, or may have. Blocks.
+#[must_use]
+pub fn holds_users(path: &Path) -> bool {
+    if !path.join(FILE).exists() {
+        return false;
+    }
+    let Ok(database) = Folder::open(path).map_err(StoreError::File).and_then(|folder| Database::open(&folder)) else {
+        return true;
+    };
+    has_users(&database)
+}
+
+fn has_users(database: &Database) -> bool {
+    let has_any = |kind: Kind| database.list(kind, "", 1).map_or(true, |found| !found.is_empty());
+    Kind::ALL.into_iter().filter(|kind| kind.is_of_users()).any(has_any)
 }
 
 /// Works on the file, which blocks.

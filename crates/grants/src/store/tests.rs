@@ -250,6 +250,37 @@ async fn sizes_and_numbers_are_bounded() {
     assert_eq!(store.purge(None).await.unwrap(), 1);
 }
 
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct OfServer(String);
+
+impl Record for OfServer {
+    const KIND: Kind = Kind::Lists;
+
+    fn issuer(&self) -> &str {
+        ""
+    }
+}
+
+#[tokio::test]
+async fn lists_of_servers_may_be_long_and_are_not_taken_for_something_of_users() {
+    let folder = TempDir::new().unwrap();
+    let (state, server) = (folder.path().join("state"), Owner::nobody("files"));
+    assert!(!holds_users(&state));
+    let store = open(&folder, &[1]);
+    let long = OfServer("x".repeat(1 << 20));
+    store.put(&server, &long).await.unwrap();
+    assert_eq!(store.get_blocking::<OfServer>(&server).unwrap(), Some(long));
+    assert_eq!(store.get_blocking::<OfServer>(&Owner::nobody("other")).unwrap(), None);
+    assert!(!holds_users(&state));
+    store.put(&ann(), &note("secret")).await.unwrap();
+    assert!(holds_users(&state));
+    assert_eq!(store.purge(None).await.unwrap(), 2);
+    assert!(!holds_users(&state));
+    fs::write(file(&folder), vec![0xff; 20_000]).unwrap();
+    fs::set_permissions(file(&folder), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(holds_users(&state), "what cannot be read may be of users");
+}
+
 /// What a process in between may do to an entry.
 type Interference = Box<dyn FnMut(&mut Option<Vec<u8>>) + Send>;
 

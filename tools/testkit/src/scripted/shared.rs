@@ -20,6 +20,8 @@ pub(super) struct Shared {
     /// Methods of requests that the client closed before the response.
     pub(super) abandoned: watch::Sender<Vec<String>>,
     pub(super) children: watch::Sender<Vec<u32>>,
+    /// Children whose input has ended, or that have been ended.
+    pub(super) ended: watch::Sender<Vec<u32>>,
     /// The streams that the test writes, in the order in which they were opened.
     pub(super) streams: watch::Sender<Vec<Stream>>,
     /// What is wanted of clients, over HTTP.
@@ -47,6 +49,7 @@ impl Shared {
             received: watch::Sender::default(),
             abandoned: watch::Sender::default(),
             children: watch::Sender::default(),
+            ended: watch::Sender::default(),
             streams: watch::Sender::default(),
             protection: Mutex::default(),
             checks,

@@ -34,6 +34,7 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
             answers.spawn(answer(reply, request, Arc::clone(&output), Arc::clone(&shared)));
         }
     }
+    shared.ended.send_modify(|ended| ended.push(pid));
     // Its input has ended. A stubborn child lives as long as its connection, which this server closes when it is
     // dropped.
     std::future::pending::<()>().await;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment};
 
 use crate::out::counted;
+use crate::servers::keeps_principals_apart;
 use crate::users::auth_of_users;
 
 /// Keys that expire within this time are warned of.
@@ -165,14 +166,9 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
     warnings
 }
 
-/// What to warn of where this server, which has no sessions, has one process.
-pub(super) fn about_shared_process(config: &Config, name: &str) -> Option<String> {
-    let is_explicit =
-        config.servers.iter().any(|server| server.name == name && server.session == SessionPolicy::Shared);
-    (config.auth.methods().is_some() && !is_explicit).then(|| {
-        format!(
-            "all clients share the process of {name:?}, whoever they are: a server of this era has no sessions; say \
-             `session: shared` if that is meant"
-        )
-    })
+/// Whose the processes are of this server, which has no sessions.
+pub(super) fn about_processes(config: &Config, name: &str) -> Option<String> {
+    let is_apart = config.servers.iter().any(|server| server.name == name && keeps_principals_apart(server));
+    let text = "each principal has a process of its own beside one for lists: clients are authenticated";
+    (config.auth.methods().is_some() && is_apart).then(|| text.to_owned())
 }

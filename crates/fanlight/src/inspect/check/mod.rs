@@ -112,7 +112,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     let is_counted = |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
     let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL.into_iter().zip(&lists).filter(is_counted).unzip();
     let mut checked = Checked::of(kinds);
-    let (mut shared, mut down) = (Vec::new(), Vec::new());
+    let mut down = Vec::new();
     for (id, backend) in assembly.servers.backends() {
         let status = backend.status();
         let mut eras = match (status.era, status.revision) {
@@ -124,9 +124,6 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         {
             eras.push_str(&format!(", {} {revision}", Era::Legacy));
         }
-        if status.era == Some(Era::Modern) && status.transport == "stdio" {
-            shared.extend(authentication::about_shared_process(config, backend.name()));
-        }
         let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
         let version_of = config.version_of(&name).map(|(option, of)| format!("the {option} of {}", of.name));
         let mut server = Server { name, transport, eras, version_of, ..Server::default() };
@@ -136,7 +133,10 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
                 let is_shown = server.version_of.is_none();
                 server.counts = Some(counted.iter().filter(|_| is_shown).map(|list| count(list, id)).collect());
                 server.summary = Some(summary(&description));
-                server.session = backend.session_choice().await.ok().flatten();
+                server.session = match status.era == Some(Era::Modern) {
+                    true => authentication::about_processes(config, backend.name()),
+                    false => backend.session_choice().await.ok().flatten(),
+                };
             }
             Err(error) => {
                 down.push(format!("backend {:?} ", backend.name()));
@@ -157,7 +157,6 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         checked.warnings.extend(names::warnings(list));
         checked.intended.extend(names::rewritten(list));
     }
-    checked.warnings.extend(shared);
     checked.intended.extend(assembly.servers.users().key());
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);

@@ -1,0 +1,321 @@
+//! A server over stdio whose clients are authenticated. A modern server has no sessions, so what its process keeps for one
+//! principal could reach another: each has a process of its own, started by its first request.
+//!
+//! The *base* has a process beside these, which serves what is the same for all: the description and lists, unless the server
+//! says that they are private, and announcements of their changes. A client that merely listens has no process started. A
+//! server that turns out to be legacy is the base's alone, which tells its sessions apart.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening, Pending, Principal,
+    ProcessOutput, ServerMessage, ServerMessages, SessionKey,
+};
+use fanlight_protocol::result::{ServerDescription, is_private};
+use fanlight_protocol::{Method, Notification, Response};
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::members::{Lease, Members, Own};
+use crate::backend::{Backend, BackendLife};
+use crate::sessions::is_for_all;
+use crate::settings::{BackendSettings, KnownServer, Serves};
+
+/// One MCP server over stdio with a process for each principal.
+pub struct BackendApart {
+    base: Arc<Backend>,
+    members: Members,
+    waiting: Arc<Waiting>,
+    private: Arc<PrivateLists>,
+}
+
+/// The lists that the server has said to be private, by the methods that read them. What was private once stays so.
+#[derive(Default)]
+struct PrivateLists(Mutex<HashSet<Method>>);
+
+/// Clients that listen at the base, and at the process of their principal whenever there is one.
+#[derive(Default)]
+struct Waiting(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    listeners: HashMap<Principal, Vec<Waiter>>,
+    last: u64,
+}
+
+struct Waiter {
+    id: u64,
+    listen: Listen,
+    /// The member at which it listens; 0 for none so far.
+    at: u64,
+    end: CancellationToken,
+}
+
+/// Ends the listening of one client when it is dropped.
+struct WaiterGuard {
+    waiting: Arc<Waiting>,
+    principal: Principal,
+    id: u64,
+    _end: DropGuard,
+}
+
+impl BackendApart {
+    /// Begins to start the base, as [`Backend::resume`] does. At most `settings.limits.sessions` principals have a process at
+    /// the same time. `shutdown` ends all of them.
+    ///
+    /// Needs a tokio runtime around it.
+    #[must_use]
+    pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: &CancellationToken) -> Arc<Self> {
+        let (shutdown, longest) = (shutdown.child_token(), settings.timeouts.session_idle);
+        let idle = settings.processes.idle.unwrap_or(longest).min(longest);
+        let base = Backend::resume(settings.clone(), known, shutdown.clone());
+        let mut of_one = settings;
+        let processes = &mut of_one.processes;
+        processes.serves = Serves::One;
+        // It is started for a request.
+        (processes.starts_on_demand, processes.keeps_lists, processes.rests_while_known) = (false, false, false);
+        let members = Members::new(of_one, Arc::clone(base.process_log()), shutdown.clone());
+        let (life, life_of_base) = (members.life.clone(), base.life());
+        let itself = Arc::new(Self { base, members, waiting: Arc::default(), private: Arc::default() });
+        let of = Arc::downgrade(&itself);
+        life.spawn(async move {
+            shutdown.run_until_cancelled(Members::tend(of, idle, |of: &Self| &of.members)).await;
+            life_of_base.stop().await;
+        });
+        itself
+    }
+
+    /// What serves lists.
+    #[must_use]
+    pub fn base(&self) -> &Arc<Backend> {
+        &self.base
+    }
+
+    /// Ends it without keeping it alive.
+    #[must_use]
+    pub fn life(&self) -> BackendLife {
+        self.members.life.clone()
+    }
+
+    /// The process of a client's principal; `None` if the base has a connection of its own for the client.
+    async fn of(&self, client: &CallContext) -> Result<Option<Lease>, BackendError> {
+        if client.caller.is_gateway() || self.base.has_own_connection(client).await? {
+            return Ok(None);
+        }
+        let principal = client.caller.principal();
+        let lease = self.members.lease(principal, Own { source: None, environment: Vec::new() })?;
+        self.waiting.with(principal, |waiter| self.attach(waiter, &lease));
+        Ok(Some(lease))
+    }
+
+    /// Sends a request to the process of its principal.
+    async fn ask(&self, call: Call) -> Result<Response, BackendError> {
+        match self.of(&call.context).await? {
+            Some(lease) => lease.backend.request(call).await,
+            None => self.base.request(call).await,
+        }
+    }
+
+    /// Reads a list, at the process of its principal if it is private.
+    async fn list(&self, call: Call) -> Result<Response, BackendError> {
+        if self.private.has(&call.method) && !call.context.caller.is_gateway() {
+            return self.ask(call).await;
+        }
+        let answer = self.base.request(call.clone()).await;
+        if !answer.as_ref().is_ok_and(|answer| answer.result().is_some_and(|result| is_private(&result))) {
+            return answer;
+        }
+        self.private.add(&call.method);
+        if call.context.caller.is_gateway() { answer } else { self.ask(call).await }
+    }
+
+    /// Has a client listen at the process of its principal as well, unless it does so already.
+    fn attach(&self, waiter: &mut Waiter, lease: &Lease) {
+        if std::mem::replace(&mut waiter.at, lease.number) == lease.number {
+            return;
+        }
+        let listen = Listen { messages: self.private.tell(&waiter.listen.messages), ..waiter.listen.clone() };
+        let (listening, life, end) = (self.members.listen(lease, listen), lease.life.clone(), waiter.end.clone());
+        self.members.life.spawn(async move {
+            tokio::select! {
+                () = listening => {}
+                () = life.unused() => {}
+                () = end.cancelled() => {}
+            }
+        });
+    }
+
+    /// Listens for a client to nothing that only the process of its principal can tell.
+    async fn listen_to_base(&self, listen: Listen) -> Result<Listening, BackendError> {
+        let mut listening = self.base.listen(listen.clone()).await?;
+        let (principal, end) = (listen.context.caller.principal().clone(), CancellationToken::new());
+        let id = self.waiting.add(Waiter { id: 0, listen, at: 0, end: end.clone() });
+        let honoured = std::mem::take(&mut listening.honoured);
+        let guard = WaiterGuard { waiting: Arc::clone(&self.waiting), principal, id, _end: end.drop_guard() };
+        if let Some(lease) = self.members.existing(&guard.principal) {
+            self.waiting.with(&guard.principal, |waiter| self.attach(waiter, &lease));
+        }
+        Ok(Listening::new(honoured, (listening, guard)))
+    }
+
+    /// Listens for a client that has named resources or tasks, or what Fanlight does not know.
+    async fn listen_apart(&self, listen: Listen) -> Result<Listening, BackendError> {
+        let Some(lease) = self.of(&listen.context).await? else { return self.base.listen(listen).await };
+        let told = Listen { messages: self.private.tell(&listen.messages), ..listen.clone() };
+        let own = lease.backend.listen(told).await?;
+        let Interest { tools, prompts, resources, session, .. } = listen.interest;
+        let lists = Interest { tools, prompts, resources, session, ..Interest::default() };
+        let mut honoured = Interest { tools: false, prompts: false, resources: false, ..own.honoured.clone() };
+        let of_base = match lists.is_empty() {
+            true => None,
+            false => Some(self.base.listen(Listen { interest: lists, ..listen }).await?),
+        };
+        if let Some(Listening { honoured: Interest { tools, prompts, resources, .. }, .. }) = &of_base {
+            (honoured.tools, honoured.prompts, honoured.resources) = (*tools, *prompts, *resources);
+        }
+        Ok(Listening::new(honoured, (own, of_base, lease)))
+    }
+}
+
+impl Drop for BackendApart {
+    fn drop(&mut self) {
+        self.members.life.end();
+    }
+}
+
+impl BackendClient for BackendApart {
+    fn name(&self) -> &str {
+        self.base.name()
+    }
+
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        self.base.describe()
+    }
+
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
+        self.base.describe_to(client)
+    }
+
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        match is_for_all(&call.method) {
+            true => Box::pin(self.list(call)),
+            false => Box::pin(self.ask(call)),
+        }
+    }
+
+    /// As the list that the base knows says: one that is private says it to no one here.
+    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+        self.base.is_safe(call)
+    }
+
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        if listen.context.caller.is_gateway() {
+            // It is told of changes of anybody's lists.
+            self.members.watchers.add(self.private.tell(&listen.messages));
+            return self.base.listen(listen);
+        }
+        match listen.interest.is_about_lists_and_session() {
+            true => Box::pin(self.listen_to_base(listen)),
+            false => Box::pin(self.listen_apart(listen)),
+        }
+    }
+
+    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+        self.base.notify(notification, client)
+    }
+
+    fn end_session(&self, session: SessionKey) {
+        self.base.end_session(session);
+        self.members.servers().iter().for_each(|server| server.client().end_session(session));
+    }
+
+    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+        self.base.connection_made(since)
+    }
+
+    fn session_choice(&self) -> Pending<'_, Option<String>> {
+        self.base.session_choice()
+    }
+
+    fn may_rest(&self) -> bool {
+        self.base.may_rest()
+    }
+
+    /// That of all processes, which share a log.
+    fn process_output(&self) -> ProcessOutput {
+        self.base.process_output()
+    }
+
+    fn status(&self) -> BackendStatus {
+        self.base.status()
+    }
+}
+
+impl PrivateLists {
+    fn has(&self, method: &Method) -> bool {
+        self.lists().contains(method)
+    }
+
+    fn add(&self, method: &Method) {
+        self.lists().insert(method.clone());
+    }
+
+    /// A sender of what the process of a principal announces. A change of a list that is the same for all is the base's to
+    /// announce: it is the base that the list is read from.
+    fn tell(self: &Arc<Self>, messages: &ServerMessages) -> ServerMessages {
+        let private = Arc::clone(self);
+        messages.mapped(move |message| {
+            let is_told = match &message {
+                ServerMessage::Notification(notification) => match notification.method {
+                    Method::ToolsChanged => private.has(&Method::ListTools),
+                    Method::PromptsChanged => private.has(&Method::ListPrompts),
+                    Method::ResourcesChanged => {
+                        private.has(&Method::ListResources) || private.has(&Method::ListResourceTemplates)
+                    }
+                    _ => true,
+                },
+                _ => true,
+            };
+            is_told.then_some(message)
+        })
+    }
+
+    fn lists(&self) -> MutexGuard<'_, HashSet<Method>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Adds a client, and returns its id.
+    fn add(&self, waiter: Waiter) -> u64 {
+        let mut table = self.table();
+        table.last += 1;
+        let id = table.last;
+        let principal = waiter.listen.context.caller.principal().clone();
+        table.listeners.entry(principal).or_default().push(Waiter { id, ..waiter });
+        id
+    }
+
+    /// Does something with each client of a principal.
+    fn with(&self, principal: &Principal, act: impl FnMut(&mut Waiter)) {
+        self.table().listeners.get_mut(principal).into_iter().flatten().for_each(act);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WaiterGuard {
+    fn drop(&mut self) {
+        let mut table = self.waiting.table();
+        if let Some(listeners) = table.listeners.get_mut(&self.principal) {
+            listeners.retain(|waiter| waiter.id != self.id);
+            if listeners.is_empty() {
+                table.listeners.remove(&self.principal);
+            }
+        }
+    }
+}
