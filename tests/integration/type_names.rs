@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Names of types that the crates of the product define once, where others than the module itself can see them.
-const UNIQUE: [&str; 5] = ["Connection", "Limits", "Peer", "TaskOwners", "Timeouts"];
+const UNIQUE: [&str; 5] = ["Connection", "Limits", "Peer", "MemoryOwners", "Timeouts"];
 
 /// The names of the types that a text defines and others can see.
 fn visible_types(text: &str) -> impl Iterator<Item = &str> {
