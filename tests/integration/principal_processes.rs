@@ -376,3 +376,24 @@ async fn legacy_client_that_can_be_asked_is_served_by_the_process_of_its_princip
     assert_eq!(one, other);
     assert_ne!(one, server.started()[0], "the base serves a client");
 }
+
+#[tokio::test]
+async fn call_after_a_restart_has_the_lists_that_were_kept_compared() {
+    let (server, other) = (server().await, Backend::start(Era::Modern, Transport::Http).await);
+    let state = TempFile::folder();
+    let config = format!("{WITH_KEYS}stateDir: {}\ntimeouts: {{listSettle: 20ms}}", state.path().join("s").display());
+    let world = World::start(&config, &[server.entry("s"), other.entry("other")]).await;
+    assert!(!world.ask(Some(ANN), "tools/list", "").await.contains("s__new"));
+    let World { gateway, folder } = world;
+    assert!(gateway.terminate().await.success());
+
+    // Another version of the program.
+    offer(&server, &["t", "new"]);
+    let world = World { gateway: Gateway::start_at(folder.path().join("fanlight.yaml")).await, folder };
+    let mut stream = world.listen(ANN, r#"{"toolsListChanged":true}"#).await;
+    assert!(!world.ask(Some(ANN), "tools/list", "").await.contains("s__new"));
+    assert!(is_result(&world.ask(Some(ANN), "tools/call", r#""name":"s__t""#).await));
+    let changed = within("the change", stream.event()).await.unwrap().unwrap();
+    assert!(changed.contains(TOOLS_CHANGED), "{changed}");
+    assert!(world.ask(Some(BOB), "tools/list", "").await.contains("s__new"));
+}

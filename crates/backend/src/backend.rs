@@ -307,6 +307,11 @@ impl Backend {
         self.pool.has_own_connection_for(client).await
     }
 
+    /// Has its process start if it rests: another process of the server is in use, which may have other lists by now.
+    pub(crate) fn wake(&self) {
+        self.pool.wake();
+    }
+
     /// What its processes have written.
     pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
         self.pool.process_log()

@@ -98,6 +98,7 @@ impl Assembly {
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
     /// on. The server that is `restarted` counts as changed.
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
+        self.users.prepare(config).await;
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
         self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));

@@ -268,6 +268,7 @@ impl Services {
         let record = Recorder::open(config, &telemetry, plan.replica())?;
         let log = Arc::clone(&record.log);
         let users = Users::of(config, plan.replicas.as_ref(), clients, lists.as_ref(), log);
+        users.prepare(config).await;
         let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
         let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), shared, of_pins)?;
         Ok(Self { telemetry, exports, record, assembly, users, replicas, servers_end })

@@ -25,6 +25,7 @@ use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use http::HeaderName;
 use reqwest::Url;
+use tokio::task::spawn_blocking;
 
 use crate::grant_record::RecordOfGrants;
 use crate::list_state::ListState;
@@ -114,7 +115,7 @@ impl Users {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
-    /// The store in the folder, where that is not the one for users; `None` if there is none.
+    /// The store of lists in the folder, where users are kept in Valkey instead; `None` if there is none.
     pub(crate) fn store_of_lists(&self) -> Option<Store> {
         let has_one = self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file());
         (self.0.common.is_some() && has_one).then(|| self.0.own_store(|store, _| Ok(store)).ok()).flatten()
@@ -123,6 +124,18 @@ impl Users {
     /// Has these policies say from now on where they may sign in.
     pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
         self.0.rules.set(policies, config);
+    }
+
+    /// Opens what is kept of them if servers of a configuration need it: a keyring may take some seconds, during which nothing
+    /// else may wait.
+    pub(crate) async fn prepare(&self, config: &Config) {
+        let needs =
+            |server: &Server| server.enabled && (auth_of_users(server).is_some() || !server.user_env.is_empty());
+        if config.servers.iter().any(needs) {
+            let users = self.clone();
+            // Whoever needs it is told what was wrong.
+            let _ = spawn_blocking(move || users.open().is_ok()).await;
+        }
     }
 
     /// What is kept of them. A text says why nothing can be.
@@ -292,8 +305,7 @@ impl Shared {
         self.own_store(|store, folder| store.for_users(folder, &self.keys, &SystemKeyring))
     }
 
-    /// The store in the folder, which is this process's also where users are common to several, as `made` makes it of that of
-    /// lists.
+    /// Opens the store in the folder; `made` says with which keys.
     fn own_store(&self, made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>) -> Result<Store, String> {
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;

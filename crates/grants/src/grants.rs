@@ -211,19 +211,23 @@ impl Grants {
         provider.map_or_else(|| owner.clone(), |provider| Owner::new(owner.principal(), provider.name()))
     }
 
-    /// Does what a user wants, which is put on record: before, if it has to be there, and what has come of it.
-    pub(crate) async fn on_record<T>(
+    /// Does what a user wants, which is put on record: before, if it has to be there, and what has come of it. Once it has
+    /// begun it is done, and its end on record, even if the user's browser no longer waits for it.
+    pub(crate) async fn on_record<T: Send + 'static>(
         &self,
         kind: GrantChangeKind,
-        owner: &Owner,
-        work: impl Future<Output = Result<T, SignInError>>,
+        owner: Owner,
+        work: impl Future<Output = Result<T, SignInError>> + Send + 'static,
     ) -> Result<T, SignInError> {
-        let change = GrantChange { kind, owner };
-        self.0.record.begins(change).await.map_err(|_| SignInError::NotRecorded)?;
-        let outcome = work.await;
-        let end = outcome.as_ref().map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
-        self.0.record.ended(change, &end);
-        outcome
+        let record = Arc::clone(&self.0.record);
+        record.begins(GrantChange { kind, owner: &owner }).await.map_err(|_| SignInError::NotRecorded)?;
+        let done = self.0.tasks.spawn(async move {
+            let outcome = work.await;
+            let end = outcome.as_ref().map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
+            record.ended(GrantChange { kind, owner: &owner }, &end);
+            outcome
+        });
+        done.await.unwrap_or_else(|_| Err(SignInError::Failed { reason: "it was broken off".to_owned() }))
     }
 
     /// Puts on record that a user could not sign in.
@@ -250,10 +254,13 @@ impl Grants {
         // For a server that is gone it is kept for nowhere.
         let origin = self.server(owner.server()).map(|server| server.origin()).unwrap_or_default();
         let key = UserKey::new(key, origin);
-        let kept = async { self.0.store.put(owner, &key).await.map_err(|error| unkept(&error)) };
-        self.on_record(GrantChangeKind::KeyDeposit, owner, kept).await?;
-        self.forget(owner);
-        Ok(())
+        let (grants, of) = (self.clone(), owner.clone());
+        let kept = async move {
+            grants.0.store.put(&of, &key).await.map_err(|error| unkept(&error))?;
+            grants.forget(&of);
+            Ok(())
+        };
+        self.on_record(GrantChangeKind::KeyDeposit, owner.clone(), kept).await
     }
 
     /// What a user has granted.

@@ -138,24 +138,25 @@ pub(crate) fn keys_of(
 
 /// Makes a key for records that will be kept; `None` if it is that of the folder.
 fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
-    let kept = kept(folder, keyring);
-    let note = match &kept {
-        Ok((note, _)) => note.text(),
+    let (note, key) = match kept(folder, keyring) {
+        Ok(made) => made,
         Err(reason) => {
             info!(
                 reason,
                 "the key that seals what users have granted is in a file of stateDir, since there is no keyring"
             );
-            IN_FILE.to_owned()
+            // Nothing is noted: until there are records, there may be a keyring another time.
+            return Ok(None);
         }
     };
-    if folder.write_new(NOTE, note.as_bytes()).map_err(|error| SealingKeyError::Note(error.to_string()))? {
-        return Ok(kept.ok().map(|(_, key)| key));
-    }
-    // Another process has decided meanwhile.
-    if let Ok((note, _)) = kept {
+    let written = folder.write_new(NOTE, note.text().as_bytes());
+    if !matches!(written, Ok(true)) {
         keyring.remove(&note.name);
     }
+    if written.map_err(|error| SealingKeyError::Note(error.to_string()))? {
+        return Ok(Some(key));
+    }
+    // Another process has decided meanwhile.
     let note = noted(folder)?.ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
     let key = |note: Note| {
         note.key(keyring).map_err(|reason| SealingKeyError::Away {
@@ -289,9 +290,7 @@ mod tests {
         ring.leave(true);
         assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
         ring.leave(false);
-        assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::File));
-        // So does one of a folder that has no note.
-        let (_, of_records) = keys_of(&folder(&TempDir::new().unwrap()), true, &none, &ring).unwrap();
+        let (_, of_records) = keys_of(&folder(&of), true, &none, &ring).unwrap();
         assert_eq!(of_records, KeyPlace::File);
         assert!(ring.secrets.lock().unwrap().is_empty());
         // And keys of the configuration need none.

@@ -199,8 +199,9 @@ impl Offer {
         let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
         let client = (!server.has_configured_client()).then_some(registration);
         let granted = Granted { provider, client, target, proof_key: None, given_for };
-        let kept = granted.keep(grants, &owner, tokens.ending_with_id_token());
-        grants.on_record(GrantChangeKind::SignIn, &owner, kept).await
+        let (in_use, of) = (grants.clone(), owner.clone());
+        let kept = async move { granted.keep(&in_use, &of, tokens.ending_with_id_token()).await };
+        grants.on_record(GrantChangeKind::SignIn, owner, kept).await
     }
 }
 
@@ -216,12 +217,14 @@ impl Begun {
     /// # Errors
     ///
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
-    pub async fn finish(self, grants: &Grants, callback: &CallbackParameters) -> Result<String, SignInError> {
+    pub async fn finish(self, grants: &Grants, callback: CallbackParameters) -> Result<String, SignInError> {
         let owner = Owner::new(&self.record.principal, &self.record.server);
-        // Boxed: it would be several times in the future of the page.
-        let redeemed = Box::pin(self.redeem(grants, &owner, callback));
-        grants.on_record(GrantChangeKind::SignIn, &owner, redeemed).await?;
-        Ok(owner.server().to_owned())
+        let (in_use, of) = (grants.clone(), owner.clone());
+        let redeemed = async move {
+            self.redeem(&in_use, &of, &callback).await?;
+            Ok(of.server().to_owned())
+        };
+        grants.on_record(GrantChangeKind::SignIn, owner, redeemed).await
     }
 
     async fn redeem(self, grants: &Grants, owner: &Owner, callback: &CallbackParameters) -> Result<(), SignInError> {

@@ -103,6 +103,15 @@ impl SupervisedConnection {
         }
     }
 
+    /// Has a process that rests start, without waiting for it.
+    pub(crate) fn wake(&self) {
+        // One that runs would otherwise be started anew as soon as it rests.
+        let rests = matches!(self.state.borrow().phase, Phase::Idle);
+        if rests {
+            self.wanted.notify_one();
+        }
+    }
+
     /// Whether its first connection is being made for a request, or about to be.
     pub(crate) fn is_starting(&self) -> bool {
         let is_first = matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. });

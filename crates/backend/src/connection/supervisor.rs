@@ -330,7 +330,7 @@ impl Supervisor {
             after = attempt.expired(&self.context.process_log, silence, total) => {
                 Err(BackendError::Timeout { after, sent: false })
             }
-            never = attempt.report(&self.context.name, &self.context.process_log), if self.for_client.is_none() => {
+            never = attempt.report(&self.context.name, &self.context.process_log), if !self.is_of_clients() => {
                 match never {}
             }
         };

@@ -14,7 +14,7 @@ use fanlight_canonical::{
     ProcessOutput, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::result::{ServerDescription, is_private};
-use fanlight_protocol::{Method, Notification, Response};
+use fanlight_protocol::{Method, Notification, Response, RpcError, code};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -22,6 +22,7 @@ use super::members::{Lease, Members, Own};
 use crate::backend::{Backend, BackendLife};
 use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
+use crate::tasks::UNKNOWN_TASK;
 
 /// One MCP server over stdio with a process for each principal.
 pub struct BackendApart {
@@ -106,12 +107,24 @@ impl BackendApart {
         }
         let principal = client.caller.principal();
         let lease = self.members.lease(principal, Own { source: None, environment: Vec::new() })?;
+        self.base.wake();
         self.waiting.with(principal, |waiter| self.attach(waiter, &lease));
         Ok(Some(lease))
     }
 
     /// Sends a request to the process of its principal.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
+        let CallContext { caller, .. } = &*call.context;
+        let is_about_task =
+            matches!(call.method, Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask);
+        // A process that there is not has no task: none is started to be asked.
+        if is_about_task
+            && !caller.is_gateway()
+            && self.members.existing(caller.principal()).is_none()
+            && !self.base.has_own_connection(&call.context).await?
+        {
+            return Ok(Response::from_error(&RpcError::new(code::INVALID_PARAMS, UNKNOWN_TASK)));
+        }
         match self.of(&call.context).await? {
             Some(lease) => lease.backend.request(call).await,
             None => self.base.request(call).await,
@@ -205,9 +218,10 @@ impl BackendClient for BackendApart {
         }
     }
 
-    /// As the list that the base knows says: one that is private says it to no one here.
+    /// As the list that is the same for all says of a tool.
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        self.base.is_safe(call)
+        let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
+        Box::pin(async move { is_told && self.base.is_safe(call).await })
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

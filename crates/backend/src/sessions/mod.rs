@@ -273,7 +273,7 @@ impl SessionPool {
             let state = self.base.state.borrow();
             state.revision.is_some_and(|revision| revision.era() == Era::Modern)
         };
-        // Its process need not be started for that.
+        // That need not wait for its process.
         if is_known_modern && !self.may_have_second_era(client) {
             return Ok(false);
         }
@@ -283,6 +283,11 @@ impl SessionPool {
         }
         let serves_own_era = || matches!(self.legacy_era.finding(&base), Some(Finding::Served(_)));
         Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && serves_own_era()))
+    }
+
+    /// Has the process start that serves lists, if it rests.
+    pub(crate) fn wake(&self) {
+        self.base.wake();
     }
 
     /// Whether clients have connections of their own.

@@ -59,7 +59,7 @@ use table::{Table, TaskKey};
 const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
 /// basic/utilities/tasks, Protocol Errors).
-const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
+pub(crate) const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 
 /// Counts a request that waits for a task until it is dropped.
 type WaitPermit = Reservation<Peer>;

@@ -85,7 +85,10 @@ impl ListState {
             let folder = Folder::open(Path::new(path));
             let folder = folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
             return Ok(match Self::in_folder(&folder, true, config) {
-                Ok(state) => Some(state),
+                Ok(state) => {
+                    remove_former(&state.path);
+                    Some(state)
+                }
                 Err(error) => {
                     warn!(%error, "lists of servers are not kept");
                     None
@@ -99,6 +102,7 @@ impl ListState {
             .and_then(|folder| Self::in_folder(&folder, false, config).map_err(|error| error.to_string()));
         match opened {
             Ok(state) => {
+                remove_former(&path);
                 of_user::remove_unused(&path);
                 Ok(Some(state))
             }
@@ -120,7 +124,6 @@ impl ListState {
 
     fn in_folder(folder: &Folder, is_named: bool, config: &Config) -> Result<Self, StoreError> {
         let (store, path) = (Store::of_lists(folder, &keys(config))?, folder.path().to_owned());
-        remove_former(&path);
         let limits = &config.limits;
         let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
         let longest = lists.saturating_add(limits.message);
@@ -278,7 +281,9 @@ impl ListStore for ServerLists {
 fn remove_former(folder: &Path) {
     let (names, lists) = FORMER;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(|name| name == names || name.ends_with(lists)) {
+        let is_digest = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_former = |name: &str| name == names || name.strip_suffix(lists).is_some_and(is_digest);
+        if entry.file_name().to_str().is_some_and(is_former) {
             let _ = fs::remove_file(entry.path());
         }
     }

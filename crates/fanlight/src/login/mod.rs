@@ -303,7 +303,7 @@ async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser
     let begun = offer.begin(grants, &user(), &callback, b"").await.map_err(refused)?;
     open(&begun.location, browser);
     let parameters = listener.wait(&begun).await?;
-    begun.finish(grants, &parameters).await.map_err(refused)?;
+    begun.finish(grants, parameters).await.map_err(refused)?;
     Ok(())
 }
 

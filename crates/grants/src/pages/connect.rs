@@ -164,7 +164,7 @@ impl Visit<'_> {
                 grants.not_signed_in(&owner, &error);
                 Err(error)
             }
-            None => Begun { location: record.request.url.clone(), record }.finish(grants, &parameters).await,
+            None => Begun { location: record.request.url.clone(), record }.finish(grants, parameters).await,
         };
         self.access(&owner).iter().for_each(UserAccess::end_sign_in);
         outcome

@@ -117,6 +117,9 @@ pub(super) struct Database {
     path: PathBuf,
 }
 
+/// How the name of a damaged file begins that was set aside.
+pub(super) const SET_ASIDE: &str = "grants.damaged-";
+
 /// When the file was written last, as far as that can be told.
 pub type Stamp = Option<SystemTime>;
 
@@ -133,7 +136,8 @@ impl Database {
         }
     }
 
-    fn try_open(folder: &Folder) -> Result<Self, DatabaseError> {
+    /// Opens the file, or makes it.
+    pub(super) fn try_open(folder: &Folder) -> Result<Self, DatabaseError> {
         let refused = |problem| DatabaseError::Storage(StorageError::Io(io::Error::other(problem)));
         let file = folder.open_file(FILE).map_err(refused)?;
         let mut builder = Builder::new();
@@ -241,7 +245,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
 /// Gives a file that cannot be read another name, and makes an empty one.
 fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     let path = folder.path().join(FILE);
-    let aside: PathBuf = folder.path().join(format!("grants.damaged-{}.redb", seconds(SystemTime::now())));
+    let aside: PathBuf = folder.path().join(format!("{SET_ASIDE}{}.redb", seconds(SystemTime::now())));
     std::fs::rename(&path, &aside).map_err(|error| StoreError::File(error.to_string()))?;
     error!(
         file = %path.display(), moved_to = %aside.display(), problem,

@@ -4,10 +4,11 @@
 mod common;
 mod database;
 
-use std::fmt;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use std::{fmt, fs};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -22,7 +23,7 @@ use zeroize::Zeroizing;
 
 pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged, Pending};
 pub(crate) use self::database::seconds;
-use self::database::{Change, Database, Entry};
+use self::database::{Change, Database, Entry, SET_ASIDE};
 pub use self::database::{FILE, Kind, Lease, Stamp};
 use crate::folder::Folder;
 use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
@@ -464,13 +465,13 @@ impl Store {
 /// Whether a folder has something of users, or may have. Blocks.
 #[must_use]
 pub fn holds_users(path: &Path) -> bool {
-    if !path.join(FILE).exists() {
-        return false;
-    }
-    let Ok(database) = Folder::open(path).map_err(StoreError::File).and_then(|folder| Database::open(&folder)) else {
+    let was_set_aside = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(SET_ASIDE));
+    if fs::read_dir(path).is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| was_set_aside(&one.file_name())))) {
         return true;
-    };
-    has_users(&database)
+    }
+    // One that is damaged is not set aside for this.
+    let opened = || Database::try_open(&Folder::open(path).ok()?).ok();
+    path.join(FILE).exists() && opened().is_none_or(|database| has_users(&database))
 }
 
 fn has_users(database: &Database) -> bool {
