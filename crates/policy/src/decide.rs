@@ -231,8 +231,8 @@ impl ByItem {
         }
         let Some(named) = self.named.get(&*id(item)) else { return Cow::Borrowed(&self.others) };
         let mut all = self.others.clone();
-        let added = named.iter().try_for_each(|policy| all.add(policy.clone()));
-        Cow::Owned(if added.is_ok() { all } else { PolicySet::default() })
+        let are_added = named.iter().all(|policy| all.add(policy.clone()).is_ok());
+        Cow::Owned(if are_added { all } else { PolicySet::default() })
     }
 }
 
