@@ -263,7 +263,7 @@ async fn redirects_are_told_and_not_followed() {
     setting.backend.protect(Protection {
         resource: None,
         challenge: String::new(),
-        accepts: Arc::new(move |_| Verdict::Refused(307, vec![("Location", elsewhere.clone())])),
+        accepts: Arc::new(move |_| Verdict::Refused(307, vec![("location", elsewhere.clone())])),
     });
     for command in ["call", "list"] {
         let arguments = [command, if command == "call" { "t" } else { "tools" }, "--url", &setting.backend.url()];

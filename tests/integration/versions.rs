@@ -261,12 +261,15 @@ async fn canary_that_starts_lazily_is_started_for_its_clients_alone() {
         format!(r#"{{{BY_PROXY},"mcpServers":{{{server},{next},{}}}}}"#, other.entry("b"))
     };
     let gateway = Gateway::start(&config("0")).await;
-    one.wait_for("subscriptions/listen", 1).await;
     assert_eq!(version_in(&call(&gateway, "ann", "a__look").await), "v1");
+    let filter = modern_request("9", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+    let listening = ask(&gateway, "ann", &filter, &[]).await;
+    one.wait_for("subscriptions/listen", 1).await;
     assert_eq!(version_in(&answer(&gateway, "ann", "tools/list", "").await.replace("\"b\"", "")), "v1");
     let overview = api(&gateway, "/api/overview").await;
     assert_eq!((&overview["backends"][2]["name"], &overview["backends"][2]["state"]), (&"next".into(), &"idle".into()));
     assert!(two.started().is_empty());
+    drop(listening);
     gateway.configure(&config("1"));
     assert_eq!(gateway.reload().await.0, 200);
     assert_eq!(version_in(&call(&gateway, "ann", "a__look").await), "v2");
