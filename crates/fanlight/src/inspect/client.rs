@@ -232,7 +232,8 @@ impl Client {
         match Message::parse(text, MAX_NESTING) {
             Ok(Message::Response(response)) => Ok(response),
             _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                Err(self.not_let_in(status, challenge).await)
+                // Boxed to keep the futures of all messages small.
+                Err(Box::pin(self.not_let_in(status, challenge)).await)
             }
             Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
             Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
