@@ -202,3 +202,34 @@ async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("audit record"), "{said}");
 }
+
+#[tokio::test]
+async fn purge_puts_the_end_of_each_connection_on_record() {
+    let setting = SignInSetting::start(&recorded("required: true"), r#"{"type":"user"}"#).await;
+    let config = setting.config();
+    setting.sign_in(Some(ANN)).await;
+    setting.sign_in(Some(BOB)).await;
+    setting.gateway.terminate().await;
+    let state = async |command: &str| {
+        let mut state = fanlight();
+        state.args(["state", command, "--config"]).arg(&config).stdin(Stdio::null());
+        within("the command", state.output()).await.unwrap()
+    };
+    // Nothing is removed where the record must say so, and cannot.
+    let text = fs::read_to_string(&config).unwrap();
+    let unusable = text.replace("{required: true}", "{required: true, file: /dev/null/audit.jsonl}");
+    assert_ne!(unusable, text);
+    fs::write(&config, unusable).unwrap();
+    let output = state("purge").await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("audit record"), "{said}");
+    fs::write(&config, text).unwrap();
+    assert!(String::from_utf8_lossy(&state("export").await.stdout).contains("\"notes\""));
+    let output = state("purge").await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!String::from_utf8_lossy(&state("export").await.stdout).contains("\"notes\""));
+    let lines = lines(&config).await;
+    let mut ended = told(&lines).split_off(lines.len() - 2);
+    ended.sort_unstable();
+    assert_eq!(ended, [["key#ann", "signOut", "ok"], ["key#bob", "signOut", "ok"]], "{lines:#?}");
+}

@@ -1,18 +1,20 @@
 //! Servers that the command line names by their URLs, and that want their users to sign in, through the real binary.
 
 use std::fs;
+use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::browser::Browser;
-use fanlight_testkit::scripted::{Protection, REFUSED};
+use fanlight_testkit::scripted::{Protection, REFUSED, Verdict};
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 
-use crate::harness::{TempFile, fanlight, within};
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::harness::{TempFile, fanlight, signal_and_wait, within};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 
 /// A server, its authorization server, and a user with a browser.
 struct Setting {
@@ -65,24 +67,51 @@ impl Setting {
 
     /// The outcome of a command whose user signs in, with what `bring` makes of where the browser is sent back to.
     async fn run_signing_in(&self, arguments: &[&str], bring: impl Fn(String) -> String) -> Output {
-        let command = self.command(arguments).spawn().unwrap();
-        let user = async {
-            let url = within("the browser", async {
-                loop {
-                    if let Ok(url) = fs::read_to_string(self.opened()) {
-                        return url;
-                    }
+        let (command, mut errors) = self.signing_in(arguments, bring).await;
+        let mut said = Vec::new();
+        let (output, read) =
+            tokio::join!(within("the command", command.wait_with_output()), errors.read_to_end(&mut said));
+        read.unwrap();
+        Output { stderr: said, ..output.unwrap() }
+    }
+
+    /// A command whose user has signed in, and the rest of its standard error. Where there is no terminal, only `login` opens a
+    /// browser.
+    async fn signing_in(
+        &self,
+        arguments: &[&str],
+        bring: impl Fn(String) -> String,
+    ) -> (Child, Box<dyn AsyncRead + Unpin>) {
+        let is_opened = arguments[0] == "login";
+        let more: &[&str] = if is_opened { &[] } else { &["--no-browser"] };
+        let mut command = self.command(&[arguments, more].concat()).spawn().unwrap();
+        let mut errors = BufReader::new(command.stderr.take().unwrap());
+        let mut said = String::new();
+        let announced = if is_opened { "a browser has been asked to open " } else { "in a browser on this machine: " };
+        let url = within("the address", async {
+            loop {
+                let from = said.len();
+                assert_ne!(errors.read_line(&mut said).await.unwrap(), 0, "{said}");
+                if let Some((_, url)) = said[from..].split_once(announced) {
+                    return url.trim().to_owned();
+                }
+            }
+        })
+        .await;
+        if is_opened {
+            within("the browser", async {
+                while !self.opened().exists() {
                     tokio::task::yield_now().await;
                 }
             })
             .await;
+            assert_eq!(fs::read_to_string(self.opened()).unwrap().trim(), url);
             fs::remove_file(self.opened()).unwrap();
-            let mut browser = Browser::default();
-            let back = browser.open(url.trim()).await.location();
-            assert_eq!(browser.open(&bring(back)).await.status, 200);
-        };
-        let (output, ()) = tokio::join!(within("the command", command.wait_with_output()), user);
-        output.unwrap()
+        }
+        let mut browser = Browser::default();
+        let back = browser.open(&url).await.location();
+        assert_eq!(browser.open(&bring(back)).await.status, 200);
+        (command, Box::new(Cursor::new(said.into_bytes()).chain(errors)))
     }
 
     async fn call(&self) -> Output {
@@ -197,6 +226,59 @@ async fn server_that_refuses_the_token_of_the_sign_in_is_asked_no_more() {
 }
 
 #[tokio::test]
+async fn command_without_a_terminal_says_at_once_what_signing_in_wants() {
+    let setting = Setting::start().await;
+    let url = setting.backend.url();
+    for command in [["call", "t", "--url", &url], ["list", "tools", "--url", &url]] {
+        let output = setting.run(&command).await;
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+        let said = shown(&output);
+        assert!(said.contains(setting.authorization.url()) && said.contains("`fanlight login` with its URL"), "{said}");
+        assert!(said.contains("FANLIGHT_TOKEN"), "{said}");
+    }
+    assert!(setting.authorization.asked("/authorize").is_empty());
+    assert!(!setting.home.path().join("state").exists(), "nothing is kept");
+}
+
+#[tokio::test]
+async fn interrupt_ends_a_call_also_after_its_user_has_signed_in() {
+    let setting = Setting::start().await;
+    let gate = Gate::new();
+    setting.backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
+    let arguments = ["call", "t", "--url", &setting.backend.url()];
+    let (mut command, _errors) = setting.signing_in(&arguments, |back| back).await;
+    gate.reached(1).await;
+    let status = signal_and_wait(&mut command, rustix::process::Signal::INT).await;
+    assert_eq!(status.code(), Some(130), "{status}");
+    // What was granted is kept.
+    gate.open();
+    has_succeeded(&setting.call().await);
+}
+
+/// A server that could have tokens sent elsewhere would have those of another server's users, or its own sent in the clear.
+#[tokio::test]
+async fn redirects_are_told_and_not_followed() {
+    let (setting, other) = (Setting::start().await, Backend::start(Era::Modern, Transport::Http).await);
+    let elsewhere = other.url();
+    setting.backend.protect(Protection {
+        resource: None,
+        challenge: String::new(),
+        accepts: Arc::new(move |_| Verdict::Refused(307, vec![("location", elsewhere.clone())])),
+    });
+    for command in ["call", "list"] {
+        let arguments = [command, if command == "call" { "t" } else { "tools" }, "--url", &setting.backend.url()];
+        let mut command = setting.command(&arguments);
+        let output = within("the command", command.env("FANLIGHT_TOKEN", "mine").output()).await.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+        let said = shown(&output);
+        assert!(said.contains(&format!("redirects to {}", other.url())) && !said.contains("mine"), "{said}");
+    }
+    for method in ["server/discover", "initialize", "tools/list", "tools/call"] {
+        assert!(other.received(method).is_empty(), "{method}");
+    }
+}
+
+#[tokio::test]
 async fn key_in_the_environment_is_shown_and_nobody_signs_in() {
     let setting = Setting::start().await;
     let arguments = ["call", "t", "--url", &setting.backend.url()];
@@ -214,7 +296,7 @@ async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains(setting.authorization.url()) && said.contains("`fanlight login` with its URL"), "{said}");
-    let output = setting.run(&["check", &url, "--json", "--no-browser"]).await;
+    let output = setting.run(&["check", &url, "--json"]).await;
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&found["isGood"], &found["signIn"]["registration"]), (&json!(false), &json!("dynamic")), "{found}");
     assert!(!setting.home.path().join("state").exists(), "nothing is kept for a question");
@@ -222,7 +304,10 @@ async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
     let output = setting.run(&["check", &url]).await;
     assert!(shown(&output).contains("register a client there"), "{}", shown(&output));
     setting.authorization.describe(json!({}));
-    has_succeeded(&setting.run_signing_in(&["login", &url], |back| back).await);
+    // The address is for whoever asks for it.
+    let output = setting.run_signing_in(&["check", &url, "--json"], |back| back).await;
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found.get("signIn"), None, "{found}");
     let output = setting.run(&["check", &url, "--json"]).await;
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found.get("signIn"), None, "{found}");

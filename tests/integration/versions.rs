@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_testkit::ports::Refusing;
 use fanlight_testkit::signing_in::{ANN, SignInSetting, WITH_KEYS, is_result};
@@ -14,7 +15,7 @@ use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
     modern_request,
 };
-use crate::scripted::{Backend, Era, Gate, Protection, REFUSED, Reply, Transport};
+use crate::scripted::{Backend, Era, Gate, Protection, REFUSED, Reply, Transport, Verdict};
 use crate::server_lives::{api, text_at};
 
 const USERS: usize = 24;
@@ -23,7 +24,11 @@ const BY_PROXY: &str = r#""auth":{"proxy":{"header":"X-User","from":["127.0.0.1"
 
 /// A server that says in its lists and answers which version it is. All clients get the same list of it.
 async fn version(era: Era, name: &'static str) -> Backend {
-    let backend = Backend::start(era, Transport::Http).await;
+    version_over(Transport::Http, era, name).await
+}
+
+async fn version_over(transport: Transport, era: Era, name: &'static str) -> Backend {
+    let backend = Backend::start(era, transport).await;
     let tool = |tool: &str, annotations: &str| {
         format!(
             r#"{{"name":"{tool}","description":"{name}","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#
@@ -200,6 +205,74 @@ async fn clients_without_authentication_can_be_moved_by_session() {
         }
         assert_eq!(seen.len(), 2, "{seen:?}");
     }
+}
+
+/// A private list is read for a principal, and not for a session, by which the canary is chosen here.
+#[tokio::test]
+async fn sessions_of_principals_see_the_private_lists_of_their_version() {
+    let (one, two) = (version(Era::Modern, "v1").await, version(Era::Modern, "v2").await);
+    for (backend, name) in [(&one, "v1"), (&two, "v2")] {
+        let tool = format!(
+            r#"{{"name":"look","description":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#
+        );
+        let list = format!(r#"{{"resultType":"complete","tools":[{tool}],"ttlMs":0,"cacheScope":"private"}}"#);
+        backend.on("tools/list", Reply::result(list));
+    }
+    let other = version(Era::Modern, "b").await;
+    let canary = r#""canary":{"server":"next","share":0.5,"sticky":"session"}"#;
+    let config = format!(
+        r#"{{{BY_PROXY},"mcpServers":{{{},{},{}}}}}"#,
+        one.entry_with("a", canary),
+        two.entry("next"),
+        other.entry("b")
+    );
+    let gateway = Gateway::start(&config).await;
+    let mut seen = BTreeMap::<_, usize>::new();
+    for number in 0..16 {
+        // Of some of them it would be the canary's lists if there were no session.
+        let user = format!("user-{}", number % 4);
+        let opened = ask(&gateway, &user, &initialize(NEWEST_LEGACY, "{}"), &[]).await;
+        let session = opened.header("mcp-session-id").unwrap().to_owned();
+        drop(opened);
+        let headers = [("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)];
+        ask(&gateway, &user, INITIALIZED, &headers).await;
+        let mut versions = Vec::new();
+        for (method, params) in [("tools/call", r#""name":"a__look","arguments":{}"#), ("tools/list", "")] {
+            let request = legacy_request("1", method, params);
+            versions.push(version_in(&ask(&gateway, &user, &request, &headers).await.messages().await.1));
+        }
+        assert_eq!(versions[0], versions[1], "{user}");
+        *seen.entry(versions[0]).or_default() += 1;
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+}
+
+#[tokio::test]
+async fn canary_that_starts_lazily_is_started_for_its_clients_alone() {
+    let (one, two) = (version(Era::Modern, "v1").await, version_over(Transport::Stdio, Era::Modern, "v2").await);
+    let other = version(Era::Modern, "b").await;
+    for backend in [&one, &other] {
+        backend.declares(r#"{"tools":{"listChanged":true},"resources":{}}"#);
+        backend.on("subscriptions/listen", Reply::listening());
+    }
+    let config = |share: &str| {
+        let canary = format!(r#""canary":{{"server":"next","share":{share}}}"#);
+        let (server, next) = (one.entry_with("a", &canary), two.entry_with("next", r#""start":"lazy""#));
+        format!(r#"{{{BY_PROXY},"mcpServers":{{{server},{next},{}}}}}"#, other.entry("b"))
+    };
+    let gateway = Gateway::start(&config("0")).await;
+    assert_eq!(version_in(&call(&gateway, "ann", "a__look").await), "v1");
+    let filter = modern_request("9", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+    let listening = ask(&gateway, "ann", &filter, &[]).await;
+    one.wait_for("subscriptions/listen", 1).await;
+    assert_eq!(version_in(&answer(&gateway, "ann", "tools/list", "").await.replace("\"b\"", "")), "v1");
+    let overview = api(&gateway, "/api/overview").await;
+    assert_eq!((&overview["backends"][2]["name"], &overview["backends"][2]["state"]), (&"next".into(), &"idle".into()));
+    assert!(two.started().is_empty());
+    drop(listening);
+    gateway.configure(&config("1"));
+    assert_eq!(gateway.reload().await.0, 200);
+    assert_eq!(version_in(&call(&gateway, "ann", "a__look").await), "v2");
 }
 
 #[tokio::test]
@@ -431,6 +504,66 @@ async fn mirror_that_is_down_is_counted_and_delays_nothing() {
     }
     mirror_when(&gateway, |mirror| mirror["failed"].as_u64() >= Some(1)).await;
     assert_eq!(api(&gateway, "/api/overview").await["ready"], true);
+}
+
+/// A request is no way to find out whether a mirror is there again: it may be one that the mirror does not call safe.
+#[tokio::test]
+async fn mirror_that_comes_back_runs_nothing_that_it_does_not_call_safe() {
+    let (server, mirror) = (version(Era::Modern, "v1").await, version(Era::Modern, "v1").await);
+    let tool = |name: &str, annotations: &str| {
+        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#)
+    };
+    let tools = [tool("look", r#"{"destructiveHint":true}"#), tool("set", r#"{"idempotentHint":true}"#)].join(",");
+    mirror.on("tools/list", mirror.list("tools", &tools));
+    let is_there = Arc::new(AtomicBool::new(false));
+    let there = Arc::clone(&is_there);
+    mirror.protect(Protection {
+        resource: None,
+        challenge: String::new(),
+        accepts: Arc::new(move |_| match there.load(Ordering::Relaxed) {
+            true => Verdict::Accepted,
+            false => Verdict::Refused(503, Vec::new()),
+        }),
+    });
+    let gateway = Gateway::start(&with_mirror(&server, &at(&mirror), "")).await;
+    within("the mirror to be down", async {
+        while api(&gateway, "/api/overview").await["backends"][1]["state"] != "down" {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    call(&gateway, "ann", "look").await;
+    mirror_when(&gateway, |mirror| mirror["failed"].as_u64() >= Some(1)).await;
+    is_there.store(true, Ordering::Relaxed);
+    within("copies", async {
+        while mirror.count_of_target("tools/call", "set") == 0 {
+            for tool in ["look", "set"] {
+                assert_eq!(version_in(&call(&gateway, "ann", tool).await), "v1");
+            }
+        }
+    })
+    .await;
+    assert_eq!(mirror.count_of_target("tools/call", "look"), 0);
+}
+
+#[tokio::test]
+async fn request_that_is_not_answered_yet_is_not_copied() {
+    let (server, mirror) = (version(Era::Modern, "v1").await, version(Era::Modern, "v1").await);
+    let done = Era::Modern.complete(r#""content":[{"type":"text","text":"v1"}]"#);
+    server.on(
+        "tools/call",
+        Reply::chosen(move |received| match received.member("params.name") {
+            Some("\"look\"") => Reply::result(r#"{"resultType":"input_required","requestState":"s"}"#),
+            _ => Reply::result(done.clone()),
+        }),
+    );
+    let gateway = Gateway::start(&with_mirror(&server, &at(&mirror), "")).await;
+    let first = call(&gateway, "ann", "look").await;
+    assert!(first.contains("input_required"), "{first}");
+    call(&gateway, "ann", "set").await;
+    mirror.wait_for_target("tools/call", "set", 1).await;
+    mirror_when(&gateway, |mirror| mirror["same"].as_u64() >= Some(1)).await;
+    assert_eq!(mirror.count_of_target("tools/call", "look"), 0);
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ pub(crate) struct CheckArgs {
     /// A header for the server at that URL, such as 'Authorization: Bearer …'
     #[arg(long, value_name = "HEADER", requires = "url")]
     pub(crate) header: Vec<String>,
-    /// Do not sign in to the server at that URL, which a terminal and a browser are needed for: only say what it wants for that
+    /// Open no browser for signing in: print the address that has to be opened in one on this machine
     #[arg(long, requires = "url")]
     pub(crate) no_browser: bool,
     /// Write the report about this one server as an HTML page that can be shared

@@ -1,6 +1,5 @@
 //! `fanlight check URL` and `fanlight check -- COMMAND`: judges one server, without a configuration and without a gateway.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -75,8 +74,7 @@ async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>
     if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
         return (target.clone(), None);
     }
-    let is_asked = !args.no_browser && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    match sign_in_at(url, ANSWER, is_asked.then_some(Browser::Opened)).await {
+    match sign_in_at(url, ANSWER, Browser::of_terminal(args.no_browser)).await {
         Ok((Some(token), _)) => {
             let shown = (AUTHORIZATION.to_string(), format!("Bearer {token}"));
             let headers = headers.iter().cloned().chain([shown]).collect();

@@ -133,10 +133,10 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         // What a running gateway can tell starts nothing.
         Some(Command::List { what, json, endpoint, url: Some(url), no_browser, .. }) => {
             let wanted = wanted(what, *json, endpoint);
-            return in_runtime(inspect::list_at(url, &wanted, Browser::unless(*no_browser)));
+            return in_runtime(inspect::list_at(url, &wanted, Browser::of_terminal(*no_browser)));
         }
         Some(Command::Call(CallCommand { call, url: Some(url), no_browser, .. })) => {
-            return in_runtime(inspect::call_at(url, call, Browser::unless(*no_browser)));
+            return in_runtime(inspect::call_at(url, call, Browser::of_terminal(*no_browser)));
         }
         Some(Command::Login(LoginArgs { server: Some(url), no_browser })) if login::is_url(url) => {
             return in_runtime(login::login_at(url, Browser::unless(*no_browser)));

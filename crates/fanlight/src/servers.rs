@@ -224,7 +224,8 @@ impl Servers {
             let server = config.servers.iter().find(|server| server.name == running.settings.name)?;
             let canary = server.canary.as_ref().and_then(|canary| {
                 let (id, client) = named(&canary.server)?;
-                Some(Canary { id, client, rule: Arc::new(canary_rule(&server.name, canary)) })
+                let others = running.backend.client();
+                Some(Canary { id, client, others, rule: Arc::new(canary_rule(&server.name, canary)) })
             });
             let mirror = server.mirror.as_ref().and_then(|mirror| {
                 let (_, client) = named(&mirror.server)?;

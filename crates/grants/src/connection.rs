@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::audit::GrantChangeEnd;
 use crate::grants::Grants;
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
@@ -107,6 +108,19 @@ pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection
         (owner, connection)
     });
     Ok(granted.chain(deposited).collect())
+}
+
+/// Forgets what all users have granted and deposited, and whatever else is kept; how many records that were.
+///
+/// # Errors
+///
+/// If it cannot be forgotten.
+pub async fn purge(grants: &Grants) -> Result<usize, StoreError> {
+    let ended = all_connections(grants.store()).await?;
+    let removed = grants.store().purge(None).await?;
+    let end = GrantChangeEnd::because("all that was kept of users has been removed");
+    ended.iter().for_each(|(owner, _)| grants.signed_out(owner, &end));
+    Ok(removed)
 }
 
 /// What a user has at each of the servers, in order.

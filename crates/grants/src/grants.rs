@@ -289,13 +289,18 @@ impl Grants {
     pub async fn sign_out(&self, owner: &Owner) -> Result<(), StoreError> {
         let grant = self.0.store.take::<Grant>(owner).await?;
         self.0.store.take::<UserKey>(owner).await?;
-        self.forget(owner);
-        // Afterwards, since nobody is to keep an access that is not wanted because there is no record of its end.
-        self.0.record.ended(GrantChange { kind: GrantChangeKind::SignOut, owner }, &GrantChangeEnd::DONE);
+        self.signed_out(owner, &GrantChangeEnd::DONE);
         if let Some((grant, server)) = grant.zip(self.server(owner.server())) {
             server.revoke(&grant).await;
         }
         Ok(())
+    }
+
+    /// What a user had has been forgotten, from now on also here.
+    pub(crate) fn signed_out(&self, owner: &Owner, end: &GrantChangeEnd<'_>) {
+        self.forget(owner);
+        // Afterwards, since nobody is to keep an access that is not wanted because there is no record of its end.
+        self.0.record.ended(GrantChange { kind: GrantChangeKind::SignOut, owner }, end);
     }
 
     /// Where the users of a server sign in. It is asked once for a page and the form on it, and no matter how often the page is

@@ -12,7 +12,7 @@ use crate::error::RpcError;
 use crate::json::{AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
 use crate::meta::LogLevel;
 use crate::method::Method;
-use crate::result::ResultView;
+use crate::result::{AnyResult, ResultView};
 
 /// Of forwarded messages longer than this many bytes only the structure is validated.
 const LONG: usize = 64 << 10;
@@ -392,6 +392,13 @@ impl Response {
     #[must_use]
     pub fn view<T: ResultView>(&self) -> Option<T> {
         self.result().map(T::from)
+    }
+
+    /// Whether it is a result that is final, and not for one client alone (2026-07-28 schema, ResultType).
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let result = self.view::<AnyResult>();
+        result.is_some_and(|result| result.result_type().is_none_or(|kind| kind.as_text() == "\"complete\""))
     }
 
     /// The code of an error response, if it is one and its code is an integer.

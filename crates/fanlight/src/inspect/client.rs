@@ -9,16 +9,22 @@ use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use reqwest::redirect::Policy;
 
+use super::check::sign_in::wanted_at;
 use crate::failure::Failure;
 use crate::login::ServerByUrl;
+use crate::show::plain;
 
 /// The environment variable with the key or access token that a client shows.
 const TOKEN: &str = "FANLIGHT_TOKEN";
 /// Most sends of one message: a server may refuse an old token, what it was renewed to, and a proof without its nonce.
 const MOST_SENT: usize = 4;
+
+/// Characters of a URL of the server that are shown.
+const LONGEST_SHOWN: usize = 500;
 
 /// The `traceparent` values of a request. They name different spans, which shows which one the gateway used.
 #[derive(Clone, Copy)]
@@ -48,7 +54,8 @@ enum Credentials {
 
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
-        let http = reqwest::Client::builder().no_proxy().build().map_err(other)?;
+        // What shows who the user is goes to the server that was named alone.
+        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().map_err(other)?;
         Ok(Self { http, url, timeout, credentials: Credentials::Nothing })
     }
 
@@ -208,25 +215,32 @@ impl Client {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        request.headers(shown.clone()).send().await.map_err(other)
+        let response = request.headers(shown.clone()).send().await.map_err(other)?;
+        match response.status().is_redirection() {
+            true => Err(redirected(&response)),
+            false => Ok(response),
+        }
     }
 
     /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
     async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
         let is_stream =
             http.headers().get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let status = http.status();
+        let (status, challenge) = (http.status(), Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)));
         let body = http.bytes().await.map_err(other)?;
         let text = if is_stream { last_event(&body)? } else { body };
         match Message::parse(text, MAX_NESTING) {
             Ok(Message::Response(response)) => Ok(response),
-            _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(self.not_let_in(status)),
+            _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                // Boxed to keep the futures of all messages small.
+                Err(Box::pin(self.not_let_in(status, challenge)).await)
+            }
             Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
             Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
         }
     }
 
-    fn not_let_in(&self, status: StatusCode) -> Failure {
+    async fn not_let_in(&self, status: StatusCode, challenge: Option<Challenge>) -> Failure {
         let what = match &self.credentials {
             Credentials::Token(_) => format!("does not accept the key or access token in {TOKEN}"),
             Credentials::Granted(server) if server.has_signed_in() => {
@@ -236,7 +250,13 @@ impl Client {
                 format!("wants credentials: a key or an access token can be given in {TOKEN}")
             }
         };
-        Failure::other(format!("the server {what} (status {})", status.as_u16()))
+        let sign_in = match (&self.credentials, challenge) {
+            (Credentials::Granted(server), Some(challenge)) if !server.has_signed_in() => {
+                wanted_at(server.server(), challenge).await.map(|wanted| format!("; {}", wanted.line()))
+            }
+            _ => None,
+        };
+        Failure::other(format!("the server {what} (status {}){}", status.as_u16(), sign_in.unwrap_or_default()))
     }
 }
 
@@ -258,6 +278,20 @@ fn modern_request(
     headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
     headers.push((header::METHOD.to_owned(), method.to_owned()));
     (request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(), headers)
+}
+
+fn redirected(response: &reqwest::Response) -> Failure {
+    let status = response.status().as_u16();
+    let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+    Failure::other(match location.and_then(|location| response.url().join(location).ok()) {
+        Some(location) => format!(
+            "the server redirects to {} (status {status}), where nothing was sent: name that URL if it is the one you mean",
+            plain(location.as_str(), LONGEST_SHOWN)
+        ),
+        None => {
+            format!("the server redirects, and does not say where to (status {status}): name the URL of its endpoint")
+        }
+    })
 }
 
 fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {

@@ -15,6 +15,7 @@ use super::list::{List, Shown, Wanted, print_all};
 use super::{arguments, call, trace_test};
 use crate::cli::CallArgs;
 use crate::failure::Failure;
+use crate::interruption::interruptible;
 use crate::login::{Browser, ServerByUrl};
 use crate::show::plain;
 
@@ -22,7 +23,7 @@ use crate::show::plain;
 const PAGES: usize = 100;
 
 /// Prints the lists that clients of this endpoint get.
-pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Browser) -> Result<(), Failure> {
+pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Option<Browser>) -> Result<(), Failure> {
     let lists = as_client(url, Timeouts::default().list, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
@@ -34,7 +35,7 @@ pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Browser) ->
 }
 
 /// Calls a tool, and prints the result.
-pub(crate) async fn call_at(url: &str, args: &CallArgs, browser: Browser) -> Result<(), Failure> {
+pub(crate) async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let response = as_client(url, Timeouts::default().call, browser, async |client| {
         let most = Limits::default().mirrored_params;
@@ -67,12 +68,13 @@ pub(crate) async fn sign_in_at(
 async fn as_client<T>(
     url: &str,
     timeout: Duration,
-    browser: Browser,
+    browser: Option<Browser>,
     command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let server = ServerByUrl::at(url, Some(browser))?;
+    let server = ServerByUrl::at(url, browser)?;
     let client = Client::new(url.to_owned(), timeout)?.with_token_of_environment().or_signed_in(server);
-    let outcome = command(&client).await;
+    // Whoever has signed in waits for signals here alone: the process no longer ends by itself.
+    let outcome = interruptible(command(&client)).await;
     client.stop().await;
     outcome
 }

@@ -4,13 +4,15 @@
 mod by_url;
 mod callback;
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
-    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections, connections as connections_of,
+    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections,
+    connections as connections_of, purge,
 };
 use fanlight_telemetry::Telemetry;
 use reqwest::Url;
@@ -43,6 +45,13 @@ impl Browser {
     /// As the option `--no-browser` says.
     pub(crate) fn unless(no_browser: bool) -> Self {
         if no_browser { Self::Printed } else { Self::Opened }
+    }
+
+    /// The same for a command that may find that its user has to sign in; `None` if nobody sits there to do so, such as in a
+    /// script, which would wait in vain.
+    pub(crate) fn of_terminal(no_browser: bool) -> Option<Self> {
+        let is_attended = no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
+        is_attended.then(|| Self::unless(no_browser))
     }
 }
 
@@ -176,11 +185,15 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
-    let users = Users::of(config, common, Clients::OfOneUser, None, Arc::default());
-    let store = users.open().map_err(Failure::other)?.grants.store();
+    let record = if matches!(command, StateCommand::Purge) { recorder(config)? } else { None };
+    let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
+    let users = Users::of(config, common, Clients::OfOneUser, None, log);
+    let grants = &users.open().map_err(Failure::other)?.grants;
+    let store = grants.store();
     match command {
         StateCommand::Purge => {
-            let mut removed = store.purge(None).await.map_err(other)?;
+            let kept = Kept { grants: grants.clone(), record, _connection: None };
+            let mut removed = kept.after(purge(grants).await.map_err(other)).await?;
             if let Some(lists) = users.store_of_lists() {
                 removed += lists.purge(None).await.map_err(other)?;
             }

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus, EndpointStatus,
-    Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
+    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
 };
 use fanlight_gateway::{BackendId, Canary};
 use fanlight_protocol::result::ServerDescription;
@@ -98,6 +98,10 @@ impl Versions {
 
 /// Listens to a canary for Fanlight itself, also if it is not there yet.
 async fn listen_on(canary: Arc<dyn BackendClient>, listen: Listen) {
+    // It is not started for this. One that each user reaches as that user tells of sign-ins before anybody has a connection.
+    if matches!(canary.status().state, BackendState::Idle) && !canary.knows_principals() {
+        canary.connection_made(None).await;
+    }
     let (mut pause, longest) = LISTEN_AGAIN;
     loop {
         match canary.listen(listen.clone()).await {
@@ -154,7 +158,8 @@ impl BackendClient for Versions {
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.all().for_each(|version| version.end_session(session));
+        // The core tells the canary itself, which may have been that of others before.
+        self.settings.server.end_session(session);
     }
 
     fn status(&self) -> BackendStatus {

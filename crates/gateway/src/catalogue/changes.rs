@@ -108,14 +108,17 @@ impl Catalogue {
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
         let shared = self.own.as_ref().map_or(self, |own| &own.shared);
+        let reader = self.own.as_ref().map(|own| &own.reader);
         let mut overdue: Vec<_> = shared.with(|state| {
-            let is_served = |part: &Part| self.own.is_none() || !part.is_private;
-            let overdue = state.parts.iter().filter(|(_, part)| is_served(part) && part.is_overdue(now));
+            let is_served = |backend: BackendId, part: &Part| {
+                reader.is_none_or(|reader| !reader.has_own_part(backend, part.is_private))
+            };
+            let overdue = state.parts.iter().filter(|(id, part)| is_served(**id, part) && part.is_overdue(now));
             overdue.map(|(backend, _)| *backend).collect()
         });
         if !overdue.is_empty() {
             let topology = self.topology.load();
-            overdue.retain(|backend| !rests(&topology, *backend));
+            overdue.retain(|backend| !rests(&topology, *backend, reader));
         }
         overdue
     }

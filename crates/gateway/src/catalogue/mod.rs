@@ -223,9 +223,11 @@ impl Catalogue {
     }
 }
 
-/// Whether a backend's process has been ended because nothing used it, or not been started yet.
-fn rests(topology: &Topology, backend: BackendId) -> bool {
+/// Whether the process of a backend has been ended because nothing used it, or not been started yet; that of the version whose
+/// lists `reader` sees.
+fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bool {
     // One that each user reaches as that user is told of sign-ins before anybody has a connection.
-    let client = topology.get(backend).map(|backend| &backend.client).filter(|client| !client.knows_principals());
+    let client =
+        topology.get(backend).map(|backend| backend.client_for(reader)).filter(|client| !client.knows_principals());
     client.is_some_and(|client| matches!(client.status().state, BackendState::Idle))
 }

@@ -182,7 +182,8 @@ impl Catalogue {
             true if part.wants_sign_in() => false,
             true if !is_any_due => part.loaded.is_some(),
             true => {
-                let is_current = (part.announces || rests(view.topology(), backend)) && !part.is_behind();
+                let is_current =
+                    (part.announces || rests(view.topology(), backend, view.reader())) && !part.is_behind();
                 let is_own = private.iter().any(|(private, _)| *private == backend);
                 is_current || (!is_shared_due && part.loaded.is_some() && !is_own)
             }

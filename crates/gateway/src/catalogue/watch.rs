@@ -221,7 +221,7 @@ impl ListWatcher {
     /// Listens to one backend.
     async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
         // It is not started for this.
-        if rests(&self.topology(), backend) {
+        if rests(&self.topology(), backend, None) {
             client.connection_made(None).await;
         }
         let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;

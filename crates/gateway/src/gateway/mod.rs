@@ -343,9 +343,8 @@ impl Core for Gateway {
     /// The client's session has ended: backends drop what they keep for it.
     fn end_session(&self, session: SessionKey) {
         self.subscribed.end(session);
-        for backend in self.topology.load().backends() {
-            backend.client.end_session(session);
-        }
+        // A canary may have served it, also before a change of its share.
+        self.topology.load().clients().for_each(|client| client.end_session(session));
     }
 }
 

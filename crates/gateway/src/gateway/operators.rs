@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Gateway;
 use crate::catalogue::ListKind;
-use crate::topology::{Member, Topology};
+use crate::topology::Member;
 
 impl Gateway {
     /// All endpoints with their paths, in configuration order.
@@ -33,7 +33,7 @@ impl Gateway {
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
-        all(&topology).map(|client| (client.name().to_owned(), client.status())).collect()
+        topology.clients().map(|client| (client.name().to_owned(), client.status())).collect()
     }
 
     /// The state of every backend of clients.
@@ -47,7 +47,7 @@ impl Gateway {
     pub fn versions_of_backends(&self) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
         let topology = self.topology.load();
         let versions = |client: &Arc<dyn BackendClient>| (client.canary(), client.mirror());
-        let all = all(&topology).map(|client| (client.name().to_owned(), versions(client)));
+        let all = topology.clients().map(|client| (client.name().to_owned(), versions(client)));
         all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some()).collect()
     }
 
@@ -55,7 +55,7 @@ impl Gateway {
     #[must_use]
     pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
         let topology = self.topology.load();
-        let all = all(&topology).map(|client| (client.name().to_owned(), client.endpoints()));
+        let all = topology.clients().map(|client| (client.name().to_owned(), client.endpoints()));
         all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
@@ -85,7 +85,7 @@ impl Gateway {
     /// no such backend.
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
-        let client = all(&topology).find(|client| client.name() == name)?;
+        let client = topology.clients().find(|client| client.name() == name)?;
         if !is_connected(&**client) {
             return Some(None);
         }
@@ -97,14 +97,9 @@ impl Gateway {
     #[must_use]
     pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
         let topology = self.topology.load();
-        let client = all(&topology).find(|client| client.name() == name)?;
+        let client = topology.clients().find(|client| client.name() == name)?;
         Some(client.process_output())
     }
-}
-
-/// All backends, behind them those that are but other versions of them.
-fn all(topology: &Topology) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
-    topology.backends().iter().map(|backend| &backend.client).chain(topology.hidden())
 }
 
 fn is_connected(client: &dyn BackendClient) -> bool {

@@ -12,8 +12,6 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio_util::sync::CancellationToken;
 
-use super::is_complete;
-
 type Outcome = Result<Response, BackendError>;
 type SharedRead = Shared<BoxFuture<'static, Outcome>>;
 
@@ -100,7 +98,7 @@ impl Follower {
             Ok(response) if response.is_error() => {
                 (!self.state.is_abandoned.load(Ordering::Relaxed)).then_some(outcome)
             }
-            Ok(response) => is_complete(response).then_some(outcome),
+            Ok(response) => response.is_complete().then_some(outcome),
             Err(_) => Some(outcome),
         }
     }

@@ -15,7 +15,7 @@ use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
-use super::{Read, is_complete};
+use super::Read;
 use crate::topology::BackendId;
 
 /// What an entry takes beside its texts, in bytes.
@@ -129,7 +129,7 @@ impl KeptResults for MemoryResults {
 }
 
 fn public_ttl(response: &Response) -> Option<Duration> {
-    let result = response.view::<AnyResult>().filter(|_| is_complete(response))?;
+    let result = response.view::<AnyResult>().filter(|_| response.is_complete())?;
     let is_public = result.cache_scope().is_some_and(|scope| scope.as_text() == "\"public\"");
     let ttl = result.ttl_ms().and_then(|ttl| u64::try_from(ttl.as_i64()?).ok()).filter(|ttl| *ttl > 0);
     ttl.filter(|_| is_public).map(Duration::from_millis)

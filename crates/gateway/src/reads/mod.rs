@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use fanlight_canonical::{BackendClient, BackendError, Call, Principal, ServerMessage, TaskDialect};
 use fanlight_protocol::json::{Json, rewrite_object};
-use fanlight_protocol::result::{AnyResult, ResultView as _};
 use fanlight_protocol::{Response, meta};
 use tokio_util::sync::CancellationToken;
 
@@ -234,10 +233,4 @@ fn without_hop(params: &Json, own: &Json) -> Json {
         added.extend_from_slice(rest.bytes());
     }
     rewrite_object(params, |member| !member.is(params, "_meta"), &added)
-}
-
-/// Whether an answer is final, and not for one client alone.
-fn is_complete(response: &Response) -> bool {
-    let result = response.view::<AnyResult>();
-    result.is_some_and(|result| result.result_type().is_none_or(|kind| kind.as_text() == "\"complete\""))
 }

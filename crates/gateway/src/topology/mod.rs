@@ -188,9 +188,9 @@ impl Topology {
         &self.backends
     }
 
-    /// Backends that serve no client under a name of their own.
-    pub(crate) fn hidden(&self) -> &[Arc<dyn BackendClient>] {
-        &self.hidden
+    /// All backends, behind them those that serve no client under a name of their own.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
+        self.backends.iter().map(|backend| &backend.client).chain(&self.hidden)
     }
 
     /// The ids of the backends in configuration order.
@@ -262,10 +262,14 @@ impl Member {
         self.canary.as_ref().filter(|canary| canary.takes(caller))
     }
 
-    /// The version of it whose lists `reader` sees.
+    /// The version of it whose lists `reader` sees. What a reading of them shows of its caller is not enough to choose by: it
+    /// belongs to no session.
     pub(crate) fn client_for(&self, reader: Option<&Reader>) -> &Arc<dyn BackendClient> {
-        let is_moved = reader.is_some_and(|reader| reader.is_moved_from(self.id));
-        self.canary.as_ref().filter(|_| is_moved).map_or(&self.client, |canary| &canary.client)
+        match (&self.canary, reader) {
+            (Some(canary), Some(reader)) if reader.is_moved_from(self.id) => &canary.client,
+            (Some(canary), Some(_)) => &canary.others,
+            _ => &self.client,
+        }
     }
 
     /// Whether somebody has to agree to calls of any of its tools.

@@ -44,6 +44,8 @@ pub struct Canary {
     pub id: BackendId,
     /// Sends requests to it.
     pub client: Arc<dyn BackendClient>,
+    /// Sends requests to the version that serves all others, whoever the caller is.
+    pub others: Arc<dyn BackendClient>,
     /// Which clients it serves.
     pub rule: Arc<CanaryRule>,
 }
