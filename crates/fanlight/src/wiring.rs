@@ -311,6 +311,7 @@ pub(crate) fn frontend_settings(
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),
+        has_balancer: config.replicas.is_some(),
         replicas: None,
         session_records: None,
         telemetry: telemetry.clone(),
