@@ -322,3 +322,22 @@ pub(crate) fn frontend_settings(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn replicas_are_behind_a_load_balancer_also_without_a_link() {
+        let has_balancer = |replicas: &str| {
+            let text = format!(r#"{{{replicas}"mcpServers":{{"a":{{"command":"a"}}}}}}"#);
+            let loaded = fanlight_config::parse(&text, Path::new("f.json"), &|_| None).unwrap();
+            frontend_settings(&loaded.config, &Telemetry::off(), &CancellationToken::new()).has_balancer
+        };
+        let keys = "1".repeat(64);
+        assert!(has_balancer(&format!(r#""keys":["{keys}"],"replicas":{{"valkey":"valkey://v"}},"#)));
+        assert!(!has_balancer(""));
+    }
+}

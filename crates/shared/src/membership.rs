@@ -104,16 +104,15 @@ return answer
     )
 });
 
-/// Ends the lease of a process that holds it under this epoch.
+/// Ends the lease of a process.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HGET', KEYS[2], ARGV[1])
-if held and string.match(held, '^%d+') == ARGV[2] then
+if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   redis.call('ZREM', KEYS[1], ARGV[1])
-  redis.call('HDEL', KEYS[2], ARGV[1])
+  -- As a renewal does.
   local version = string.format('%.0f', math.max((redis.call('HGET', KEYS[2], '#version') or 0) + 1, now))
   redis.call('HSET', KEYS[2], '#version', version)
   redis.call('ZADD', KEYS[3], version, ARGV[1])
@@ -139,6 +138,9 @@ return 1
 ",
     )
 });
+
+/// Whether a process is in the list.
+static IS_LISTED: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
 
 /// This process, as it joins.
 #[derive(Clone, Debug)]
@@ -266,6 +268,17 @@ impl Membership {
         self.0.members.load().iter().find(|member| member.id == id).cloned()
     }
 
+    /// Whether the process of this id is in the list now, also if it has joined since that was last heard of.
+    ///
+    /// # Errors
+    ///
+    /// If Valkey has not said so in time.
+    pub async fn is_listed(&self, id: &str) -> Result<bool, SharedError> {
+        let mut script = self.script(&IS_LISTED);
+        script.arg(id);
+        self.0.shared.run(&script).await
+    }
+
     async fn renew(&self, version: &mut String) -> Result<(), SharedError> {
         let Inner { shared, id, written, .. } = &*self.0;
         let asked = Instant::now();
@@ -308,9 +321,11 @@ impl Membership {
     }
 
     async fn leave(&self) {
-        let Some(Lease { epoch, .. }) = self.0.lease().take() else { return };
+        if self.0.lease().take().is_none() {
+            return;
+        }
         let mut script = self.script(&LEAVE);
-        script.arg(&self.0.id).arg(epoch);
+        script.arg(&self.0.id);
         if let Err(error) = self.0.shared.run::<i64>(&script).await {
             tracing::debug!(%error, "the lease of this replica was not ended; it ends by itself");
         }

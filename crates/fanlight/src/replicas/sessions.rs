@@ -142,8 +142,15 @@ impl Table {
         u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn is_living(&self, run: &str) -> bool {
-        self.membership.find(run).is_some()
+    /// Whether a run lives, as far as is known. One that has joined just now is waited for, until this run knows where to reach it.
+    async fn is_living(&self, run: &str, deadline: Instant) -> bool {
+        while self.membership.find(run).is_none() {
+            match self.membership.is_listed(run).await {
+                Ok(true) if Instant::now() < deadline => sleep(LOOK).await,
+                listed => return listed.unwrap_or(true),
+            }
+        }
+        true
     }
 }
 
@@ -164,7 +171,7 @@ impl SessionRecords for SessionsInValkey {
             let mut run = run.to_string();
             let unreachable = is_unreachable.then(|| run.clone());
             loop {
-                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run);
+                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run, deadline).await;
                 let gone = if is_gone { run.clone() } else { String::new() };
                 let (table, name) = (self.table.clone(), name.to_owned());
                 // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was.
@@ -183,7 +190,7 @@ impl SessionRecords for SessionsInValkey {
                 let Some(other) = other else { return Claimed::Nobody };
                 // It may have ended just now.
                 let is_asked_about = keeper == run;
-                if self.table.is_living(&keeper) && (!is_asked_about || Instant::now() >= deadline) {
+                if (!is_asked_about || Instant::now() >= deadline) && self.table.is_living(&keeper, deadline).await {
                     return Claimed::By(other);
                 }
                 if is_asked_about {
