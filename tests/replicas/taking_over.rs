@@ -6,9 +6,11 @@ use fanlight_testkit::signing_in::{ANN, BOB};
 use fanlight_tests::slicer::member;
 use rustix::process::Signal;
 
+use crate::fleet::{Fleet, Networks};
 use crate::forwarding::{backend, say, signal};
-use crate::group::{members, until};
-use crate::linked::{Client, LinkedGroup};
+use crate::group::{members, of_replicas, until};
+use crate::linked::{Client, Linked, LinkedGroup};
+use crate::proxy::Network;
 use crate::raw_client::legacy_request;
 use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::valkey::Valkey;
@@ -21,6 +23,31 @@ async fn with_resource() -> Backend {
     backend.on("resources/subscribe", Reply::result("{}"));
     backend.on("logging/setLevel", Reply::result("{}"));
     backend
+}
+
+/// Three replicas with the ways between them, of which none has been used.
+async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
+    let (group, places) = (LinkedGroup::new(backend.entry("only"), ""), Fleet::places());
+    let networks = Networks::between(&places, valkey).await;
+    let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
+    (fleet, networks)
+}
+
+/// Who the replicas are, with their epochs, and the version of that.
+async fn list_in(valkey: &Valkey) -> String {
+    valkey.ask("HGETALL fanlight:{members}:members").await
+}
+
+/// Starts Valkey again, and waits until both have noticed.
+async fn is_back(valkey: &mut Valkey, keeps_data: bool, both: [&Linked; 2]) {
+    for Linked { gateway, .. } in both {
+        gateway.log.line_with("Valkey is away").await;
+    }
+    valkey.start_again(keeps_data).await;
+    for Linked { gateway, .. } in both {
+        until("Valkey", async || of_replicas(gateway, &["valkey", "trouble"]).await == "null").await;
+        until("two replicas", async || members(gateway).await == 2).await;
+    }
 }
 
 #[tokio::test]
@@ -143,4 +170,77 @@ async fn session_is_handed_over_when_its_replica_is_told_to_end() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let resumed = client.stream(&other, opening.id.as_deref()).await;
     assert_eq!((resumed.status, resumed.is_event_stream()), (200, true), "it begins anew");
+}
+
+/// What cannot be taken over of a replica that cannot be reached changes nothing for anybody.
+#[tokio::test]
+async fn replica_that_another_cannot_reach_keeps_its_lease_and_epoch_if_nothing_is_taken_over() {
+    let valkey = Valkey::start().await;
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["say"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
+    let (fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    let before = list_in(&valkey).await;
+    networks.between_replicas(Network::Silent);
+    assert_eq!(client.post(fleet.replica(1), &say("1")).await.status, 404);
+    assert_eq!(list_in(&valkey).await, before);
+    assert_eq!(client.post(fleet.replica(0), &say("2")).await.status, 200);
+}
+
+#[tokio::test]
+async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_taken_over() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (fleet, networks) = with_networks(&backend, &valkey).await;
+    let (owner, other) = (fleet.replica(0), fleet.replica(1));
+    let client = Client::open(owner, ANN).await;
+    networks.between_replicas(Network::Silent);
+    assert_eq!(client.post(other, &say("1")).await.status, 200);
+    assert_eq!(list_in(&valkey).await.matches("version\":").count(), 3, "{}", list_in(&valkey).await);
+    owner.gateway.log.line_with("has joined the others anew").await;
+    // It is taken back: the way to the one that has it now is cut, too.
+    assert_eq!(client.post(owner, &say("2")).await.status, 200);
+    owner.gateway.log.line_with("another replica has taken it over").await;
+    assert_eq!(backend.received("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn session_that_was_opened_while_valkey_was_away_is_on_record_with_its_next_request() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    valkey.kill().await;
+    owner.gateway.log.line_with("Valkey is away").await;
+    let client = Client::open(&owner, ANN).await;
+    is_back(&mut valkey, true, [&owner, &other]).await;
+    assert_eq!(client.post(&owner, &say("1")).await.status, 200);
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+}
+
+#[tokio::test]
+async fn session_is_on_record_again_with_its_next_request_after_valkey_has_lost_its_data() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    valkey.kill().await;
+    is_back(&mut valkey, false, [&owner, &other]).await;
+    assert_eq!(client.post(&owner, &say("1")).await.status, 200);
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+}
+
+#[tokio::test]
+async fn idle_session_is_handed_over_although_valkey_has_lost_its_data() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    valkey.kill().await;
+    is_back(&mut valkey, false, [&owner, &other]).await;
+    assert!(owner.gateway.terminate().await.success());
+    assert_eq!(client.post(&other, &say("1")).await.status, 200);
 }

@@ -311,6 +311,7 @@ pub(crate) fn frontend_settings(
         approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
         record: Arc::new(AuditLog::default()),
+        has_balancer: config.replicas.is_some(),
         replicas: None,
         session_records: None,
         telemetry: telemetry.clone(),
@@ -319,5 +320,24 @@ pub(crate) fn frontend_settings(
             TrustChoice::Link => TrustInbound::Link,
             TrustChoice::Ignore => TrustInbound::Ignore,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn replicas_are_behind_a_load_balancer_also_without_a_link() {
+        let has_balancer = |replicas: &str| {
+            let text = format!(r#"{{{replicas}"mcpServers":{{"a":{{"command":"a"}}}}}}"#);
+            let loaded = fanlight_config::parse(&text, Path::new("f.json"), &|_| None).unwrap();
+            frontend_settings(&loaded.config, &Telemetry::off(), &CancellationToken::new()).has_balancer
+        };
+        let keys = "1".repeat(64);
+        assert!(has_balancer(&format!(r#""keys":["{keys}"],"replicas":{{"valkey":"valkey://v"}},"#)));
+        assert!(!has_balancer(""));
     }
 }

@@ -11,18 +11,18 @@ pub type Recorded<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The store of records that replicas share. One run keeps each session; only its record can be written, by it alone.
 pub trait SessionRecords: Send + Sync + fmt::Debug {
-    /// Writes the record of a session that this run keeps, unless another has taken it over.
-    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, ()>;
+    /// Writes the record of a session that this run keeps, unless another has taken it over; whether it is written.
+    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool>;
 
     /// Has this run keep a session that `run` kept, once that has ended, which is waited for a little. One that is unreachable
-    /// counts as ended: it is told so by another epoch.
+    /// counts as ended: should it live, its mark changes.
     fn claim<'a>(&'a self, name: &'a str, run: ProcessRun, is_unreachable: bool) -> Recorded<'a, Claimed>;
 
-    /// Whether this run still keeps a session, as far as the store can say.
-    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, bool>;
+    /// Whether this run still keeps a session; `None` if the store does not say.
+    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>>;
 
     /// Lets any run claim these sessions of this one.
-    fn release(&self, names: Vec<Box<str>>) -> Recorded<'_, ()>;
+    fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()>;
 
     /// A session of this run goes on. Must not block.
     fn prolong(&self, name: &str);
@@ -33,9 +33,22 @@ pub trait SessionRecords: Send + Sync + fmt::Debug {
     /// The session has ended. Must not block; a record that cannot be removed expires.
     fn forget(&self, name: &str);
 
-    /// Changes when other replicas may have taken this run for one that has ended.
-    fn epoch(&self) -> Option<u64>;
+    /// Changes when others may have taken sessions over from this run, or the store may have lost records; `None` while either
+    /// can happen.
+    fn mark(&self) -> Option<Mark>;
 }
+
+/// A session that any run may claim.
+#[derive(Clone, Debug)]
+pub struct Released {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its record, which is written if the store may have none.
+    pub record: Option<String>,
+}
+
+/// The epoch of this run, and the number of its connection to the store.
+pub type Mark = (u64, u64);
 
 /// Who keeps a session after an attempt to claim it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -148,7 +148,9 @@ pub struct FrontendSettings {
     pub approval_wait: Duration,
     /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
     pub record: Arc<dyn Record>,
-    /// The other replicas of this process, which may keep what a request is about; `None` if it is alone.
+    /// Whether there are other replicas, and so a load balancer.
+    pub has_balancer: bool,
+    /// The other replicas to which requests are passed on that are about what they keep; `None` if none can be reached.
     pub replicas: Option<Arc<dyn Replicas>>,
     /// Where sessions are on record for other replicas; `None` if none can take them over.
     pub session_records: Option<Arc<dyn SessionRecords>>,
@@ -238,6 +240,7 @@ impl Default for FrontendSettings {
             approvals: Approvals::default(),
             approval_wait: Duration::from_secs(50),
             record: Arc::new(fanlight_audit::AuditLog::default()),
+            has_balancer: false,
             replicas: None,
             session_records: None,
             telemetry: Telemetry::off(),

@@ -217,6 +217,14 @@ impl Shared {
         self.0.link.load().is_none()
     }
 
+    /// The number of the present connection, which no other has; `None` while it is away. What was written over an earlier one may
+    /// be lost.
+    #[must_use]
+    pub fn connection(&self) -> Option<u64> {
+        // No attempt is made while there is a connection.
+        (!self.is_away()).then(|| self.0.attempt.load(Ordering::Relaxed))
+    }
+
     /// What operators are shown.
     #[must_use]
     pub fn report(&self) -> Report {

@@ -2,8 +2,8 @@
 //! others and for itself.
 //!
 //! A process has an *epoch*, a number that Valkey gives it when it joins, larger than all before. One that was away for longer
-//! than its lease was declared gone by others, and gets another epoch: what it owned under the old one may be others' by then.
-//! While Valkey itself is away nobody is declared gone.
+//! than its lease is gone for others, and gets another epoch: what it owned under the old one may be others' by then. So does one
+//! that another has taken something over from, though it stays in the list. While Valkey itself is away nobody's lease ends.
 //! The server's clock decides about leases; a process measures its own from before it asked, so that it never holds a lease for
 //! longer than others think.
 
@@ -104,20 +104,43 @@ return answer
     )
 });
 
-/// Ends the lease of a process that holds it under this epoch.
+/// Ends the lease of a process.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-local held = redis.call('HGET', KEYS[2], ARGV[1])
-if held and string.match(held, '^%d+') == ARGV[2] then
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HDEL', KEYS[2], ARGV[1]) == 1 then
   redis.call('ZREM', KEYS[1], ARGV[1])
-  redis.call('HDEL', KEYS[2], ARGV[1])
-  redis.call('ZADD', KEYS[3], redis.call('HINCRBY', KEYS[2], '#version', 1), ARGV[1])
+  -- As a renewal does.
+  local version = string.format('%.0f', math.max((redis.call('HGET', KEYS[2], '#version') or 0) + 1, now))
+  redis.call('HSET', KEYS[2], '#version', version)
+  redis.call('ZADD', KEYS[3], version, ARGV[1])
 end
 return 1
 ",
     )
 });
+
+/// Has a process hold its lease under an epoch that it does not know: it takes another one with its next renewal.
+static DOUBT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local held = redis.call('HGET', KEYS[2], ARGV[1])
+if held then
+  local last = tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
+  local epoch = string.format('%.0f', math.max(last + 1, now))
+  redis.call('HSET', KEYS[2], ARGV[1], epoch .. string.match(held, ' .*'), '#epoch', epoch)
+end
+return 1
+",
+    )
+});
+
+/// Whether a process is in the list.
+static IS_LISTED: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
 
 /// This process, as it joins.
 #[derive(Clone, Debug)]
@@ -199,7 +222,13 @@ impl Membership {
     pub async fn keep(self, end: CancellationToken) {
         end.run_until_cancelled(async {
             let (mut version, mut changes) = (String::new(), self.0.shared.changes());
+            let mut connection = None;
             loop {
+                let present = self.0.shared.connection();
+                if std::mem::replace(&mut connection, present) != present {
+                    // Valkey may have lost what it has told, so all of the list is asked for.
+                    version.clear();
+                }
                 let renewed = self.renew(&mut version).await;
                 match renewed {
                     Ok(()) => sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await,
@@ -239,6 +268,17 @@ impl Membership {
         self.0.members.load().iter().find(|member| member.id == id).cloned()
     }
 
+    /// Whether the process of this id is in the list now, also if it has joined since that was last heard of.
+    ///
+    /// # Errors
+    ///
+    /// If Valkey has not said so in time.
+    pub async fn is_listed(&self, id: &str) -> Result<bool, SharedError> {
+        let mut script = self.script(&IS_LISTED);
+        script.arg(id);
+        self.0.shared.run(&script).await
+    }
+
     async fn renew(&self, version: &mut String) -> Result<(), SharedError> {
         let Inner { shared, id, written, .. } = &*self.0;
         let asked = Instant::now();
@@ -261,7 +301,7 @@ impl Membership {
         match earlier {
             0 => info!(replica = %id, epoch, "joined the other replicas"),
             _ if earlier != epoch => {
-                warn!(replica = %id, epoch, "this replica was away for too long, and has joined the others anew");
+                warn!(replica = %id, epoch, "this replica was away for too long, or others could not reach it, and has joined the others anew");
             }
             _ => {}
         }
@@ -269,26 +309,25 @@ impl Membership {
         Ok(())
     }
 
-    /// Ends the lease of another process that cannot be reached. If it lives, it joins anew, with another epoch.
-    pub async fn declare_gone(&self, id: &str) {
-        if let Some(other) = self.find(id) {
-            warn!(replica = %id, "a replica cannot be reached: it counts as gone until it has joined anew");
-            self.end_lease(id, other.epoch).await;
-        }
+    /// Has another process take another epoch, if it lives: something was taken over from it.
+    ///
+    /// # Errors
+    ///
+    /// If Valkey has not said in time that this is done.
+    pub async fn doubt(&self, id: &str) -> Result<(), SharedError> {
+        let mut script = self.script(&DOUBT);
+        script.arg(id);
+        self.0.shared.run::<i64>(&script).await.map(drop)
     }
 
     async fn leave(&self) {
-        let lease = self.0.lease().take();
-        if let Some(Lease { epoch, .. }) = lease {
-            self.end_lease(&self.0.id, epoch).await;
+        if self.0.lease().take().is_none() {
+            return;
         }
-    }
-
-    async fn end_lease(&self, id: &str, epoch: u64) {
         let mut script = self.script(&LEAVE);
-        script.arg(id).arg(epoch);
+        script.arg(&self.0.id);
         if let Err(error) = self.0.shared.run::<i64>(&script).await {
-            tracing::debug!(%error, replica = %id, "the lease of a replica was not ended; it ends by itself");
+            tracing::debug!(%error, "the lease of this replica was not ended; it ends by itself");
         }
     }
 

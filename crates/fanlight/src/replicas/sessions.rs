@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
-use fanlight_frontend::{Claimed, Recorded, SessionRecords};
+use fanlight_frontend::{Claimed, Mark, Recorded, Released, SessionRecords};
 use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -20,16 +20,18 @@ const AT_ONCE: usize = 64;
 /// How often it is looked whether a run that does not answer has lost its lease.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Writes, prolongs, removes or releases the record of a session that this run keeps.
+/// Writes, prolongs, removes or releases the record of a session that this run keeps; a record that is given is written before.
 static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
 local owner = redis.call('HGET', KEYS[1], 'owner')
 local is_own = owner == ARGV[1]
-if ARGV[2] == 'write' and (is_own or not owner) then
+if ARGV[4] ~= '' and (is_own or not owner) then
   redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'record', ARGV[4])
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
-elseif is_own and ARGV[2] == 'prolong' then
+  is_own = true
+end
+if is_own and ARGV[2] == 'prolong' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 elseif is_own and ARGV[2] == 'forget' then
   redis.call('DEL', KEYS[1])
@@ -105,17 +107,31 @@ impl SessionsInValkey {
 }
 
 impl Table {
-    /// Changes a record, if this run keeps the session; returns the run that has kept it before, or nothing.
-    async fn change(&self, operation: &str, name: &str, record: &str) -> Result<String, SharedError> {
+    /// Changes a record, if this run keeps the session; whether it does, or nobody.
+    async fn change(&self, operation: &str, name: &str, record: &str) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
         script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
-        self.shared.run(&script).await
+        let keeper: String = self.shared.run(&script).await?;
+        Ok(keeper.is_empty() || keeper == self.membership.id())
     }
 
+    /// Has this run keep a session, if it was released or `gone` kept it; returns the run that keeps it else, or its record. Should
+    /// `gone` live, it asks before it goes on with its sessions.
     async fn try_claim(&self, name: &str, gone: &str) -> Result<(String, String), SharedError> {
         let mut script = CLAIM.key(self.key(name));
         script.arg(self.membership.id()).arg(gone).arg(self.millis());
-        self.shared.run(&script).await
+        let claimed: (String, String) = self.shared.run(&script).await?;
+        if claimed.0.is_empty() && !gone.is_empty() {
+            // A session that two could serve is served by nobody here.
+            let deadline = Instant::now() + LEASE;
+            while let Err(error) = self.membership.doubt(gone).await {
+                if Instant::now() >= deadline {
+                    return Err(error);
+                }
+                sleep(LOOK).await;
+            }
+        }
+        Ok(claimed)
     }
 
     fn key(&self, name: &str) -> String {
@@ -126,17 +142,26 @@ impl Table {
         u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn is_living(&self, run: &str) -> bool {
-        self.membership.find(run).is_some()
+    /// Whether a run lives, as far as is known. One that has joined just now is waited for, until this run knows where to reach it.
+    async fn is_living(&self, run: &str, deadline: Instant) -> bool {
+        while self.membership.find(run).is_none() {
+            match self.membership.is_listed(run).await {
+                Ok(true) if Instant::now() < deadline => sleep(LOOK).await,
+                listed => return listed.unwrap_or(true),
+            }
+        }
+        true
     }
 }
 
 impl SessionRecords for SessionsInValkey {
-    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, ()> {
+    fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool> {
         Box::pin(async move {
-            if let Err(error) = self.table.change("write", name, record).await {
+            let written = self.table.change("write", name, record).await;
+            written.unwrap_or_else(|error| {
                 tracing::debug!(%error, "a session is not on record: no other replica could take it over");
-            }
+                false
+            })
         })
     }
 
@@ -144,28 +169,28 @@ impl SessionRecords for SessionsInValkey {
         Box::pin(async move {
             let deadline = Instant::now() + LEASE + LEASE / 2;
             let mut run = run.to_string();
-            if is_unreachable {
-                // Should it live, it asks before it goes on with a session.
-                self.table.membership.declare_gone(&run).await;
-            }
             let unreachable = is_unreachable.then(|| run.clone());
             loop {
-                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run);
-                let gone = if is_gone { &run } else { "" };
-                let keeper = match self.table.try_claim(name, gone).await {
-                    Ok((keeper, record)) if keeper.is_empty() => return Claimed::Ours(record),
-                    Ok((keeper, _)) => keeper,
-                    Err(error) => {
+                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run, deadline).await;
+                let gone = if is_gone { run.clone() } else { String::new() };
+                let (table, name) = (self.table.clone(), name.to_owned());
+                // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was.
+                let keeper = match tokio::spawn(async move { table.try_claim(&name, &gone).await }).await {
+                    Ok(Ok((keeper, record))) if keeper.is_empty() => return Claimed::Ours(record),
+                    Ok(Ok((keeper, _))) => keeper,
+                    Ok(Err(error)) => {
                         tracing::debug!(%error, "a session cannot be taken over");
                         return Claimed::Nobody;
                     }
+                    // This process ends.
+                    Err(_) => return Claimed::Nobody,
                 };
                 // Where this run keeps it by its record alone, it has ended.
                 let other = ProcessRun::parse(&keeper).filter(|_| keeper != self.table.membership.id());
                 let Some(other) = other else { return Claimed::Nobody };
                 // It may have ended just now.
                 let is_asked_about = keeper == run;
-                if self.table.is_living(&keeper) && (!is_asked_about || Instant::now() >= deadline) {
+                if (!is_asked_about || Instant::now() >= deadline) && self.table.is_living(&keeper, deadline).await {
                     return Claimed::By(other);
                 }
                 if is_asked_about {
@@ -176,22 +201,19 @@ impl SessionRecords for SessionsInValkey {
         })
     }
 
-    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, bool> {
-        Box::pin(async move {
-            match self.table.change("prolong", name, "").await {
-                Ok(keeper) => keeper.is_empty() || keeper == self.table.membership.id(),
-                // Nobody can have taken it over while Valkey is away.
-                Err(_) => true,
-            }
-        })
+    fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>> {
+        Box::pin(async move { self.table.change("prolong", name, "").await.ok() })
     }
 
-    fn release(&self, names: Vec<Box<str>>) -> Recorded<'_, ()> {
-        Box::pin(futures_util::stream::iter(names).for_each_concurrent(AT_ONCE, async |name| {
-            if let Err(error) = self.table.change("release", &name, "").await {
-                tracing::debug!(%error, "a session is not handed over");
-            }
-        }))
+    fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()> {
+        Box::pin(futures_util::stream::iter(sessions).for_each_concurrent(
+            AT_ONCE,
+            async |Released { name, record }| {
+                if let Err(error) = self.table.change("release", &name, record.as_deref().unwrap_or_default()).await {
+                    tracing::debug!(%error, "a session is not handed over");
+                }
+            },
+        ))
     }
 
     fn prolong(&self, name: &str) {
@@ -206,8 +228,8 @@ impl SessionRecords for SessionsInValkey {
         self.table.lifetime
     }
 
-    fn epoch(&self) -> Option<u64> {
-        self.table.membership.epoch()
+    fn mark(&self) -> Option<Mark> {
+        self.table.membership.epoch().zip(self.table.shared.connection())
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::Session;
 use crate::eras::legacy::InitializeParams;
-use crate::session_records::{Claimed, SessionRecords};
+use crate::session_records::{Claimed, Mark, SessionRecords};
 
 /// Sealed into every record, so that a change of their form makes old ones unknown.
 const PURPOSE: &[u8] = b"session record 1";
@@ -42,8 +42,8 @@ pub(crate) struct SessionArchive {
 pub(crate) struct OnRecord {
     archive: Arc<SessionArchive>,
     name: Box<str>,
-    /// When it was last certain that this run keeps the session.
-    epoch: Option<u64>,
+    /// When it was last certain that this run keeps the session, and that its record is written; `None` if it is not.
+    mark: Option<Mark>,
     /// When it was made or prolonged.
     since: Instant,
 }
@@ -62,7 +62,7 @@ impl SessionArchive {
 
     /// A record for the session with this id.
     pub(crate) fn of(self: &Arc<Self>, id: &str) -> OnRecord {
-        OnRecord { archive: Arc::clone(self), name: name_of(id), epoch: self.records.epoch(), since: Instant::now() }
+        OnRecord { archive: Arc::clone(self), name: name_of(id), mark: self.records.mark(), since: Instant::now() }
     }
 
     /// Takes over the session of `holder` with this id, which `run` kept.
@@ -131,15 +131,15 @@ impl OnRecord {
         Some((Arc::clone(&self.archive), self.name.clone(), record))
     }
 
-    /// The name to ask the store about, if other replicas may have taken this run for one that has ended.
-    pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<u64>)> {
-        let epoch = self.archive.records.epoch();
-        (epoch.is_some() && epoch != self.epoch).then(|| (Arc::clone(&self.archive), self.name.clone(), epoch))
+    /// The name to ask the store about, if other replicas may have taken the session over or its record may be missing.
+    pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
+        let mark = self.archive.records.mark();
+        (mark.is_none() || mark != self.mark).then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
     }
 
-    /// This run keeps it since `epoch` at least.
-    pub(crate) fn confirm(&mut self, epoch: Option<u64>) {
-        self.epoch = epoch;
+    /// It is certain since `mark`; doubtful if there is none.
+    pub(crate) fn confirm(&mut self, mark: Option<Mark>) {
+        self.mark = mark;
     }
 
     /// Prolongs it in good time.
@@ -178,22 +178,22 @@ mod tests {
     use fanlight_canonical::Principal;
 
     use super::*;
-    use crate::session_records::Recorded;
+    use crate::session_records::{Recorded, Released};
 
     #[derive(Debug)]
     struct NoRecords;
 
     impl SessionRecords for NoRecords {
-        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, ()> {
-            Box::pin(std::future::ready(()))
+        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
+            Box::pin(std::future::ready(false))
         }
         fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
             Box::pin(std::future::ready(Claimed::Nobody))
         }
-        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, bool> {
-            Box::pin(std::future::ready(true))
+        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
+            Box::pin(std::future::ready(None))
         }
-        fn release(&self, _: Vec<Box<str>>) -> Recorded<'_, ()> {
+        fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
             Box::pin(std::future::ready(()))
         }
         fn prolong(&self, _: &str) {}
@@ -201,7 +201,7 @@ mod tests {
             Duration::ZERO
         }
         fn forget(&self, _: &str) {}
-        fn epoch(&self) -> Option<u64> {
+        fn mark(&self) -> Option<Mark> {
             None
         }
     }

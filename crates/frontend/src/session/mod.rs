@@ -23,6 +23,7 @@ pub(crate) use self::server_requests::ServerRequests;
 use crate::decision::Client;
 use crate::eras::legacy::InitializeParams;
 use crate::memory::Reservation;
+use crate::session_records::Released;
 use crate::trace::SessionCount;
 
 /// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
@@ -108,27 +109,34 @@ impl Session {
         *lock(&self.on_record) = Some(on_record);
     }
 
-    /// Writes its record, if it is on record.
+    /// Writes its record, if it is on record. What cannot be written now is written with the next request.
     pub(crate) async fn write_record(&self) {
         let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
-        if let Some((archive, name, record)) = written {
-            archive.records.write(&name, &record).await;
+        if let Some((archive, name, record)) = written
+            && !archive.records.write(&name, &record).await
+        {
+            lock(&self.on_record).iter_mut().for_each(|on_record| on_record.confirm(None));
         }
     }
 
-    /// Whether this run still keeps it: another may have taken it over while this one was away.
+    /// Whether this run still keeps it, as far as is known: another may have taken it over while this one was away. Writes its
+    /// record, if that may be missing.
     pub(crate) async fn is_kept(&self) -> bool {
         let doubtful = lock(&self.on_record).as_ref().and_then(OnRecord::doubtful);
-        let Some((archive, name, epoch)) = doubtful else { return true };
-        let is_kept = archive.records.is_kept(&name).await;
-        match &mut *lock(&self.on_record) {
-            Some(on_record) if is_kept => on_record.confirm(epoch),
+        let Some((archive, name, mark)) = doubtful else { return true };
+        match archive.records.is_kept(&name).await {
+            Some(true) => {
+                lock(&self.on_record).iter_mut().for_each(|on_record| on_record.confirm(mark));
+                self.write_record().await;
+                true
+            }
             // Its record is another run's.
-            on_record => *on_record = None,
+            Some(false) => {
+                *lock(&self.on_record) = None;
+                false
+            }
+            None => true,
         }
-        // Valkey may have been away when it was to be written, or have lost it.
-        self.write_record().await;
-        is_kept
     }
 
     /// Has its record last as long as it does.
@@ -136,9 +144,11 @@ impl Session {
         lock(&self.on_record).iter_mut().for_each(OnRecord::prolong);
     }
 
-    /// The name under which it is on record, once: from then on other replicas may claim it.
-    pub(crate) fn leave_record(&self) -> Option<Box<str>> {
-        lock(&self.on_record).take().map(|on_record| on_record.name().into())
+    /// What is to be released of it, once: from then on other replicas may claim it.
+    pub(crate) fn leave_record(&self) -> Option<Released> {
+        let on_record = lock(&self.on_record).take()?;
+        let record = on_record.doubtful().and_then(|_| on_record.written(self)).map(|(_, _, record)| record);
+        Some(Released { name: on_record.name().into(), record })
     }
 
     /// What a record of it has.

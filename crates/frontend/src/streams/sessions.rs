@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::SessionStreams;
 use crate::insight::shown_id;
 use crate::session::SessionGuard;
+use crate::session_records::Released;
 
 /// Sessions by id. An id is a sealed handle and a secret, but it is not enough: only the principal that opened a session
 /// can use it, at the same endpoint, and for others it does not exist. A store that replicas share may wait for a session
@@ -129,8 +130,8 @@ impl InMemorySessions {
         drop(lost);
     }
 
-    /// The names of the sessions that are on record, which are so no more: other replicas may claim them now.
-    pub(crate) fn leave_records(&self) -> Vec<Box<str>> {
+    /// The sessions that are on record, and from now on no longer by this run: others may claim them.
+    pub(crate) fn leave_records(&self) -> Vec<Released> {
         self.all().iter().filter_map(|session| session.session.leave_record()).collect()
     }
 

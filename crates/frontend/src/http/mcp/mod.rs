@@ -144,7 +144,7 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 
     fn has_balancer(&self) -> bool {
-        self.settings.replicas.is_some()
+        self.settings.has_balancer
     }
 
     fn clean_up(&self) {

@@ -129,10 +129,10 @@ impl<C: Core> Endpoint<C> {
 
     /// Ends all sessions; other replicas can take over those that are on record.
     pub(in crate::http) async fn end_sessions(&self) {
-        let names = self.sessions.leave_records();
-        if let Some(archive) = self.archive.as_ref().filter(|_| !names.is_empty()) {
-            tracing::info!(sessions = names.len(), "sessions handed over to other replicas");
-            archive.records.release(names).await;
+        let released = self.sessions.leave_records();
+        if let Some(archive) = self.archive.as_ref().filter(|_| !released.is_empty()) {
+            tracing::info!(sessions = released.len(), "sessions handed over to other replicas");
+            archive.records.release(released).await;
         }
         self.sessions.end_all();
     }
