@@ -220,10 +220,11 @@ impl Begun {
     pub async fn finish(self, grants: &Grants, callback: CallbackParameters) -> Result<String, SignInError> {
         let owner = Owner::new(&self.record.principal, &self.record.server);
         let (in_use, of) = (grants.clone(), owner.clone());
-        let redeemed = async move {
+        // Boxed: it would be several times in the future of the page.
+        let redeemed = Box::pin(async move {
             self.redeem(&in_use, &of, &callback).await?;
             Ok(of.server().to_owned())
-        };
+        });
         grants.on_record(GrantChangeKind::SignIn, owner, redeemed).await
     }
 
