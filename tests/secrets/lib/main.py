@@ -223,7 +223,7 @@ def main():
 
 
 def check_sealing_key(folder):
-    """The key that encrypts what users grant, which is in the keyring if there was one at the first start."""
+    """The key that encrypts what users grant, which is in the keyring if there was one before anything was kept."""
     away = {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/dev/null"}
 
     def said(name, environment):
@@ -246,7 +246,7 @@ def check_sealing_key(folder):
     first = said("in-file", away)
     check("where there is no keyring, the key is in a file", "in-file/key" in first, first)
     again = said("in-file", {})
-    check("and stays there", "in-file/key" in again, again)
+    check("a command that has kept nothing does not decide that", "with a key in the system's keyring" in again, again)
 
 
 if __name__ == "__main__":
