@@ -10,7 +10,6 @@ use fanlight_testkit::scripted::{Protection, Verdict};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, is_result, link_in};
 use fanlight_tests::slicer::{member, plain_string};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::{fanlight, within};
 use crate::server_lives::text_at;
@@ -173,19 +172,7 @@ async fn sign_in_that_cannot_be_put_on_record_fails() {
 async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
     let setting = SignInSetting::local().await;
     let config = setting.config();
-    let mut command = fanlight();
-    command.args(["login", "notes", "--no-browser", "--config"]).arg(&config);
-    let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(login.stderr.take().unwrap()).lines();
-    let location = within("the address", async {
-        loop {
-            let line = said.next_line().await.unwrap().expect("the address is printed");
-            if let Some((_, url)) = line.split_once("machine: ") {
-                return url.trim().to_owned();
-            }
-        }
-    })
-    .await;
+    let (mut login, location) = setting.login().await;
     let mut browser = Browser::default();
     let back = browser.open(&location).await.location();
     browser.open(&back).await;

@@ -11,7 +11,6 @@ use fanlight_testkit::scripted::{Protection, REFUSED, Verdict};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_result, link_in};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{Connection, StdioClient, modern_request};
@@ -240,19 +239,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
     protection.challenge = r#"Bearer scope="notes:read""#.to_owned();
     setting.backend.protect(protection);
     assert!(link_in(&setting.call(None).await).is_some());
-    let mut command = fanlight();
-    command.args(["login", "notes", "--no-browser", "--config"]).arg(setting.config());
-    let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(login.stderr.take().unwrap()).lines();
-    let location = within("the address", async {
-        loop {
-            let line = lines.next_line().await.unwrap().expect("the address is printed");
-            if let Some((_, url)) = line.split_once("machine: ") {
-                return url.trim().to_owned();
-            }
-        }
-    })
-    .await;
+    let (mut login, location) = setting.login().await;
     let mut browser = Browser::default();
     let sent = browser.open(&location).await;
     let back = sent.location();

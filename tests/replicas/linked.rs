@@ -88,13 +88,18 @@ impl Client {
 
     /// Opens a session with these raw capabilities.
     pub(crate) async fn open_with(at: &Linked, key: &'static str, capabilities: &str) -> Self {
-        let client = Self { key, session: String::new() };
-        let response = client.post(at, &initialize(NEWEST_LEGACY, capabilities)).await;
-        assert_eq!(response.status, 200);
-        let session = response.header("mcp-session-id").unwrap().to_owned();
-        let client = Self { session, ..client };
+        let client = Self::open_on(Connection::open(at.gateway.mcp).await, key, capabilities).await;
         assert_eq!(client.post(at, INITIALIZED).await.status, 202);
         client
+    }
+
+    /// Opens a session over a connection, but for the notification that says so.
+    pub(crate) async fn open_on(connection: Connection, key: &'static str, capabilities: &str) -> Self {
+        let client = Self { key, session: String::new() };
+        let response =
+            client.send_on(connection, "POST", &JSON_HEADERS, &initialize(NEWEST_LEGACY, capabilities)).await;
+        assert_eq!(response.status, 200);
+        Self { session: response.header("mcp-session-id").unwrap().to_owned(), ..client }
     }
 
     /// The same session, as another client names it.
@@ -113,13 +118,16 @@ impl Client {
     }
 
     pub(crate) async fn send(&self, at: &Linked, method: &str, more: &[(&str, &str)], body: &str) -> Response {
+        self.send_on(Connection::open(at.gateway.mcp).await, method, more, body).await
+    }
+
+    async fn send_on(&self, mut connection: Connection, method: &str, more: &[(&str, &str)], body: &str) -> Response {
         let authorization = format!("Bearer {}", self.key);
         let mut headers = vec![("Authorization", authorization.as_str())];
         headers.extend_from_slice(more);
         if !self.session.is_empty() {
             headers.extend([("Mcp-Session-Id", self.session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)]);
         }
-        let mut connection = Connection::open(at.gateway.mcp).await;
         connection.request(method, "/mcp", &headers, body.as_bytes()).await;
         connection.response().await
     }

@@ -8,10 +8,11 @@ use rustix::process::Signal;
 use crate::balancer::Balancer;
 use crate::fleet::Fleet;
 use crate::forwarding::{self, signal};
-use crate::group::{admin, backend, call, until};
+use crate::group::{admin, backend, call, members, until};
 use crate::linked::{Client, LinkedGroup};
 use crate::load::{Ledger, Load, Outcomes};
-use crate::scripted::{Gate, Reply, Transport};
+use crate::raw_client::{Connection, INITIALIZED};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::valkey::Valkey;
 
 /// Longer than any call takes.
@@ -54,6 +55,26 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     // A session that was opened anew may be at a replica that is updated later.
     assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{:?}", outcomes.lost_sessions());
     outcomes.agree_with(&ledger);
+}
+
+/// A load balancer goes on sending requests on connections that are open.
+#[tokio::test]
+async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another() {
+    let (valkey, backend) = (Valkey::start().await, Backend::start(Era::Legacy, Transport::Stdio).await);
+    backend.offers_tools(&["say"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    // A connection that has carried nothing has this long for its first request.
+    let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
+    let (ending, other) = group.start_two(&valkey.url()).await;
+    let connection = Connection::open(ending.gateway.mcp).await;
+    signal(&ending.gateway, Signal::TERM);
+    until("not to be ready", async || admin(&ending.gateway, "GET", "/readyz").await.0 == 503).await;
+    let told = async || admin(&other.gateway, "GET", "/api/overview").await.1.contains(r#""isEnding":true"#);
+    until("the other to know", told).await;
+    let client = Client::open_on(connection, ANN, "{}").await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, INITIALIZED).await.status, 202);
+    assert_eq!(client.post(&other, &forwarding::say("1")).await.status, 200);
 }
 
 /// No client of its own keeps it from ending.

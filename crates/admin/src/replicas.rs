@@ -55,4 +55,6 @@ pub struct ReplicaView {
     pub version: String,
     /// When it was started.
     pub since_ms: f64,
+    /// Whether it has been told to end, and finishes what it has begun.
+    pub is_ending: bool,
 }

@@ -92,7 +92,7 @@ function replicasOf({ own, valkey, members }) {
     h("td", null, one.name),
     h("td", { class: "whole" }, one.address ?? "–"),
     h("td", { class: "whole" }, one.version),
-    h("td", { class: "whole", "data-sort": String(one.sinceMs) }, clock(one.sinceMs)));
+    h("td", { class: "whole", "data-sort": String(one.sinceMs) }, clock(one.sinceMs), one.isEnding ? ", ending" : ""));
   return [h("h2", null, "Replicas"), h("p", null, `Valkey at ${valkey.url}: `, state),
     table("Replicas", ["Replica", "Host", "Address", "Version", "Started"], members.map(row), { compact: true })];
 }

@@ -76,7 +76,7 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
-    let services = Services::start(&plan, &args.trace, log, Clients::OfListener).await?;
+    let services = Services::start(&plan, &args.trace, log, Clients::OfListener, &shutdown).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&services.record.log)));
@@ -133,7 +133,7 @@ async fn serve_stdio(
         log_operators(&plan.loaded.config, &address);
     }
 
-    let services = Services::start(&plan, &args.trace, log, Clients::OfOneUser).await?;
+    let services = Services::start(&plan, &args.trace, log, Clients::OfOneUser, &shutdown).await?;
     let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
@@ -253,11 +253,17 @@ struct Services {
 }
 
 impl Services {
-    async fn start(plan: &Plan<'_>, trace: &TraceArgs, log: &Log, clients: Clients) -> Result<Self, Failure> {
+    async fn start(
+        plan: &Plan<'_>,
+        trace: &TraceArgs,
+        log: &Log,
+        clients: Clients,
+        shutdown: &CancellationToken,
+    ) -> Result<Self, Failure> {
         let (config, servers_end) = (&plan.loaded.config, CancellationToken::new());
         let (telemetry, exports) = telemetry::start(config, trace, log)?;
         let replicas = plan.replicas.clone().map(|replicas| {
-            let keeping = replicas.start();
+            let keeping = replicas.start(shutdown.clone());
             (replicas, keeping)
         });
         if let Some((replicas, _)) = &replicas {

@@ -65,6 +65,9 @@ pub trait Replicas: Send + Sync + fmt::Debug {
     /// Has `run` answer a request. Nothing is sent twice.
     fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a>;
 
+    /// Any other replica that goes on, for what is not to begin at one that ends.
+    fn another(&self) -> Option<ProcessRun>;
+
     /// Opens an envelope that was sent to this replica. It is good once.
     ///
     /// # Errors

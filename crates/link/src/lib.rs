@@ -59,14 +59,20 @@ pub enum LinkError {
     NoAuthority,
 }
 
-/// Where a run of a replica is reached, if it lives.
-pub type AddressOf = Arc<dyn Fn(ProcessRun) -> Option<SocketAddr> + Send + Sync>;
+/// The replicas that there are.
+pub trait Members: Send + Sync {
+    /// Where a run of a replica is reached, if it lives.
+    fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
+
+    /// Any other replica that has not been told to end, and can be reached.
+    fn another(&self) -> Option<ProcessRun>;
+}
 
 /// Passes requests on to other replicas.
 pub struct Link {
     envelopes: Envelopes,
     tls: LinkTls,
-    address_of: AddressOf,
+    members: Arc<dyn Members>,
     /// A client for each replica that something was passed on to.
     clients: Mutex<HashMap<ProcessRun, OtherReplica>>,
 }
@@ -89,17 +95,17 @@ struct OtherReplica {
 }
 
 impl Link {
-    /// One to the replicas that `address_of` knows.
+    /// One to these replicas.
     ///
     /// # Errors
     ///
     /// If the keys or files cannot be used.
-    pub fn new(keys: &Keys, files: LinkFiles<'_>, address_of: AddressOf) -> Result<Self, LinkError> {
-        Ok(Self { envelopes: Envelopes::new(keys)?, tls: LinkTls::new(files)?, address_of, clients: Mutex::default() })
+    pub fn new(keys: &Keys, files: LinkFiles<'_>, members: Arc<dyn Members>) -> Result<Self, LinkError> {
+        Ok(Self { envelopes: Envelopes::new(keys)?, tls: LinkTls::new(files)?, members, clients: Mutex::default() })
     }
 
     fn replica(&self, run: ProcessRun) -> Result<OtherReplica, ForwardError> {
-        let address = (self.address_of)(run).ok_or(ForwardError::Gone)?;
+        let address = self.members.address(run).ok_or(ForwardError::Gone)?;
         let mut clients = self.clients();
         if let Some(known) = clients.get(&run) {
             return Ok(known.clone());
@@ -107,7 +113,7 @@ impl Link {
         let made = self.tls.client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
         let made = made.map_err(|_| ForwardError::Gone)?;
         // Those that have ended.
-        clients.retain(|run, _| (self.address_of)(*run).is_some());
+        clients.retain(|run, _| self.members.address(*run).is_some());
         clients.insert(run, made.clone());
         Ok(made)
     }
@@ -161,6 +167,10 @@ impl Replicas for Link {
             let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Gone)?;
             self.replica(run)?.answer(envelope, body).await
         })
+    }
+
+    fn another(&self) -> Option<ProcessRun> {
+        self.members.another()
     }
 
     fn open(&self, envelope: &str) -> Result<Opened, Refused> {
@@ -220,12 +230,25 @@ mod tests {
 
     const RUN: ProcessRun = ProcessRun::from_bytes([1; 8]);
 
+    /// Where [`RUN`] is reached.
+    struct OnlyRun(Option<SocketAddr>);
+
+    impl Members for OnlyRun {
+        fn address(&self, run: ProcessRun) -> Option<SocketAddr> {
+            self.0.filter(|_| run == RUN)
+        }
+
+        fn another(&self) -> Option<ProcessRun> {
+            None
+        }
+    }
+
     fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
         let pair = authority.server();
         let (certificate, key, authority) = (pair.pem(), pair.key(), authority.pem());
         let files =
             LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
-        Link::new(&Keys::new([[1; 32]]), files, Arc::new(move |run| address.filter(|_| run == RUN))).unwrap()
+        Link::new(&Keys::new([[1; 32]]), files, Arc::new(OnlyRun(address))).unwrap()
     }
 
     async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
@@ -279,7 +302,7 @@ mod tests {
         let with = |certificate: &str, key: &str, authority: &str| {
             let files =
                 LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
-            Link::new(&Keys::new([[1; 32]]), files, Arc::new(|_| None)).is_ok()
+            Link::new(&Keys::new([[1; 32]]), files, Arc::new(OnlyRun(None))).is_ok()
         };
         assert!(with(&pair.pem(), &pair.key(), &other.pem()));
         assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));

@@ -170,6 +170,8 @@ pub struct Member {
     pub version: String,
     /// When it was started, by its own clock.
     pub since: SystemTime,
+    /// Whether it has been told to end, and finishes what it has begun.
+    pub is_ending: bool,
 }
 
 /// What a process writes about itself.
@@ -179,6 +181,8 @@ struct Written {
     address: Option<SocketAddr>,
     version: String,
     since: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_ending: bool,
 }
 
 /// The processes, and this one among them.
@@ -188,7 +192,8 @@ pub struct Membership(Arc<Inner>);
 struct Inner {
     shared: Shared,
     id: String,
-    written: String,
+    /// What it writes about itself while it serves, and when it is ending.
+    written: [String; 2],
     members: ArcSwap<Vec<Member>>,
     lease: Mutex<Option<Lease>>,
 }
@@ -211,15 +216,18 @@ impl Membership {
     #[must_use]
     pub fn new(shared: Shared, me: Me) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let written = Written { name: me.name, address: me.address, version: me.version.to_owned(), since };
-        // Its members are texts and numbers, which cannot fail to be written.
-        let written = serde_json::to_string(&written).unwrap_or_default();
+        let written = [false, true].map(|is_ending| {
+            let (name, version) = (me.name.clone(), me.version.to_owned());
+            let written = Written { name, address: me.address, version, since, is_ending };
+            // Its members are texts and numbers, which cannot fail to be written.
+            serde_json::to_string(&written).unwrap_or_default()
+        });
         let (members, lease) = (ArcSwap::default(), Mutex::default());
         Self(Arc::new(Inner { shared, id: me.id, written, members, lease }))
     }
 
-    /// Joins, and renews the lease until `end`; then leaves.
-    pub async fn keep(self, end: CancellationToken) {
+    /// Joins, and renews the lease until `end`; then leaves. The others are told when it is `ending`.
+    pub async fn keep(self, ending: CancellationToken, end: CancellationToken) {
         end.run_until_cancelled(async {
             let (mut version, mut changes) = (String::new(), self.0.shared.changes());
             let mut connection = None;
@@ -229,9 +237,13 @@ impl Membership {
                     // Valkey may have lost what it has told, so all of the list is asked for.
                     version.clear();
                 }
-                let renewed = self.renew(&mut version).await;
+                let is_ending = ending.is_cancelled();
+                let renewed = self.renew(is_ending, &mut version).await;
                 match renewed {
-                    Ok(()) => sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await,
+                    Ok(()) => tokio::select! {
+                        () = sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())) => {}
+                        () = ending.cancelled(), if !is_ending => {}
+                    },
                     // At once when it can be reached again.
                     Err(error) => {
                         tracing::debug!(%error, "the lease of this replica was not renewed");
@@ -279,12 +291,12 @@ impl Membership {
         self.0.shared.run(&script).await
     }
 
-    async fn renew(&self, version: &mut String) -> Result<(), SharedError> {
+    async fn renew(&self, is_ending: bool, version: &mut String) -> Result<(), SharedError> {
         let Inner { shared, id, written, .. } = &*self.0;
         let asked = Instant::now();
         let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
         let mut script = self.script(&RENEW);
-        script.arg(id).arg(earlier).arg(written);
+        script.arg(id).arg(earlier).arg(&written[usize::from(is_ending)]);
         script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).arg(&*version);
         let mut answer = shared.run::<Vec<String>>(&script).await?.into_iter();
         let (epoch, known) = (answer.next(), answer.next());
@@ -354,9 +366,9 @@ fn members(earlier: &[Member], changes: impl Iterator<Item = String>) -> Vec<Mem
 
 fn member(id: &str, text: &str) -> Option<Member> {
     let (epoch, written) = text.split_once(' ')?;
-    let Written { name, address, version, since } = serde_json::from_str(written).ok()?;
+    let Written { name, address, version, since, is_ending } = serde_json::from_str(written).ok()?;
     let since = UNIX_EPOCH.checked_add(Duration::from_secs(since))?;
-    Some(Member { id: id.to_owned(), epoch: epoch.parse().ok()?, name, address, version, since })
+    Some(Member { id: id.to_owned(), epoch: epoch.parse().ok()?, name, address, version, since, is_ending })
 }
 
 impl fmt::Debug for Membership {

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
+
+use tokio::process::Child;
 
 use crate::authorization_server::AuthorizationServer;
 use crate::browser::{Browser, Page};
-use crate::harness::{Gateway, TempFile};
+use crate::harness::{Gateway, Log, TempFile, fanlight};
 use crate::ports;
 use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Protection, Reply, Transport};
@@ -93,6 +96,17 @@ impl SignInSetting {
     /// Another gateway with the same configuration, at other addresses.
     pub async fn another(&self) -> Gateway {
         Gateway::start_at(self.config()).await
+    }
+
+    /// `fanlight login` without a browser, and the address that it shows its user.
+    pub async fn login(&self) -> (Child, String) {
+        let mut command = fanlight();
+        command.args(["login", "notes", "--no-browser", "--config"]).arg(self.config());
+        let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Log::shown("login", login.stderr.take().unwrap());
+        let line = said.line_with("machine: ").await;
+        let (_, address) = line.split_once("machine: ").unwrap();
+        (login, address.trim().to_owned())
     }
 
     /// The answer to a call of the tool with this key.

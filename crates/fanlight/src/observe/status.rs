@@ -80,7 +80,10 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         id if id == own => format!("{} (this one)", plain(id, 40)),
         id => plain(id, 40),
     };
-    let up = |member: &Value| for_long(member, "sinceMs");
+    let up = |member: &Value| {
+        let is_ending = member.get("isEnding").and_then(Value::as_bool).unwrap_or_default();
+        format!("{}{}", for_long(member, "sinceMs"), if is_ending { ", ending" } else { "" })
+    };
     let columns = [
         Column::whole("REPLICA", each(&id)),
         Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),

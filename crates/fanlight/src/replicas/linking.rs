@@ -6,7 +6,8 @@ use std::sync::Arc;
 use fanlight_canonical::ProcessRun;
 use fanlight_config::Config;
 use fanlight_frontend::{BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
-use fanlight_link::{Link, LinkFiles};
+use fanlight_link::{Link, LinkFiles, Members};
+use fanlight_shared::Member;
 
 use super::{Replicas, read};
 use crate::failure::Failure;
@@ -34,10 +35,21 @@ impl Replicas {
         let authority = tls.client_ca().map_or("", |(file, _)| file);
         let (certificate, key, authority) = (file(&tls.cert)?, file(&tls.key)?, file(authority)?);
         let files = LinkFiles { certificate: &certificate, key: &key, authority: &authority };
-        let membership = self.membership.clone();
-        let address_of = move |run: ProcessRun| -> Option<SocketAddr> { membership.find(&run.to_string())?.address };
-        let link = Link::new(&keys(config), files, Arc::new(address_of));
+        let link = Link::new(&keys(config), files, Arc::new(self.clone()));
         let link = link.map_err(|error| Failure::usage(format!("`replicas.tls` cannot be used: {error}")))?;
         Ok(Some((Arc::new(link), listener)))
+    }
+}
+
+impl Members for Replicas {
+    fn address(&self, run: ProcessRun) -> Option<SocketAddr> {
+        self.membership.find(&run.to_string())?.address
+    }
+
+    fn another(&self) -> Option<ProcessRun> {
+        let (members, own) = (self.membership.members(), self.membership.id());
+        let is_there = |one: &&Member| one.id != own && !one.is_ending && one.address.is_some();
+        let others: Vec<_> = members.iter().filter(is_there).collect();
+        fastrand::choice(others).and_then(|one| ProcessRun::parse(&one.id))
     }
 }

@@ -92,11 +92,11 @@ impl Replicas {
         Ok(Approvals::in_common(Arc::new(common)))
     }
 
-    /// Connects and joins the others. The process goes on without them until then.
-    pub(crate) fn start(&self) -> Keeping {
+    /// Connects and joins the others. The process goes on without them until then. They are told when it is `ending`.
+    pub(crate) fn start(&self, ending: CancellationToken) -> Keeping {
         let (end, last) = (CancellationToken::new(), CancellationToken::new());
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
-        let membership = tokio::spawn(self.membership.clone().keep(end.clone()));
+        let membership = tokio::spawn(self.membership.clone().keep(ending, end.clone()));
         Keeping { end, membership, connection: (connection, last) }
     }
 }

@@ -72,6 +72,7 @@ fn replica(member: &Member) -> ReplicaView {
         address: member.address.map(|address| address.to_string()),
         version: member.version.clone(),
         since_ms: millis(member.since),
+        is_ending: member.is_ending,
     }
 }
 

@@ -138,6 +138,8 @@ pub(crate) enum Reason {
     Scopes,
     /// A limit on how often clients may ask is used up.
     TooMany,
+    /// It opens a session, and this process ends.
+    Ending,
 }
 
 impl Refusal {

@@ -526,6 +526,10 @@ impl<C: Core> Ingress<C> {
         let ParsedRequest { params, span, .. } = &mut *parsed;
         let initialize = legacy::initialize(params, self.settings.max_description)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
+        if let Some(run) = transport.opens_sessions() {
+            let error = RpcError::new(code::INTERNAL, "the gateway is ending");
+            return Err(Refusal::new(Reason::Ending, error).kept_by(run));
+        }
         // It needs no scopes.
         let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable};
+use fanlight_canonical::{Core, Decidable, ProcessRun};
 use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,11 @@ pub(crate) trait Transport: Send + Sync {
 
     /// The id of the session, where the message has it.
     fn session_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// The replica that is to open a session, if this one would end it soon.
+    fn opens_sessions(&self) -> Option<ProcessRun> {
         None
     }
 

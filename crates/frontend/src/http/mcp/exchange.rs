@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable};
+use fanlight_canonical::{Core, Decidable, ProcessRun};
+use fanlight_forwarding::Replicas;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Method, Revision, RpcError};
 use tokio::time::timeout;
@@ -24,6 +25,8 @@ pub(super) struct Exchange<'a, C> {
     pub(super) accepts: Accepts,
     /// Cancelled when its connection is to end.
     pub(super) shutdown: &'a CancellationToken,
+    /// The other replicas, if it may be passed on to them before it has begun here.
+    pub(super) replicas: Option<&'a Arc<dyn Replicas>>,
 }
 
 impl<C: Core> Transport for Exchange<'_, C> {
@@ -57,6 +60,11 @@ impl<C: Core> Transport for Exchange<'_, C> {
 
     fn session_id(&self) -> Option<&str> {
         super::session_id(self.fields)
+    }
+
+    /// A load balancer sends requests on connections that are open until it has noticed that they end.
+    fn opens_sessions(&self) -> Option<ProcessRun> {
+        self.replicas.filter(|_| self.shutdown.is_cancelled())?.another()
     }
 
     fn closing(&self) -> &CancellationToken {

@@ -1,4 +1,5 @@
-//! Messages about what another replica keeps, which that answers: a session, or a suspended call.
+//! Messages about what another replica keeps, which that answers: a session, or a suspended call. A replica that ends also has
+//! another open sessions.
 //!
 //! They are passed on when they have been found to be about it, and before anything else is decided. What the client has shown
 //! has been checked here; what it may do is decided there.
@@ -27,7 +28,7 @@ use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::{Endpoint, Source};
-use crate::ingress::{self, Origin};
+use crate::ingress::{self, Origin, Reason};
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
 /// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
@@ -71,7 +72,11 @@ impl<C: Core> Endpoint<C> {
                 Err(failure) => return Err(failed(failure, asked, refusal)),
             };
             moves += 1;
-            match self.keeper_after(asked, is_unreachable, arrived, origin).await {
+            let keeper = match refusal.reason {
+                Reason::Ending => Keeper::ThisRun,
+                _ => self.keeper_after(asked, is_unreachable, arrived, origin).await,
+            };
+            match keeper {
                 Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
                 Keeper::Another(next) if next != asked && moves < MOVES => asked = next,
                 Keeper::Another(_) | Keeper::Nobody => {
@@ -106,7 +111,7 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Takes a message whose session has been taken over.
+    /// Takes a message that no other replica takes.
     async fn take_here(
         &self,
         arrived: &Arrived<'_>,

@@ -303,15 +303,17 @@ impl<C: Core> Endpoint<C> {
 
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
-        let text = match source {
-            Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
-            Source::Text(text) => text,
+        let replicas = self.other_replicas(arrived);
+        let (text, is_first) = match source {
+            Source::Body(body) => (arrived.read(body, &self.settings, &origin.peer()).await?, true),
+            Source::Text(text) => (text, false),
         };
-        let kept = self.other_replicas(arrived).map(|_| text.clone());
+        let kept = replicas.map(|_| text.clone());
         // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
         let shutdown = arrived.active.shutdown();
-        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, accepts, shutdown };
+        let replicas = replicas.filter(|_| is_first);
+        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, accepts, shutdown, replicas };
         let received = self.ingress.receive(&exchange, origin, text).await;
         match received {
             Err(refusal) | Ok(Received::Ignored(refusal)) if refusal.kept_by.is_some() => {
