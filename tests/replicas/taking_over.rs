@@ -97,6 +97,26 @@ async fn session_that_was_taken_over_is_that_of_its_client_alone() {
 }
 
 /// Those who ask at the same time share the session that comes of it.
+/// Valkey answers one request too late, and is there again at once.
+#[tokio::test]
+async fn session_is_taken_over_although_valkey_is_away_for_a_moment() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    fleet.kill(0).await;
+    let other = fleet.replica(1);
+    until("two replicas", async || members(&other.gateway).await == 2).await;
+    networks.to_valkey(1, Network::Silent);
+    let comes_back = async {
+        other.gateway.log.line_with("Valkey is away").await;
+        networks.to_valkey(1, Network::Takes(Duration::ZERO));
+    };
+    let body = say("1");
+    let (answer, ()) = tokio::join!(client.post(other, &body), comes_back);
+    assert_eq!(answer.status, 200);
+    assert_eq!(backend.received("tools/call").len(), 1);
+}
+
 #[tokio::test]
 async fn session_is_taken_over_once() {
     let (valkey, backend) = (Valkey::start().await, backend().await);

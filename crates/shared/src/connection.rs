@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwapOption;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -139,6 +139,27 @@ impl Shared {
     /// If Valkey has not run it, or has not said so in time.
     pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, SharedError> {
         self.ask(|mut link| async move { script.invoke_async(&mut link).await }).await
+    }
+
+    /// Runs a script that may run more than once, again and again until Valkey has answered, or until `deadline`: it may just have been
+    /// away.
+    ///
+    /// # Errors
+    ///
+    /// Those of the last attempt.
+    pub async fn run_until<T: FromRedisValue>(
+        &self,
+        deadline: Instant,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, SharedError> {
+        loop {
+            match self.run(script).await {
+                Err(SharedError::Away(_) | SharedError::Unanswered) if Instant::now() < deadline => {
+                    sleep(RETRY.0).await
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Waits until what was written before is at one replica of Valkey, if it has any. Whether it is there within this time;

@@ -325,11 +325,11 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// If Valkey has not said in time that this is done.
-    pub async fn doubt(&self, id: &str) -> Result<(), SharedError> {
+    /// If Valkey has not said until the deadline that this is done.
+    pub async fn doubt(&self, id: &str, deadline: Instant) -> Result<(), SharedError> {
         let mut script = self.script(&DOUBT);
         script.arg(id);
-        self.0.shared.run::<i64>(&script).await.map(drop)
+        self.0.shared.run_until::<i64>(deadline, &script).await.map(drop)
     }
 
     async fn leave(&self) {
@@ -338,7 +338,7 @@ impl Membership {
         }
         let mut script = self.script(&LEAVE);
         script.arg(&self.0.id);
-        if let Err(error) = self.0.shared.run::<i64>(&script).await {
+        if let Err(error) = self.0.shared.run_until::<i64>(Instant::now() + LEASE, &script).await {
             tracing::debug!(%error, "the lease of this replica was not ended; it ends by itself");
         }
     }

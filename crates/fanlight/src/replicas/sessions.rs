@@ -43,7 +43,8 @@ return owner or ''
     )
 });
 
-/// Has this run keep a session that was released, or whose run is the one that has ended.
+/// Has this run keep a session that was released, or whose run is the one that has ended. One that it has got by the same claim, whose
+/// answer was lost, is its own.
 static CLAIM: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -51,10 +52,11 @@ local owner = redis.call('HGET', KEYS[1], 'owner')
 if not owner then
   return {'nobody', ''}
 end
-if owner ~= '' and owner ~= ARGV[2] then
+local is_claimed = owner == ARGV[1] and redis.call('HGET', KEYS[1], 'claim') == ARGV[4]
+if owner ~= '' and owner ~= ARGV[2] and not is_claimed then
   return {owner, ''}
 end
-redis.call('HSET', KEYS[1], 'owner', ARGV[1])
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'claim', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {'', redis.call('HGET', KEYS[1], 'record')}
 ",
@@ -99,7 +101,7 @@ impl SessionsInValkey {
                     Note::Prolong => "prolong",
                     Note::Forget => "forget",
                 };
-                let _ = table.change(operation, &name, "").await;
+                let _ = table.change(operation, &name, "", Instant::now()).await;
             }
         };
         (records, writing)
@@ -107,11 +109,11 @@ impl SessionsInValkey {
 }
 
 impl Table {
-    /// Changes a record, if this run keeps the session; whether it does, or nobody.
-    async fn change(&self, operation: &str, name: &str, record: &str) -> Result<bool, SharedError> {
+    /// Changes a record, if this run keeps the session; whether it does, or nobody. It is tried until `deadline`.
+    async fn change(&self, operation: &str, name: &str, record: &str, deadline: Instant) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
         script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
-        let keeper: String = self.shared.run(&script).await?;
+        let keeper: String = self.shared.run_until(deadline, &script).await?;
         Ok(keeper.is_empty() || keeper == self.membership.id())
     }
 
@@ -119,17 +121,11 @@ impl Table {
     /// `gone` live, it asks before it goes on with its sessions.
     async fn try_claim(&self, name: &str, gone: &str) -> Result<(String, String), SharedError> {
         let mut script = CLAIM.key(self.key(name));
-        script.arg(self.membership.id()).arg(gone).arg(self.millis());
-        let claimed: (String, String) = self.shared.run(&script).await?;
+        script.arg(self.membership.id()).arg(gone).arg(self.millis()).arg(fastrand::u64(..));
+        let claimed: (String, String) = self.shared.run_until(Instant::now() + LEASE, &script).await?;
         if claimed.0.is_empty() && !gone.is_empty() {
             // A session that two could serve is served by nobody here.
-            let deadline = Instant::now() + LEASE;
-            while let Err(error) = self.membership.doubt(gone).await {
-                if Instant::now() >= deadline {
-                    return Err(error);
-                }
-                sleep(LOOK).await;
-            }
+            self.membership.doubt(gone, Instant::now() + LEASE).await?;
         }
         Ok(claimed)
     }
@@ -157,7 +153,7 @@ impl Table {
 impl SessionRecords for SessionsInValkey {
     fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool> {
         Box::pin(async move {
-            let written = self.table.change("write", name, record).await;
+            let written = self.table.change("write", name, record, Instant::now()).await;
             written.unwrap_or_else(|error| {
                 tracing::debug!(%error, "a session is not on record: no other replica could take it over");
                 false
@@ -202,18 +198,20 @@ impl SessionRecords for SessionsInValkey {
     }
 
     fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>> {
-        Box::pin(async move { self.table.change("prolong", name, "").await.ok() })
+        Box::pin(async move { self.table.change("prolong", name, "", Instant::now()).await.ok() })
     }
 
     fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()> {
-        Box::pin(futures_util::stream::iter(sessions).for_each_concurrent(
-            AT_ONCE,
-            async |Released { name, record }| {
-                if let Err(error) = self.table.change("release", &name, record.as_deref().unwrap_or_default()).await {
+        Box::pin(async move {
+            let deadline = Instant::now() + LEASE;
+            let release = async |Released { name, record }: Released| {
+                let record = record.as_deref().unwrap_or_default();
+                if let Err(error) = self.table.change("release", &name, record, deadline).await {
                     tracing::debug!(%error, "a session is not handed over");
                 }
-            },
-        ))
+            };
+            futures_util::stream::iter(sessions).for_each_concurrent(AT_ONCE, release).await;
+        })
     }
 
     fn prolong(&self, name: &str) {
