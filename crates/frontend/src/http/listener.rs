@@ -22,14 +22,15 @@ use crate::settings::FrontendSettings;
 /// them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves until `ends.shutdown`, then lets requests finish for [`FrontendSettings::drain`], then has the core answer the rest
-/// with errors, and cancels `ends.cut`, which ends all that is left.
+/// Serves until `ends.shutdown`, then lets requests finish for as long as `drain` says, then has the core answer the rest with errors,
+/// and cancels `ends.cut`, which ends all that is left.
 pub(crate) async fn serve<S: Serve>(
     sockets: SocketReceiver,
     tls: LiveTls,
     limits: &LiveLimits,
     endpoint: Arc<S>,
     settings: &Arc<FrontendSettings>,
+    drain: impl Fn() -> Duration,
     ends: Ends<'_>,
 ) {
     let workers = Workers::new(&settings.workers);
@@ -54,14 +55,14 @@ pub(crate) async fn serve<S: Serve>(
     let remaining = tokio::select! {
         biased;
         never = clean_up_periodically(&*endpoint) => match never {},
-        remaining = accept(sockets, limits.admissions(), ends, || settings.drain, begin) => remaining,
+        remaining = accept(sockets, limits.admissions(), ends, &drain, begin) => remaining,
     };
     endpoint.drain();
     let finished = async || {
         remaining.ended().await;
         endpoint.finished().await;
     };
-    if timeout(settings.drain, finished()).await.is_err() {
+    if timeout(drain(), finished()).await.is_err() {
         tracing::warn!(connections = remaining.len(), "ending requests that did not finish in time");
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.

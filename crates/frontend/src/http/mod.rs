@@ -21,10 +21,12 @@ mod serve;
 mod sse_transport;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fanlight_http_edge::{Ends, LiveTls, SocketReceiver};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::forwarded::ForwardedRequests;
@@ -90,16 +92,21 @@ pub async fn serve_http_observed<C: Core>(
     let cut = CancellationToken::new();
     let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
     insight.begin(&endpoint);
-    let drained = CancellationToken::new();
+    let (drained, began) = (CancellationToken::new(), OnceLock::new());
+    // Both listeners together have this time.
+    let drain = || match shutdown.is_cancelled() {
+        true => settings.drain.saturating_sub(began.get_or_init(Instant::now).elapsed()),
+        false => settings.drain,
+    };
     let clients = async {
         let ends = Ends { shutdown: &shutdown, cut: &cut };
-        listener::serve(sockets, tls, &limits, Arc::clone(&endpoint), &settings, ends).await;
+        listener::serve(sockets, tls, &limits, Arc::clone(&endpoint), &settings, drain, ends).await;
         drained.cancel();
     };
     let replicas = async {
         if let Some((listener, replicas)) = listener.zip(settings.replicas.clone()) {
             let forwarded = ForwardedRequests { endpoint: Arc::clone(&endpoint), replicas };
-            serve_replicas(listener, forwarded, &settings, &drained).await;
+            serve_replicas(listener, forwarded, &settings, drain, &drained).await;
         }
     };
     tokio::join!(clients, replicas);
@@ -112,6 +119,7 @@ async fn serve_replicas<C: Core>(
     ReplicaListener { sockets, tls }: ReplicaListener,
     forwarded: ForwardedRequests<C>,
     settings: &Arc<FrontendSettings>,
+    drain: impl Fn() -> Duration,
     drained: &CancellationToken,
 ) {
     // Each replica passes on the requests of many clients over one connection.
@@ -119,5 +127,5 @@ async fn serve_replicas<C: Core>(
     let limits = LiveLimits::new(&FrontendSettings { http2_streams, max_peer_connections: 0, ..(**settings).clone() });
     let cut = CancellationToken::new();
     let ends = Ends { shutdown: drained, cut: &cut };
-    listener::serve(sockets, tls, &limits, Arc::new(forwarded), settings, ends).await;
+    listener::serve(sockets, tls, &limits, Arc::new(forwarded), settings, drain, ends).await;
 }
