@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | a client that the canary serves ([`CanaryRule`]) | everything | nothing |
 //! | any other client | nothing | copies of a share of the safe requests, once they are answered (`copies`) |
-//! | Fanlight itself | what is announced is listened to; lists are read by the core | copies, as of clients |
+//! | Fanlight itself | nothing: the core listens to it and reads its lists itself | copies, as of clients |
 //!
 //! A canary that is down fails its clients: a call that may have run is not sent to another server, and lists of the one version
 //! do not go with calls of the other. Its share is taken back by the configuration, or by switching its entry off.
@@ -20,25 +20,18 @@ mod copies;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
-    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
+    BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus, EndpointStatus, Listen,
+    Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
 };
 use fanlight_gateway::{BackendId, Canary};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
-use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tokio::time::Instant;
 
 use copies::Copies;
 pub(crate) use copies::MirrorSettings;
-
-/// Pauses before it is tried again to listen to a canary. No option: it is a server like any other, whose supervisor says when
-/// it is there.
-const LISTEN_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// What a server's versions are made of.
 #[derive(Clone)]
@@ -96,23 +89,6 @@ impl Versions {
     }
 }
 
-/// Listens to a canary for Fanlight itself, also if it is not there yet.
-async fn listen_on(canary: Arc<dyn BackendClient>, listen: Listen) {
-    // It is not started for this. One that each user reaches as that user tells of sign-ins before anybody has a connection.
-    if matches!(canary.status().state, BackendState::Idle) && !canary.knows_principals() {
-        canary.connection_made(None).await;
-    }
-    let (mut pause, longest) = LISTEN_AGAIN;
-    loop {
-        match canary.listen(listen.clone()).await {
-            Ok(_until_the_end) => std::future::pending().await,
-            Err(error) => debug!(backend = canary.name(), %error, "not listening for changes of lists"),
-        }
-        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(longest);
-    }
-}
-
 impl BackendClient for Versions {
     fn name(&self) -> &str {
         self.settings.server.name()
@@ -141,16 +117,7 @@ impl BackendClient for Versions {
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
-        let Some(canary) = self.settings.canary.as_ref().filter(|_| listen.context.caller.is_gateway()) else {
-            return self.serving(&listen.context.caller).listen(listen);
-        };
-        // Fanlight itself is told of changes of all lists.
-        Box::pin(async move {
-            let listening = self.settings.server.listen(listen.clone()).await?;
-            let (end, honoured) = (CancellationToken::new(), listening.honoured.clone());
-            drop(tokio::spawn(end.clone().run_until_cancelled_owned(listen_on(Arc::clone(&canary.client), listen))));
-            Ok::<_, BackendError>(Listening::new(honoured, (listening, end.drop_guard())))
-        })
+        self.serving(&listen.context.caller).listen(listen)
     }
 
     fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {

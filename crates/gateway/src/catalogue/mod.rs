@@ -35,7 +35,7 @@ mod watch;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fanlight_canonical::BackendState;
+use fanlight_canonical::{BackendClient, BackendState};
 use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
@@ -226,8 +226,10 @@ impl Catalogue {
 /// Whether the process of a backend has been ended because nothing used it, or not been started yet; that of the version whose
 /// lists `reader` sees.
 fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bool {
+    topology.get(backend).is_some_and(|backend| is_resting(&**backend.client_for(reader)))
+}
+
+fn is_resting(client: &dyn BackendClient) -> bool {
     // One that each user reaches as that user is told of sign-ins before anybody has a connection.
-    let client =
-        topology.get(backend).map(|backend| backend.client_for(reader)).filter(|client| !client.knows_principals());
-    client.is_some_and(|client| matches!(client.status().state, BackendState::Idle))
+    !client.knows_principals() && matches!(client.status().state, BackendState::Idle)
 }

@@ -22,7 +22,7 @@ use tracing::debug;
 
 use super::announce::{Announcer, Audience};
 use super::background::Background;
-use super::{Catalogues, Change, ListKind, ListView, rests};
+use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Member, Topology, View};
 
@@ -42,6 +42,14 @@ pub(crate) struct ListWatcher {
 
 /// A backend's part of the lists that one announcement concerns.
 type Part = (Change, BackendId);
+
+/// Which version of a backend is listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listened {
+    Itself,
+    /// It announces to those that it serves; what is known of the lists of all others does not depend on it.
+    Canary,
+}
 
 impl ListWatcher {
     pub(crate) fn new(topology: &Arc<CurrentTopology>, reads: &Arc<Reads>) -> Arc<Self> {
@@ -179,31 +187,41 @@ impl ListWatcher {
         }
     }
 
-    /// Begins to listen to the backends of the current topology that are not in `listened` yet, and ends
-    /// listening to those that have left it.
+    /// Begins to listen to the backends of the current topology and their canaries that are not in `listened` yet, and ends listening to
+    /// those that have left it.
     fn listen_to_all(
         self: &Arc<Self>,
         listening: &mut FuturesUnordered<BoxFuture<'static, Option<()>>>,
         listened: &mut HashMap<(BackendId, Option<BackendId>), DropGuard>,
     ) {
         let topology = self.topology();
-        let versions = |backend: &Member| (backend.id, backend.canary.as_ref().map(|canary| canary.id));
-        listened.retain(|heard, _| topology.get(heard.0).is_some_and(|backend| versions(backend) == *heard));
+        let canary_of = |backend: &Member| backend.canary.as_ref().map(|canary| canary.id);
+        listened.retain(|(backend, canary), _| {
+            topology.get(*backend).is_some_and(|backend| canary.is_none() || *canary == canary_of(backend))
+        });
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|backend, _| topology.get(*backend).is_some());
-        for backend in topology.backends() {
-            listened.entry(versions(backend)).or_insert_with(|| {
+        let mut begin = |heard, work: BoxFuture<'static, ()>| {
+            listened.entry(heard).or_insert_with(|| {
                 let end = CancellationToken::new();
-                let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&backend.client));
-                let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(&backend.client));
-                let both = async {
-                    tokio::join!(listen, compare);
-                };
-                listening.push(end.clone().run_until_cancelled_owned(both).boxed());
+                listening.push(end.clone().run_until_cancelled_owned(work).boxed());
                 end.drop_guard()
             });
+        };
+        for backend in topology.backends() {
+            let client = backend.canary.as_ref().map_or(&backend.client, |canary| &canary.others);
+            let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(client), Listened::Itself);
+            let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(client));
+            let both = async {
+                tokio::join!(listen, compare);
+            };
+            begin((backend.id, None), both.boxed());
+            if let Some(canary) = &backend.canary {
+                let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&canary.client), Listened::Canary);
+                begin((backend.id, Some(canary.id)), listen.boxed());
+            }
         }
     }
 
@@ -218,10 +236,10 @@ impl ListWatcher {
         part
     }
 
-    /// Listens to one backend.
-    async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
+    /// Listens to one version of a backend.
+    async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>, version: Listened) {
         // It is not started for this.
-        if rests(&self.topology(), backend, None) {
+        if is_resting(&*client) {
             client.connection_made(None).await;
         }
         let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;
@@ -237,9 +255,11 @@ impl ListWatcher {
             };
             match timeout(self.topology().limits.timeout, client.listen(listen)).await {
                 Ok(Ok(listening)) => {
-                    let honoured: Vec<_> =
-                        Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
-                    self.now_listening(backend, &honoured, pause > shortest);
+                    if version == Listened::Itself {
+                        let honoured: Vec<_> =
+                            Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
+                        self.now_listening(backend, &honoured, pause > shortest);
+                    }
                     // Listening ends with the task. A server that announces no changes may still send what it likes.
                     std::future::pending::<()>().await;
                 }
