@@ -88,13 +88,18 @@ impl Client {
 
     /// Opens a session with these raw capabilities.
     pub(crate) async fn open_with(at: &Linked, key: &'static str, capabilities: &str) -> Self {
-        let client = Self { key, session: String::new() };
+        let client = Self::without_session(key);
         let response = client.post(at, &initialize(NEWEST_LEGACY, capabilities)).await;
         assert_eq!(response.status, 200);
         let session = response.header("mcp-session-id").unwrap().to_owned();
         let client = Self { session, ..client };
         assert_eq!(client.post(at, INITIALIZED).await.status, 202);
         client
+    }
+
+    /// One that has no session.
+    pub(crate) const fn without_session(key: &'static str) -> Self {
+        Self { key, session: String::new() }
     }
 
     /// The same session, as another client names it.
