@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::wait::ExtensionWait;
 use super::{
-    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method, no_such_task, refusal,
-    task_params, with_extension, without_progress,
+    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method, refusal, task_params,
+    unknown_task, with_extension, without_progress,
 };
 
 /// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
@@ -65,7 +65,7 @@ impl TaskTranslation {
     ) -> Result<Response, BackendError> {
         if HandleSeal::is_task(&task.name) {
             let immediate = self.immediate.get(&task.key(&call.context));
-            return Ok(immediate.map_or_else(|| no_such_task(&task.name), |immediate| immediate.serve(&call.method)));
+            return Ok(immediate.map_or_else(unknown_task, |immediate| immediate.serve(&call.method)));
         }
         match call.method {
             Method::GetTask => {
