@@ -95,11 +95,16 @@ impl Client {
 
     /// Opens a session over a connection, but for the notification that says so.
     pub(crate) async fn open_on(connection: Connection, key: &'static str, capabilities: &str) -> Self {
-        let client = Self { key, session: String::new() };
+        let client = Self::without_session(key);
         let response =
             client.send_on(connection, "POST", &JSON_HEADERS, &initialize(NEWEST_LEGACY, capabilities)).await;
         assert_eq!(response.status, 200);
         Self { session: response.header("mcp-session-id").unwrap().to_owned(), ..client }
+    }
+
+    /// One that has no session.
+    pub(crate) const fn without_session(key: &'static str) -> Self {
+        Self { key, session: String::new() }
     }
 
     /// The same session, as another client names it.

@@ -2,10 +2,11 @@
 
 use fanlight_testkit::slicer;
 
-use crate::group::{Group, send};
-use crate::harness::Gateway;
-use crate::raw_client::modern_request_with;
-use crate::scripted::{Backend, Era, Reply, Task, Transport};
+use crate::group::{Group, members, send, until};
+use crate::harness::{Gateway, TempFile};
+use crate::linked::{Client, Linked, LinkedGroup};
+use crate::raw_client::{Response, legacy_request, modern_request_with};
+use crate::scripted::{Backend, Era, Received, Reply, Stream, Task, Transport};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
 
@@ -24,9 +25,13 @@ pub(crate) async fn backend() -> Backend {
 
 /// The answer to a request of a client with tasks.
 pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str, key: &str) -> String {
+    asked(gateway, method, params, key).await.text().await
+}
+
+async fn asked(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
     let fields = [("Authorization", format!("Bearer {key}"))];
     let tasks = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-    send(gateway, &modern_request_with(tasks, "1", method, params, ""), &fields).await.text().await
+    send(gateway, &modern_request_with(tasks, "1", method, params, ""), &fields).await
 }
 
 #[tokio::test]
@@ -44,4 +49,303 @@ async fn task_is_asked_of_its_own_server_at_every_replica_and_belongs_to_its_cli
     // To another client it is a task of which nothing is known: all servers are asked.
     ask(&other, "tasks/get", r#""taskId":"t-1""#, BOB).await;
     assert!(!first.received("tasks/get").is_empty());
+}
+
+const EVERYTHING: &str = "permit(principal, action, resource);";
+/// Nobody may call `erase`, nor look in this folder.
+const LESS: &str = r#"permit(principal, action, resource);
+    forbid(principal, action == Action::"call", resource == Tool::"second/erase");
+    forbid(principal, action == Action::"call", resource == Tool::"second/look")
+        when { context.arguments has path && context.arguments.path like "/private/*" };"#;
+/// Only what says that it reads may be called.
+const READING: &str = r#"permit(principal, action == Action::"call", resource) when { resource has readOnlyHint && resource.readOnlyHint };"#;
+
+/// Two servers, of which the second has three tools that begin tasks, and says of `look` that it reads.
+struct Scene {
+    valkey: Valkey,
+    first: Backend,
+    second: Backend,
+    files: Vec<TempFile>,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let (valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
+        second.on("tools/list", second.list("tools", &format!("{},{},{}", tool("look"), tool("erase"), tool("t"))));
+        second.on("tools/call", Reply::compute(begun));
+        Self { valkey, first, second, files: Vec::new() }
+    }
+
+    /// A replica with these policies.
+    async fn replica(&mut self, policies: &str) -> Gateway {
+        let file = TempFile::new("cedar", policies);
+        let entries = [self.first.entry("first"), self.second.entry("second")].join(",");
+        let group = Group::new(entries, &format!(r#","policy":{{"files":[{:?}]}}"#, file.path()));
+        self.files.push(file);
+        group.start(self.valkey.url()).await
+    }
+
+    /// Has a client begin a task, which has this id.
+    async fn begins(&self, at: &Gateway, tool: &str, task: &str, more: &str, key: &str) {
+        let params = format!(r#""name":"second__{tool}","arguments":{{"task":"{task}"{more}}}"#);
+        let made = ask(at, "tools/call", &params, key).await;
+        assert_eq!(slicer::member(&made, "result.taskId"), Some(&*format!("{task:?}")), "{made}");
+    }
+
+    /// Whether a client is told of a task. If not, the answer is the one about a task that was never made, and no server is
+    /// asked.
+    async fn knows(&self, at: &Gateway, task: &str, key: &str) -> bool {
+        let asked = || self.first.received("tasks/get").len() + self.second.received("tasks/get").len();
+        let before = asked();
+        let answer = ask(at, "tasks/get", &format!(r#""taskId":"{task}""#), key).await;
+        if slicer::member(&answer, "result.taskId").is_some() {
+            assert!(self.first.received("tasks/get").is_empty());
+            return true;
+        }
+        let never_made = ask(at, "tasks/get", r#""taskId":"never""#, key).await;
+        assert_eq!((answer, asked()), (never_made, before));
+        false
+    }
+
+    /// The keys of all tasks in Valkey.
+    async fn keys(&self) -> Vec<String> {
+        let all = self.valkey.ask("KEYS fanlight:*:task").await;
+        all.lines().map(str::trim).filter(|line| line.starts_with("fanlight:")).map(str::to_owned).collect()
+    }
+
+    /// What Valkey has of a task.
+    async fn record(&self, key: &str) -> String {
+        let got = self.valkey.ask(&format!("GET {key}")).await;
+        got.lines().nth(1).expect("a record").trim().to_owned()
+    }
+
+    async fn put(&self, key: &str, record: &str) {
+        let put = self.valkey.ask(&format!(r#"SET {key} "{record}" KEEPTTL"#)).await;
+        assert!(put.starts_with("+OK"), "{put}");
+    }
+}
+
+fn tool(name: &str) -> String {
+    let reads = name == "look";
+    format!(
+        r#"{{"name":"{name}","inputSchema":{{"type":"object","properties":{{"path":{{"type":"string"}}}}}},"annotations":{{"readOnlyHint":{reads}}}}}"#
+    )
+}
+
+/// The task that a call begins, with the id that it names.
+fn begun(call: &Received) -> String {
+    let id = call.member("params.arguments.task").and_then(slicer::plain_string).unwrap();
+    Task { id, ..TASK }.created(Era::Modern)
+}
+
+#[tokio::test]
+async fn task_is_known_at_a_replica_whose_own_policy_permits_the_call_that_made_it() {
+    let mut scene = Scene::start().await;
+    let (mut one, other) = (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await);
+    scene.begins(&one, "look", "t-1", "", ANN).await;
+    one.kill().await;
+    assert!(scene.knows(&other, "t-1", ANN).await);
+    assert!(scene.knows(&other, "t-1", ANN).await, "also after it has been asked for once");
+    assert!(!scene.knows(&other, "t-1", BOB).await);
+    let reads = scene.replica(READING).await;
+    assert!(scene.knows(&reads, "t-1", ANN).await, "by what the server says of the tool");
+}
+
+#[tokio::test]
+async fn task_is_unknown_at_a_replica_whose_own_policy_denies_the_call_that_made_it() {
+    let mut scene = Scene::start().await;
+    let (one, other, less) =
+        (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await, scene.replica(LESS).await);
+    let long = format!(r#","path":"/public/{}""#, "x".repeat(2000));
+    for (tool, task, more, known) in [
+        ("erase", "t-1", "", false),
+        ("look", "t-2", r#","path":"/private/a""#, false),
+        ("look", "t-3", r#","path":"/public/a""#, true),
+        // Arguments that are too long to be kept are not known to a policy that reads some.
+        ("t", "t-4", long.as_str(), false),
+    ] {
+        scene.begins(&one, tool, task, more, ANN).await;
+        assert_eq!(scene.knows(&less, task, ANN).await, known, "{tool} {more}");
+        assert!(scene.knows(&one, task, ANN).await && scene.knows(&other, task, ANN).await);
+    }
+    let reads = scene.replica(READING).await;
+    assert!(!scene.knows(&reads, "t-1", ANN).await && scene.knows(&reads, "t-3", ANN).await);
+}
+
+#[tokio::test]
+async fn client_is_told_of_its_task_at_a_replica_whose_own_policy_permits_the_call_that_made_it() {
+    let mut scene = Scene::start().await;
+    scene.second.on("subscriptions/listen", Reply::listening());
+    let (one, other, less) =
+        (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await, scene.replica(LESS).await);
+    scene.begins(&one, "erase", "t-1", "", ANN).await;
+    let listen = async |at: &Gateway, key| {
+        let mut stream = asked(at, "subscriptions/listen", r#""notifications":{"taskIds":["t-1"]}"#, key).await;
+        let opened = stream.event().await.unwrap().expect("an acknowledgement");
+        (opened.contains("t-1"), stream)
+    };
+    for (at, key) in [(&less, ANN), (&other, BOB)] {
+        assert!(!listen(at, key).await.0);
+    }
+    let (is_heard, mut stream) = listen(&other, ANN).await;
+    assert!(is_heard);
+    let is_about = |stream: &Stream| stream.filter().is_some_and(|filter| filter.contains("t-1"));
+    let server = scene.second.streams().into_iter().find(is_about).expect("a subscription to the task");
+    server.notify("notifications/tasks", &TASK.members(Era::Modern)).await;
+    let told = stream.event().await.unwrap().expect("an update");
+    assert!(told.contains("notifications/tasks") && told.contains("t-1"), "{told}");
+}
+
+#[tokio::test]
+async fn task_of_another_replica_is_unknown_under_a_policy_while_valkey_is_away() {
+    let mut scene = Scene::start().await;
+    let (one, other) = (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await);
+    scene.begins(&one, "look", "t-1", "", ANN).await;
+    scene.valkey.kill().await;
+    assert!(!scene.knows(&other, "t-1", ANN).await && scene.knows(&one, "t-1", ANN).await);
+}
+
+#[tokio::test]
+async fn task_is_unknown_where_no_policy_has_decided_or_its_tool_is_not_known() {
+    let mut scene = Scene::start().await;
+    let entries = [scene.first.entry("first"), scene.second.entry("second")].join(",");
+    let free = Group::new(entries, "");
+    let free = free.start(scene.valkey.url()).await;
+    scene.begins(&free, "look", "t-1", "", ANN).await;
+    let one = scene.replica(EVERYTHING).await;
+    assert!(!scene.knows(&one, "t-1", ANN).await, "what made it was not kept");
+    scene.begins(&one, "look", "t-2", "", ANN).await;
+    scene.second.on("tools/list", scene.second.list("tools", &tool("t")));
+    let later = scene.replica(EVERYTHING).await;
+    assert!(!scene.knows(&later, "t-2", ANN).await, "its server has no such tool any more");
+}
+
+#[tokio::test]
+async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
+    let mut scene = Scene::start().await;
+    let (one, less) = (scene.replica(EVERYTHING).await, scene.replica(LESS).await);
+    scene.begins(&one, "erase", "t-1", "", ANN).await;
+    let denied = scene.keys().await.pop().unwrap();
+    scene.begins(&one, "look", "t-2", r#","path":"/public/a""#, ANN).await;
+    let permitted = scene.keys().await.into_iter().find(|key| *key != denied).unwrap();
+    let (of_denied, of_permitted) = (scene.record(&denied).await, scene.record(&permitted).await);
+    for secret in ["second", "look", "public", "t-2"] {
+        assert!(!of_permitted.contains(secret), "{of_permitted}");
+    }
+    // In the place of one that the policy denies, by another task of the same client.
+    scene.put(&denied, &of_permitted).await;
+    assert!(!scene.knows(&less, "t-1", ANN).await);
+    scene.put(&permitted, &of_denied).await;
+    assert!(!scene.knows(&less, "t-2", ANN).await);
+    // Of the same id and tool, made by another client.
+    scene.begins(&one, "look", "t-1", "", BOB).await;
+    let known = [&denied, &permitted];
+    let of_bob = scene.keys().await.into_iter().find(|key| !known.contains(&key)).unwrap();
+    let of_bob = scene.record(&of_bob).await;
+    assert!(scene.knows(&less, "t-1", BOB).await);
+    scene.put(&denied, &of_bob).await;
+    assert!(!scene.knows(&less, "t-1", ANN).await);
+    // Changed, cut, or without a seal.
+    let (clear, sealed) = of_permitted.split_once(' ').expect("a record with a seal");
+    let changed = sealed.replacen(&sealed[20..21], if &sealed[20..21] == "A" { "B" } else { "A" }, 1);
+    for record in [&*format!("{clear} {changed}"), &sealed[..sealed.len() - 4], sealed, clear, "second", "", " "] {
+        scene.put(&permitted, record).await;
+        assert!(!scene.knows(&less, "t-2", ANN).await, "{record}");
+    }
+    scene.put(&permitted, &of_permitted).await;
+    assert!(scene.knows(&less, "t-2", ANN).await, "the record itself is as it was");
+}
+
+/// A modern server with tasks whose tool answers at once.
+async fn at_once() -> Backend {
+    let backend = backend().await;
+    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"done"}]"#)));
+    backend
+}
+
+/// The id of a task that Fanlight makes of a result.
+async fn made_by_fanlight(client: &Client, at: &Linked, tool: &str) -> String {
+    let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}},"task":{{}}"#));
+    let made = client.post(at, &call).await.messages().await.1;
+    let id = slicer::member(&made, "result.task.taskId").and_then(slicer::plain_string);
+    id.unwrap_or_else(|| panic!("no task: {made}")).to_owned()
+}
+
+async fn about(client: &Client, at: &Linked, method: &str, task: &str) -> String {
+    let request = legacy_request("7", method, &format!(r#""taskId":"{task}""#));
+    client.post(at, &request).await.messages().await.1
+}
+
+#[tokio::test]
+async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
+    for servers in [1, 2] {
+        let (valkey, backend, another) = (Valkey::start().await, at_once().await, at_once().await);
+        let (entry, tool) = match servers {
+            1 => (backend.entry("only"), "t"),
+            _ => ([backend.entry("only"), another.entry("more")].join(","), "only__t"),
+        };
+        let group = LinkedGroup::new(entry, "");
+        let (mut owner, other) = group.start_two(&valkey.url()).await;
+        let third = group.start(&valkey.url()).await;
+        for at in [&owner, &other, &third] {
+            until("three replicas", async || members(&at.gateway).await == 3).await;
+        }
+        let maker = Client::open(&owner, ANN).await;
+        let id = made_by_fanlight(&maker, &owner, tool).await;
+        let elsewhere = Client::open(&other, ANN).await;
+        // Also where neither the session nor the task is.
+        for at in [&other, &third, &owner] {
+            let got = about(&elsewhere, at, "tasks/get", &id).await;
+            assert_eq!(slicer::member(&got, "result.status"), Some(r#""completed""#), "{servers}: {got}");
+            assert_eq!(slicer::member(&got, "id"), Some("7"));
+            let result = about(&elsewhere, at, "tasks/result", &id).await;
+            assert!(result.contains("done"), "{servers}: {result}");
+        }
+        let again = about(&elsewhere, &other, "tasks/cancel", &id).await;
+        assert_eq!(slicer::member(&again, "error.message"), Some(r#""the task has ended already: it is completed""#));
+        let own = about(&maker, &third, "tasks/get", &id).await;
+        assert_eq!(slicer::member(&own, "result.status"), Some(r#""completed""#), "{own}");
+        assert_eq!((backend.received("tools/call").len(), another.received("tools/call").len()), (1, 0));
+
+        // To others it is a task that was never made.
+        let bob = Client::open(&other, BOB).await;
+        let never = format!("{}AAAA", &id[..id.len() - 4]);
+        let unknown = async |client: &Client, at: &Linked, method: &str, task: &str| {
+            let answer = about(client, at, method, task).await;
+            assert_eq!(slicer::member(&answer, "error.code"), Some("-32602"), "{answer}");
+            answer
+        };
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            for at in [&owner, &other, &third] {
+                let never_made = unknown(&elsewhere, at, method, &never).await;
+                assert_eq!(unknown(&bob, at, method, &id).await, never_made, "{method}");
+            }
+        }
+        // Its replica has ended, and it with that.
+        owner.gateway.kill().await;
+        for (at, method) in [(&other, "tasks/get"), (&other, "tasks/result"), (&third, "tasks/get")] {
+            until("two replicas", async || members(&at.gateway).await == 2).await;
+            let gone = unknown(&elsewhere, at, method, &id).await;
+            assert_eq!(gone, unknown(&bob, at, method, &id).await);
+        }
+        let call = legacy_request("8", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
+        assert!(elsewhere.post(&third, &call).await.messages().await.1.contains("done"), "the session goes on");
+    }
+}
+
+#[tokio::test]
+async fn task_that_fanlight_has_made_is_not_told_of_without_a_session_or_in_that_of_another() {
+    let (valkey, backend) = (Valkey::start().await, at_once().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let maker = Client::open(&owner, ANN).await;
+    let id = made_by_fanlight(&maker, &owner, "t").await;
+    // Whoever has no session gets what it would get about any task, at its replica too.
+    let none = Client::without_session(ANN);
+    let wrong = maker.stolen_by(BOB);
+    for at in [&owner, &other] {
+        let answer = about(&none, at, "tasks/get", &id).await;
+        assert_eq!(slicer::member(&answer, "error.code"), Some("-32600"), "{answer}");
+        assert_eq!(wrong.post(at, &legacy_request("7", "tasks/get", &format!(r#""taskId":"{id}""#))).await.status, 404);
+    }
 }

@@ -17,6 +17,8 @@ const PURPOSE: &[u8] = b"handle 1";
 const RANDOM: usize = 16;
 /// The length of such a handle as text: the nonce, the kind, the run, the random bytes and the seal's own tag, in Base64.
 const FRESH: usize = ((12 + 1 + 8 + RANDOM + 16) * 4).div_ceil(3);
+/// The prefix of the ids of tasks that Fanlight makes, by which they are told from those of servers.
+const TASK: &str = "fanlight-task-";
 
 /// What a handle stands for. A handle of one kind is never taken for one of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +200,24 @@ impl HandleSeal {
         }
     }
 
+    /// The id of a task that this process makes and keeps.
+    #[must_use]
+    pub fn fresh_task(&self, holder: &Holder) -> Option<String> {
+        Some(format!("{TASK}{}", self.fresh(HandleKind::Task, holder)?))
+    }
+
+    /// Whether the id of a task has the form of one that Fanlight makes.
+    #[must_use]
+    pub fn is_task(id: &str) -> bool {
+        id.starts_with(TASK)
+    }
+
+    /// Who keeps the task with this id, if Fanlight has made it for `holder`.
+    #[must_use]
+    pub fn keeper_of_task(&self, id: &str, holder: &Holder) -> Keeper {
+        id.strip_prefix(TASK).map_or(Keeper::Nobody, |handle| self.keeper(HandleKind::Task, handle, holder))
+    }
+
     /// What distinguishes the ids that belong to the handle `of` from those of any other, of other kinds, holders and runs:
     /// for ids that are made too often to be sealed one by one, and are good only together with that handle.
     #[must_use]
@@ -279,6 +299,20 @@ mod tests {
             (&String::new(), HandleKind::Session, &ann),
         ] {
             assert_eq!(of(text, kind, holder), Keeper::Nobody, "{text} {kind:?} {holder:?}");
+        }
+    }
+
+    #[test]
+    fn task_names_its_keeper_to_its_holder_alone() {
+        let (seal, ann) = (with(&[1]), Holder::from(Principal::named("https://a.example", "ann")));
+        let earlier = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) }.fresh_task(&ann).unwrap();
+        assert!(HandleSeal::is_task(&earlier));
+        assert_eq!(seal.keeper_of_task(&earlier, &ann), Keeper::Another(ProcessRun([7; 8])));
+        assert_eq!(seal.keeper_of_task(&seal.fresh_task(&ann).unwrap(), &ann), Keeper::ThisRun);
+        let session = format!("{TASK}{}", seal.fresh(HandleKind::Session, &ann).unwrap());
+        let bare = earlier.strip_prefix(TASK).unwrap();
+        for (id, holder) in [(&*earlier, &ANYONE), (bare, &ann), (TASK, &ann), (&*session, &ann)] {
+            assert_eq!(seal.keeper_of_task(id, holder), Keeper::Nobody, "{id}");
         }
     }
 

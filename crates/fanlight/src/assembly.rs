@@ -7,7 +7,7 @@ use fanlight_audit::Record;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
-use fanlight_gateway::{CacheLimits, CommonTaskOwners, Gateway, GatewaySettings, TaskLimits};
+use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
 use fanlight_policy::Policies;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -82,7 +82,7 @@ impl Assembly {
                 endless: config.timeouts.task_owner,
                 longest: config.timeouts.task_owner_max,
             },
-            common_tasks: replicas.map(|replicas| Arc::new(replicas.clone()) as Arc<dyn CommonTaskOwners>),
+            common_tasks: replicas.map(|replicas| replicas.tasks(config)).transpose()?,
             max_handed_out: config.limits.handed_out_uris,
             open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,

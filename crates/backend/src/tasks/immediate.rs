@@ -2,12 +2,13 @@
 //! a task: in that dialect the answer has to be a task.
 //!
 //! Such a task has ended already. Its id is a sealed handle: bound to its client, and unguessable, as it has to be
-//! without authorization (2025-11-25 basic/utilities/tasks, Task Isolation and Access Control).
+//! without authorization (2025-11-25 basic/utilities/tasks, Task Isolation and Access Control). It names the process that
+//! keeps the task, which other replicas pass requests about it on to.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fanlight_canonical::{Call, HandleKind};
+use fanlight_canonical::Call;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response};
 
@@ -15,8 +16,6 @@ use super::translate::with_related_task;
 use super::wait::milliseconds;
 use super::{TaskTranslation, has_ended, no_such_method};
 
-/// The prefix of the ids, by which they are told from those of servers.
-const PREFIX: &str = "fanlight-task-";
 /// In milliseconds. Short, since the task has ended already.
 const POLL_INTERVAL: i64 = 50;
 
@@ -35,7 +34,7 @@ impl TaskTranslation {
     pub(super) fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
         let ttl = call.params.as_ref().and_then(|params| params.get("task")?.get("ttl"));
         let task = Arc::new(ImmediateTask {
-            id: format!("{PREFIX}{}", self.handles.fresh(HandleKind::Task, call.context.caller.holder())?),
+            id: self.handles.fresh_task(call.context.caller.holder())?,
             result: result.detached(),
             created: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             ttl: self.lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
@@ -53,11 +52,6 @@ impl TaskTranslation {
 }
 
 impl ImmediateTask {
-    /// Whether an id has the form of such a task.
-    pub(super) fn has_id(id: &str) -> bool {
-        id.starts_with(PREFIX)
-    }
-
     /// Answers a request about it.
     pub(super) fn serve(&self, method: &Method) -> Response {
         match method {

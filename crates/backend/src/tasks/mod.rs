@@ -43,7 +43,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::concurrency::OWNER;
-use crate::log::excerpt;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::BackendLimits;
@@ -186,7 +185,7 @@ impl TaskTranslation {
                 let task = TaskId::of(call);
                 match &task {
                     Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
-                        return Ok(refusal(code::INVALID_PARAMS, UNKNOWN_TASK));
+                        return Ok(unknown_task());
                     }
                     // A server may accept an id that Fanlight cannot read, such as one with half a surrogate pair.
                     Err(refusal) if call.params.as_ref().is_some_and(|params| params.get("taskId").is_some()) => {
@@ -377,9 +376,9 @@ fn refusal(code: i64, message: impl Into<String>) -> Response {
     Response::from_error(&RpcError::new(code, message))
 }
 
-fn no_such_task(id: &str) -> Response {
-    let id = excerpt(id.as_bytes(), 80);
-    refusal(code::INVALID_PARAMS, format!("task {id} does not exist or has expired"))
+/// The answer about a task of another client, and about one that does not exist: they are not told apart.
+fn unknown_task() -> Response {
+    refusal(code::INVALID_PARAMS, UNKNOWN_TASK)
 }
 
 fn no_such_method(method: &Method) -> Response {

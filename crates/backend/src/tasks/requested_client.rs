@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext};
+use fanlight_canonical::{BackendError, Call, CallContext, HandleSeal};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, code};
 use tokio::time::sleep;
@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::wait::ExtensionWait;
 use super::{
-    CallProgress, ImmediateTask, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method,
-    no_such_task, refusal, task_params, with_extension, without_progress,
+    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method, refusal, task_params,
+    unknown_task, with_extension, without_progress,
 };
 
 /// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
@@ -63,9 +63,9 @@ impl TaskTranslation {
         task: &TaskId,
         progress: &CallProgress,
     ) -> Result<Response, BackendError> {
-        if ImmediateTask::has_id(&task.name) {
+        if HandleSeal::is_task(&task.name) {
             let immediate = self.immediate.get(&task.key(&call.context));
-            return Ok(immediate.map_or_else(|| no_such_task(&task.name), |immediate| immediate.serve(&call.method)));
+            return Ok(immediate.map_or_else(unknown_task, |immediate| immediate.serve(&call.method)));
         }
         match call.method {
             Method::GetTask => {
@@ -157,7 +157,7 @@ impl TaskTranslation {
     /// A task for the list, unless it is gone.
     async fn listed(&self, name: String, context: &Arc<CallContext>) -> Result<Option<Json>, BackendError> {
         let task = TaskId { json: Json::string(&name), name };
-        if ImmediateTask::has_id(&task.name) {
+        if HandleSeal::is_task(&task.name) {
             return Ok(self.immediate.get(&task.key(context)).map(|immediate| immediate.ended()));
         }
         let response = self.query(Method::GetTask, task_params(&task.json), context).await?;

@@ -17,13 +17,11 @@ use fanlight_protocol::seal::Seal;
 use fanlight_shared::{Script, Shared, SharedError};
 use serde::{Deserialize, Serialize};
 
-use super::digest;
+use super::{NESTING, digest};
 
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
 const WAITS: Duration = Duration::from_secs(2);
-/// Levels of arguments: they were checked when the call arrived.
-const NESTING: usize = 1024;
 /// What seals what approvers are shown.
 const PURPOSE: &[u8] = b"approval in common: ";
 

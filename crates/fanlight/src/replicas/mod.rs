@@ -20,6 +20,7 @@ use data_encoding::HEXLOWER;
 use fanlight_approvals::Approvals;
 use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
+use fanlight_gateway::CommonTaskOwners;
 use fanlight_grants::CommonEntries;
 use fanlight_settings::read_bounded;
 use fanlight_shared::{Me, Membership, Settings, Shared};
@@ -31,8 +32,12 @@ use self::grants::GrantsInCommon;
 pub(crate) use self::pins::CommonPins;
 use self::sessions::SessionsInValkey;
 pub(crate) use self::switches::Switches;
+use self::tasks::TasksInCommon;
 use crate::failure::Failure;
 use crate::wiring::keys;
+
+/// Levels of arguments that are kept: they were checked when the call arrived.
+const NESTING: usize = 1024;
 
 /// What this process shares with others.
 #[derive(Clone, Debug)]
@@ -90,6 +95,14 @@ impl Replicas {
         let common =
             common.ok_or_else(|| Failure::other("approvals cannot be sealed: a key of `keys` cannot be used"))?;
         Ok(Approvals::in_common(Arc::new(common)))
+    }
+
+    /// The tasks that all replicas know.
+    pub(crate) fn tasks(&self, config: &Config) -> Result<Arc<dyn CommonTaskOwners>, Failure> {
+        let common = TasksInCommon::new(self.shared.clone(), &keys(config));
+        let common =
+            common.ok_or_else(|| Failure::other("owners of tasks cannot be sealed: a key of `keys` cannot be used"))?;
+        Ok(Arc::new(common))
     }
 
     /// Connects and joins the others. The process goes on without them until then. They are told when it is `ending`.

@@ -478,7 +478,7 @@ impl From<Box<ingress::Refusal>> for Box<Refusal> {
             Reason::Malformed => StatusCode::BAD_REQUEST,
             Reason::Params => StatusCode::OK,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
-            Reason::Busy | Reason::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Reason::Scopes => StatusCode::FORBIDDEN,
             Reason::TooMany => StatusCode::TOO_MANY_REQUESTS,
         };

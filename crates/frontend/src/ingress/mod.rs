@@ -119,8 +119,21 @@ pub(crate) struct Refusal {
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
     /// When its client may ask again, if it has asked too often.
     pub(crate) retry_after: Option<Duration>,
-    /// The run that keeps what the message is about, if that is not this one: it may answer.
-    pub(crate) kept_by: Option<ProcessRun>,
+    /// What the message is about, and the run that keeps it, if that is not this one: it may answer.
+    pub(crate) kept_by: Option<(Kept, ProcessRun)>,
+}
+
+/// What another run keeps that a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The session of the message.
+    Session,
+    /// A suspended call, which the message brings input for.
+    SuspendedCall,
+    /// A task that Fanlight has made. The session of the message is another matter.
+    Task,
+    /// A session that the message opens: this run ends.
+    NewSession,
 }
 
 /// Why a message is refused, as far as transports report that differently.
@@ -138,8 +151,6 @@ pub(crate) enum Reason {
     Scopes,
     /// A limit on how often clients may ask is used up.
     TooMany,
-    /// It opens a session, and this process ends.
-    Ending,
 }
 
 impl Refusal {
@@ -156,8 +167,8 @@ impl Refusal {
     }
 
     /// This refusal of a message about what `run` keeps.
-    pub(crate) fn kept_by(mut self: Box<Self>, run: ProcessRun) -> Box<Self> {
-        self.kept_by = Some(run);
+    pub(crate) fn kept_by(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
+        self.kept_by = Some((kept, run));
         self
     }
 
@@ -165,7 +176,7 @@ impl Refusal {
     pub(crate) fn unknown_session(keeper: Keeper, message: &'static str) -> Box<Self> {
         let refusal = Self::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message));
         match keeper {
-            Keeper::Another(run) => refusal.kept_by(run),
+            Keeper::Another(run) => refusal.kept_by(Kept::Session, run),
             Keeper::ThisRun | Keeper::Nobody => refusal,
         }
     }

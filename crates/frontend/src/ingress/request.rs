@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, SessionRequest,
-    Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, Keeper, ResolvedOperation as _, ServerMessages,
+    SessionRequest, Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -16,7 +16,7 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::authorization::Admitted;
-use super::{Ingress, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
+use super::{Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
@@ -90,8 +90,43 @@ impl<C: Core> Ingress<C> {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
             Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed).await,
-            Era::Legacy => self.start_legacy(transport, origin, parsed).await,
+            Era::Legacy => match transport.keeper_of_task(origin, &parsed.request) {
+                Keeper::Nobody => self.start_legacy(transport, origin, parsed).await,
+                Keeper::Another(run) => Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run)),
+                // Boxed: it is rare.
+                Keeper::ThisRun => Box::pin(self.start_about_task(transport, origin, parsed)).await,
+            },
         }
+    }
+
+    /// A request about a task that this run keeps, of a client whose session another replica keeps: it goes on without the
+    /// session.
+    async fn start_about_task<T: Transport>(
+        &self,
+        transport: &T,
+        origin: &Origin<'_>,
+        parsed: &mut ParsedRequest,
+    ) -> Result<StartedRequest, Box<Refusal>> {
+        // Such tasks are made for clients of this revision alone.
+        let revision = Revision::V2025_11_25;
+        let ParsedRequest { request, span, .. } = &mut *parsed;
+        span.set_revision(revision);
+        let client = CallContext {
+            era: ClientEra::Legacy,
+            tasks: legacy::tasks(revision),
+            trace: span.parent(),
+            ..client_of(origin, None)
+        };
+        let method = request.method.clone();
+        let detail = self.detail(origin, &method);
+        let unresolved = Unresolved { method, params: request.params.clone(), context: Arc::new(client) };
+        let operation = self.core.resolve(unresolved, detail).await;
+        let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
+        let ends = ends_of(transport, origin, parsed);
+        let admitted = self.admitted(operation, turn);
+        let stream = self.suspendable_call(admitted, parsed, false, Resumption::New, ends);
+        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })
     }
 
     /// A request without a session.
@@ -121,7 +156,9 @@ impl<C: Core> Ingress<C> {
             Ok(Found::Suspended(waiting)) => {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
-            Ok(Found::Elsewhere(run)) => return Err(Refusal::new(Reason::Params, kept_elsewhere()).kept_by(run)),
+            Ok(Found::Elsewhere(run)) => {
+                return Err(Refusal::new(Reason::Params, kept_elsewhere()).kept_by(Kept::SuspendedCall, run));
+            }
             Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
             // Boxed: it is rare, and the future of every call would hold it twice.
             Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
@@ -164,7 +201,7 @@ impl<C: Core> Ingress<C> {
         let Admitted { permit, .. } = self.admit_request(transport, origin, &*waiting.decided).await?;
         let ends = ends_of(transport, origin, parsed);
         let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
-        let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender) };
+        let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender.client_info.as_ref()) };
         let decided = self.core.may_go_on(&waiting.decided, &client);
         let waiting = if decided.is_ok() { waiting } else { waiting.without_answers() };
         Ok(match self.suspended_calls.resume(waiting).await.and_then(|call| decided.map(|()| call)) {
@@ -528,7 +565,7 @@ impl<C: Core> Ingress<C> {
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         if let Some(run) = transport.opens_sessions() {
             let error = RpcError::new(code::INTERNAL, "the gateway is ending");
-            return Err(Refusal::new(Reason::Ending, error).kept_by(run));
+            return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
         }
         // It needs no scopes.
         let permit = self.permit(transport)?;
@@ -571,13 +608,13 @@ fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequ
 }
 
 /// The client of a request without a session.
-fn client_of(origin: &Origin<'_>, sender: &modern::RequestMeta) -> CallContext {
+fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
     CallContext {
         caller: caller_of(origin),
         peer: origin.peer(),
         address: origin.facts.client_address(),
         era: ClientEra::Modern,
-        client_info: sender.client_info.clone(),
+        client_info: client_info.cloned(),
         ..(*CallContext::internal()).clone()
     }
 }
@@ -611,6 +648,12 @@ fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
         Err(error) if transport.serves_modern() => error,
         _ => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
     }
+}
+
+/// The error for a request about a task that another run keeps. No client gets it: what has that task answers, or this one as
+/// about any task that it does not know.
+fn unknown_task() -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, "another replica keeps the task")
 }
 
 /// A method's name for the log: only names that no client makes up.

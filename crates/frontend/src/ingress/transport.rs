@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable, ProcessRun};
-use fanlight_protocol::{Method, Revision, RpcError};
+use fanlight_canonical::{Core, Decidable, Keeper, ProcessRun};
+use fanlight_protocol::{Method, Request, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,12 @@ pub(crate) trait Transport: Send + Sync {
     /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
     /// message must name one, and it does not exist for its principal at its endpoint.
     fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
+
+    /// Who keeps the task that a legacy request is about, if Fanlight has made it for this client, and who keeps it does not keep
+    /// the session: another run, which the request is to be passed on to, or this one. `Nobody` for all other requests.
+    fn keeper_of_task(&self, _origin: &Origin<'_>, _request: &Request) -> Keeper {
+        Keeper::Nobody
+    }
 
     /// The id of the session, where the message has it.
     fn session_id(&self) -> Option<&str> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use fanlight_canonical::{
     BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage, ServerMessages,
 };
-use fanlight_protocol::{Method, Notification};
+use fanlight_protocol::{Json, Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -93,6 +93,20 @@ impl ListWatcher {
     pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, view: &View, trace: &Parent) -> ListView {
         self.begin();
         self.catalogues.seen_by(kind, view.reader()).known(view, trace).await
+    }
+
+    /// The definition of the tool that a backend calls `original`, as clients see it, asking that backend alone.
+    pub(crate) async fn tool_of(
+        self: &Arc<Self>,
+        view: &View,
+        backend: &Member,
+        original: &str,
+        trace: &Parent,
+    ) -> Option<Arc<Json>> {
+        self.begin();
+        let tools = self.catalogues.seen_by(ListKind::Tools, view.reader());
+        let tool = tools.entry_of(view.topology(), backend.id, original, trace).await?;
+        Some(backend.rewritings.definition(original, tool))
     }
 
     /// The topology that new requests begin with.

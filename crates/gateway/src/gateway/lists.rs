@@ -101,7 +101,7 @@ impl Gateway {
             Some((backend, original))
                 if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original, None) =>
             {
-                let mut from_one = pin!(tools.entry_of(view.topology(), backend.id, original, trace));
+                let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
                 let found = tokio::select! {
                     biased;
                     found = from_all => match found {
@@ -111,11 +111,7 @@ impl Gateway {
                     },
                     found = from_one.as_mut() => found,
                 };
-                let definition = match (found?, backend.rewritings.of(original)) {
-                    (tool, Some(rewriting)) => Arc::new(rewriting.definition(&tool)),
-                    (tool, None) => tool,
-                };
-                Some(ListedTool { backend: backend.id, original: Json::string(original), definition })
+                Some(ListedTool { backend: backend.id, original: Json::string(original), definition: found? })
             }
             _ => from_all.await,
         }

@@ -26,7 +26,7 @@ use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
-use crate::tasks::{CommonTaskOwners, TaskLimits, Tasks, offered};
+use crate::tasks::{self, CommonTaskOwners, TaskLimits, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology, View,
 };
@@ -105,7 +105,7 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Arc::new(Tasks::new(settings.tasks, settings.common_tasks));
+        let tasks = Arc::new(Tasks::new(settings.tasks, settings.common_tasks, &lists));
         let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
@@ -225,7 +225,7 @@ impl Gateway {
         Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 
-    /// Sends a request to one backend, and remembers whose task it is if the answer has created one.
+    /// Sends a request to one backend.
     async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
         let Routed { backend, params, asked, opens, rewritten } = routed;
         call.context.trace.rewritten(rewritten);
@@ -237,7 +237,6 @@ impl Gateway {
             None => view.request(backend, call).await,
         };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
-        self.tasks.note(view, &context, backend, &response).await;
         Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
     }
 
@@ -276,12 +275,13 @@ impl Core for Gateway {
             // Boxed to keep the future of a call small where there is one backend.
             None => Box::pin(self.route(view, target, call)).await,
         };
-        let Operation { view, request, .. } = &*operation;
-        if let Ok(response) = &answer
-            && view.rights().is_some()
-            && request.method == Method::CallTool
+        let Operation { view, request, target, .. } = &*operation;
+        if let (Ok(response), Some(Ok(Target::One(routed)))) = (&answer, target.as_deref())
+            && let Some(task) = tasks::created_by(response)
         {
-            self.tasks.attribute(&request.context, response, || operation.policy_subject());
+            let made_by = operation.policy_subject().filter(|_| request.method == Method::CallTool);
+            // Boxed: few calls create one.
+            Box::pin(self.tasks.note(view, &request.context, routed.backend, &task, made_by)).await;
         }
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::Call;
+use fanlight_canonical::{Call, CallContext};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::answers::Given;
 use super::{Gateway, describe};
 use crate::catalogue::{ListKind, describe_all};
-use crate::tasks::Tasks;
+use crate::tasks::{self, Tasks};
 use crate::topology::{BackendId, Member, View};
 use crate::{extensions, fault};
 
@@ -56,8 +56,11 @@ impl Gateway {
             // A hidden method must look like one that the server does not have.
             let routed = routed.map_err(|error| if view.backends().all(takes) { error } else { unknown.clone() })?;
             if let Some(routed) = routed {
-                view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?;
-                return self.send(view, routed, call).await;
+                let backend = view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?.id;
+                let context = Arc::clone(&call.context);
+                let response = self.send(view, routed, call).await?;
+                self.note_task(view, &context, backend, &response).await;
+                return Ok(response);
             }
         }
         if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
@@ -73,11 +76,18 @@ impl Gateway {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
-                self.tasks.note(view, &call.context, backend, &response).await;
+                self.note_task(view, &call.context, backend, &response).await;
                 return Ok(response);
             }
         }
         Err(unknown)
+    }
+
+    /// Remembers the owner of a task that the answer to an unknown method has created.
+    async fn note_task(&self, view: &View, context: &CallContext, backend: BackendId, response: &Response) {
+        if let Some(task) = tasks::created_by(response) {
+            self.tasks.note(view, context, backend, &task, None).await;
+        }
     }
 
     /// Asks backends in turn for a resource that none of them lists. The first result counts; if

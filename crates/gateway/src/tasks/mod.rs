@@ -3,6 +3,9 @@
 //! Ids are never rewritten, so the core remembers which backend has each task (`owners`). Where it does
 //! not know, after a restart or on another replica, it asks the backends that have tasks: asking for the
 //! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
+//!
+//! Under a policy it also remembers the call that has made a task: whoever may not make that call any more is told nothing of
+//! the task. Other processes know both, and decide with the policy and the definition of the tool that they have themselves.
 
 mod common;
 mod list;
@@ -10,10 +13,10 @@ pub(crate) mod offered;
 mod owners;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, PolicySubject, ServerMessages};
+use fanlight_canonical::{BackendError, Call, CallContext, PolicyKind, PolicySubject, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -22,12 +25,13 @@ use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 use tokio::time::timeout;
 
-pub use self::common::CommonTaskOwners;
+pub use self::common::{CommonTask, CommonTaskOwners};
 pub use self::owners::TaskLimits;
 use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
+use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
-use crate::topology::{BackendId, Filtered, View};
+use crate::topology::{BackendId, Filtered, Member, View};
 
 /// Tasks of one request whose owners are asked for at the same time. No option: `limits.unknownTasks` is the bound for
 /// users; this only orders the requests.
@@ -38,12 +42,14 @@ pub(crate) struct Tasks {
     owners: MemoryOwners,
     /// What other processes know; `None` if there are none.
     common: Option<Arc<dyn CommonTaskOwners>>,
+    /// Weak, since subscriptions at backends, which the lists keep, have the tasks.
+    lists: Weak<ListWatcher>,
     limits: TaskLimits,
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: TaskLimits, common: Option<Arc<dyn CommonTaskOwners>>) -> Self {
-        Self { owners: MemoryOwners::new(limits.owners), common, limits }
+    pub(crate) fn new(limits: TaskLimits, common: Option<Arc<dyn CommonTaskOwners>>, lists: &Arc<ListWatcher>) -> Self {
+        Self { owners: MemoryOwners::new(limits.owners), common, lists: Arc::downgrade(lists), limits }
     }
 
     /// Whether requests of this method are about tasks.
@@ -66,11 +72,11 @@ impl Tasks {
         }
         let task = task_id(call.params.as_ref())?;
         let (method, context) = (call.method.clone(), Arc::clone(&call.context));
-        let backend = self.owner_of(view, &context, &task).await?;
+        let Known { backend, made_by } = self.owner_of(view, &context, &task).await?;
         let response = view.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
-                self.learn(view, &context, &state, backend, Evidence::Seen).await;
+                self.learn(view, &context, &state, Known { backend, made_by }, Evidence::Seen).await;
             }
             // This backend does not know the task, or no longer does: the next request asks all backends.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
@@ -81,55 +87,42 @@ impl Tasks {
         Ok((Some(backend), response))
     }
 
-    /// Remembers the owner of a task if the answer of a backend has created one.
-    pub(crate) async fn note(&self, view: &View, context: &CallContext, backend: BackendId, response: &Response) {
-        if let Some(task) = response.result().as_ref().and_then(created) {
-            self.learn(view, context, &task, backend, Evidence::Created).await;
-        }
-    }
-
-    /// Remembers which call has made a task, if the answer of a backend has created one: a policy may say later that its
-    /// client must not make that call any more.
-    pub(crate) fn attribute(
+    /// Remembers the owner of a task that the answer of a backend has created, and the call that has made it, as a policy
+    /// decided about that: it may say later that its client must not make that call any more.
+    pub(crate) async fn note(
         &self,
+        view: &View,
         context: &CallContext,
-        response: &Response,
-        made_by: impl FnOnce() -> Option<PolicySubject>,
+        backend: BackendId,
+        task: &Json,
+        made_by: Option<PolicySubject>,
     ) {
-        if let Some(task) = response.result().as_ref().and_then(created)
-            && let Some((id, _)) = owners::id_and_time(&task, &self.limits)
-            && let Some(made_by) = made_by()
-        {
-            self.owners.attribute(&TaskKey::new(&context.caller, &id), owners::kept(made_by));
-        }
+        let known = Known { backend, made_by: made_by.map(owners::kept) };
+        self.learn(view, context, task, known, Evidence::Created).await;
     }
 
-    async fn learn(&self, view: &View, context: &CallContext, state: &Json, backend: BackendId, evidence: Evidence) {
+    async fn learn(&self, view: &View, context: &CallContext, state: &Json, known: Known, evidence: Evidence) {
         let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
         let key = TaskKey::new(&context.caller, &task);
         // Before the client knows of the task, which it may ask another process about.
         if let Some((common, key)) = self.common.as_ref().zip(key.in_common()) {
-            common.learn(key, view.name(backend).to_owned(), kept_for, evidence == Evidence::Created).await;
+            let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
+            common.learn(key, CommonTask { server, made_by, kept_for }, evidence == Evidence::Created).await;
         }
-        self.remember(context, key, backend, kept_for, evidence);
+        self.remember(context, key, known, kept_for, evidence);
     }
 
     /// Remembers, in this process alone, the owner of a task that a list has.
     fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            self.remember(context, TaskKey::new(&context.caller, &task), backend, kept_for, Evidence::Seen);
+            let known = Known { backend, made_by: None };
+            self.remember(context, TaskKey::new(&context.caller, &task), known, kept_for, Evidence::Seen);
         }
     }
 
-    fn remember(
-        &self,
-        context: &CallContext,
-        task: TaskKey,
-        backend: BackendId,
-        kept_for: Duration,
-        evidence: Evidence,
-    ) {
-        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence });
+    fn remember(&self, context: &CallContext, task: TaskKey, known: Known, kept_for: Duration, evidence: Evidence) {
+        let Known { backend, made_by } = known;
+        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence, made_by });
     }
 
     async fn forget(&self, task: &TaskKey) {
@@ -140,38 +133,66 @@ impl Tasks {
     }
 
     /// The backend that has this task. Asks the backends if that is not known.
-    async fn owner_of(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
+    async fn owner_of(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<Known, RpcError> {
         match self.remembered_owner(view, context, task).await {
-            Some(backend) => Ok(backend),
+            Some(known) => Ok(known),
             // A server has tasks of tools that this endpoint does not show.
             None if view.filters(Filtered::Tools) => Err(fault::unknown_task(&[])),
-            None => self.find(view, context, task).await,
+            None => Ok(Known { backend: self.find(view, context, task).await?, made_by: None }),
         }
     }
 
     /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
-    async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<BackendId> {
+    async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<Known> {
         let key = TaskKey::new(&context.caller, task);
-        match self.owners.find(&key) {
-            Some(Known { backend, made_by }) => {
-                (view.shows(backend) && view.permits_again(made_by.as_deref())).then_some(backend)
+        // A policy cannot decide without that call, which another process may know.
+        let here = self.owners.find(&key).filter(|known| known.made_by.is_some() || view.rights().is_none());
+        let is_permitted = |known: &Known| view.shows(known.backend) && view.permits_again(known.made_by.as_deref());
+        match here {
+            Some(known) => Some(known).filter(is_permitted),
+            None => {
+                let (known, kept_for) = self.known_in_common(view, context, &key).await?;
+                let known = Some(known).filter(is_permitted)?;
+                self.remember(context, key, known.clone(), kept_for, Evidence::Seen);
+                Some(known)
             }
-            // Which call has made it, another process does not say.
-            None if view.permits_again(None) => self.owner_in_common(view, &key).await,
-            None => None,
         }
+    }
+
+    /// What other processes know of this task, and for how long.
+    async fn known_in_common(&self, view: &View, context: &CallContext, task: &TaskKey) -> Option<(Known, Duration)> {
+        let CommonTask { server, made_by, kept_for } = self.common.as_ref()?.find(task.in_common()?).await?;
+        let backend = view.backends().find(|backend| backend.name() == &*server)?;
+        let made_by = match view.rights() {
+            None => None,
+            // Boxed to keep the future of a request small: it may read a list.
+            Some(_) => Some(Box::pin(self.as_defined_here(view, context, backend, &*made_by?)).await?),
+        };
+        Some((Known { backend: backend.id, made_by }, kept_for.min(self.limits.longest)))
+    }
+
+    /// A call that another process has made, with the definition that its tool has here; `None` if the client is not shown
+    /// such a tool.
+    async fn as_defined_here(
+        &self,
+        view: &View,
+        context: &CallContext,
+        backend: &Member,
+        made_by: &PolicySubject,
+    ) -> Option<Arc<PolicySubject>> {
+        let PolicySubject { kind, server, name, .. } = made_by;
+        if *kind != PolicyKind::Tool || **server != *backend.name() || !backend.permits_tool(name) {
+            return None;
+        }
+        let definition = self.lists.upgrade()?.tool_of(view, backend, name, &context.trace).await?;
+        let is_shown = view.permits_name(Filtered::Tools, backend.id, name, Some(&definition));
+        is_shown.then(|| Arc::new(PolicySubject { definition: Some(definition), ..made_by.clone() }))
     }
 
     /// Whether the policy permits that the client is told of the task that `params` name.
     pub(crate) fn permits_status(&self, view: &View, context: &CallContext, params: Option<&Json>) -> bool {
         let made_by = |task: String| self.owners.find(&TaskKey::new(&context.caller, &task))?.made_by;
         view.rights().is_none() || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
-    }
-
-    /// The backend that has this task, if another process knows it.
-    async fn owner_in_common(&self, view: &View, task: &TaskKey) -> Option<BackendId> {
-        let name = self.common.as_ref()?.find(task.in_common()?).await?;
-        view.backends().find(|backend| backend.name() == name).map(|backend| backend.id)
     }
 
     /// The backend of the task that `params` name, if it is known.
@@ -181,7 +202,7 @@ impl Tasks {
         context: &CallContext,
         params: Option<&Json>,
     ) -> Option<BackendId> {
-        self.remembered_owner(view, context, &task_id(params).ok()?).await
+        Some(self.remembered_owner(view, context, &task_id(params).ok()?).await?.backend)
     }
 
     /// The backends that have these tasks, without the tasks that no backend has. Backends are asked for the first
@@ -197,7 +218,7 @@ impl Tasks {
         let mut unknown = Vec::new();
         for task in tasks {
             match self.remembered_owner(view, context, task).await {
-                Some(owner) => drop(owners.insert(Arc::clone(task), owner)),
+                Some(owner) => drop(owners.insert(Arc::clone(task), owner.backend)),
                 None if view.filters(Filtered::Tools) => {}
                 None if unknown.len() < view.limits().unknown_tasks => unknown.push(Arc::clone(task)),
                 None => {}
@@ -237,7 +258,8 @@ impl Tasks {
         while let Some((backend, answer)) = asked.next().await {
             match answer {
                 Ok(Some(state)) => {
-                    self.learn(view, context, &state, backend, Evidence::Seen).await;
+                    let known = Known { backend, made_by: None };
+                    self.learn(view, context, &state, known, Evidence::Seen).await;
                     return Ok(backend);
                 }
                 Ok(None) => {}
@@ -273,6 +295,10 @@ fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
 }
 
 /// The task that an answer to any request creates, in either dialect.
+pub(crate) fn created_by(response: &Response) -> Option<Json> {
+    response.result().as_ref().and_then(created)
+}
+
 fn created(result: &Json) -> Option<Json> {
     // Almost no result creates one. A short one is searched for the word, which an escape could hide;
     // of a long one, finding the members is faster, since that skips their values.

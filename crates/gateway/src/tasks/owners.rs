@@ -88,6 +88,8 @@ pub(super) struct Learnt {
     pub(super) peer: Peer,
     pub(super) kept_for: Duration,
     pub(super) evidence: Evidence,
+    /// The call that has made it, if a policy decided about that, and it is known.
+    pub(super) made_by: Option<Arc<PolicySubject>>,
 }
 
 /// The owners that this process knows.
@@ -140,24 +142,18 @@ impl MemoryOwners {
 
     /// Remembers the backend for as long as it says.
     pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
-        let Learnt { backend, peer, kept_for, evidence } = learnt;
+        let Learnt { backend, peer, kept_for, evidence, made_by } = learnt;
         let (mut table, now) = (self.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
-            let made_by = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
+            let known = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
+            let made_by = known.or(made_by);
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
             table.uses += 1;
             let used = table.uses;
             table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, used });
-        }
-    }
-
-    /// Remembers the call that has made a task whose backend is remembered.
-    pub(super) fn attribute(&self, task: &TaskKey, made_by: Arc<PolicySubject>) {
-        if let Some(owner) = self.lock().owners.get_mut(task) {
-            owner.made_by = Some(made_by);
         }
     }
 
@@ -212,7 +208,7 @@ mod tests {
     }
 
     fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
-        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence });
+        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence, made_by: None });
     }
 
     fn key(task: &str) -> TaskKey {
@@ -278,16 +274,21 @@ mod tests {
             arguments: Some(Json::parse(arguments.into(), 8).unwrap()),
         };
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
-        learn(&owners, key("t"), backend, ENDLESS, Evidence::Created);
-        owners.attribute(&key("t"), kept(made_by(r#"{"a":1}"#.to_owned())));
+        let learn_with = |evidence, arguments: &str| {
+            let made_by = Some(kept(made_by(arguments.to_owned())));
+            owners.learn(key("t"), Learnt { backend, peer: Peer::Local, kept_for: ENDLESS, evidence, made_by });
+        };
+        let arguments = || owners.find(&key("t")).unwrap().made_by.unwrap().arguments.clone().unwrap();
+        learn_with(Evidence::Created, r#"{"a":1}"#);
         learn(&owners, key("t"), backend, ENDLESS, Evidence::Seen);
-        let arguments = |known: Known| known.made_by.unwrap().arguments.clone().unwrap().as_text().to_owned();
-        assert_eq!(arguments(owners.find(&key("t")).unwrap()), r#"{"a":1}"#);
-        owners.attribute(&key("t"), kept(made_by(format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS)))));
-        assert!(!kept(made_by("{}".to_owned())).arguments.as_ref().unwrap().is_str("not kept"));
-        assert_eq!(arguments(owners.find(&key("t")).unwrap()), r#""not kept""#);
+        learn_with(Evidence::Seen, r#"{"a":2}"#);
+        assert_eq!(arguments().as_text(), r#"{"a":1}"#);
+        learn_with(Evidence::Created, &format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS)));
+        assert_eq!(arguments().as_text(), r#""not kept""#);
         learn(&owners, key("t"), backend, ENDLESS, Evidence::Created);
         assert!(owners.find(&key("t")).unwrap().made_by.is_none(), "another task of this id");
+        learn_with(Evidence::Seen, r#"{"a":3}"#);
+        assert_eq!(arguments().as_text(), r#"{"a":3}"#, "what another process knows of it");
     }
 
     #[test]
@@ -327,8 +328,8 @@ mod tests {
         let (owners, backend) = (MemoryOwners::new(8), BackendId::fresh());
         let learn = |task: &str, last: u8| {
             let peer = Peer::Address([10, 0, 0, last].into());
-            let learnt = Learnt { backend, peer, kept_for: ENDLESS, evidence: Evidence::Created };
-            owners.learn(key(task), learnt);
+            let evidence = Evidence::Created;
+            owners.learn(key(task), Learnt { backend, peer, kept_for: ENDLESS, evidence, made_by: None });
         };
         learn("quiet", 1);
         for n in 0..100 {

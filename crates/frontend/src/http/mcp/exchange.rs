@@ -3,16 +3,17 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable, ProcessRun};
+use fanlight_canonical::{Core, Decidable, Keeper, ProcessRun};
 use fanlight_forwarding::Replicas;
 use fanlight_protocol::accept::Accepts;
-use fanlight_protocol::{Method, Revision, RpcError};
+use fanlight_protocol::{Json, Method, Request, Revision, RpcError};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fields::Fields;
 use super::{Endpoint, NamedSession, headers};
 use crate::call::DetachedCalls;
+use crate::eras::legacy;
 use crate::eras::params::{Meta, Params};
 use crate::ingress::{Origin, Refusal, Transport};
 use crate::streams::ActiveSession;
@@ -22,11 +23,21 @@ pub(super) struct Exchange<'a, C> {
     pub(super) endpoint: &'a Endpoint<C>,
     pub(super) fields: &'a Fields<'a>,
     pub(super) session: NamedSession,
+    pub(super) passing: Passing<'a>,
     pub(super) accepts: Accepts,
     /// Cancelled when its connection is to end.
     pub(super) shutdown: &'a CancellationToken,
-    /// The other replicas, if it may be passed on to them before it has begun here.
-    pub(super) replicas: Option<&'a Arc<dyn Replicas>>,
+}
+
+/// Whether a request passes from one replica to another before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Passing<'a> {
+    /// To these.
+    On(&'a Arc<dyn Replicas>),
+    /// This one has been passed on by another.
+    Here,
+    /// There are no others, or the one that was asked does not have it any more.
+    Nowhere,
 }
 
 impl<C: Core> Transport for Exchange<'_, C> {
@@ -58,13 +69,41 @@ impl<C: Core> Transport for Exchange<'_, C> {
         super::found(self.session.clone()).map(Some)
     }
 
+    fn keeper_of_task(&self, origin: &Origin<'_>, request: &Request) -> Keeper {
+        let is_about_task = matches!(request.method, Method::GetTask | Method::TaskResult | Method::CancelTask);
+        if !is_about_task || matches!(self.passing, Passing::Nowhere) {
+            return Keeper::Nobody;
+        }
+        let id = request.params.as_ref().and_then(|params| params.get("taskId"));
+        let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
+        let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
+        let run = match keeper {
+            Keeper::Another(run) => Some(run),
+            Keeper::ThisRun => ProcessRun::current().ok(),
+            Keeper::Nobody => None,
+        };
+        let is_concerned = match (self.passing, &self.session) {
+            (Passing::On(_), Some(Ok(session))) => {
+                keeper != Keeper::ThisRun && legacy::tasks(session.session.revision()).is_some()
+            }
+            // The replica that keeps both gets the request with its session.
+            (Passing::On(_), Some(Err(Keeper::Another(other)))) => run != Some(*other),
+            (Passing::Here, None) => keeper == Keeper::ThisRun,
+            _ => false,
+        };
+        if is_concerned { keeper } else { Keeper::Nobody }
+    }
+
     fn session_id(&self) -> Option<&str> {
         super::session_id(self.fields)
     }
 
     /// A load balancer sends requests on connections that are open until it has noticed that they end.
     fn opens_sessions(&self) -> Option<ProcessRun> {
-        self.replicas.filter(|_| self.shutdown.is_cancelled())?.another()
+        match self.passing {
+            Passing::On(replicas) if self.shutdown.is_cancelled() => replicas.another(),
+            _ => None,
+        }
     }
 
     fn closing(&self) -> &CancellationToken {

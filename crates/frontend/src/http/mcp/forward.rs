@@ -1,5 +1,5 @@
-//! Messages about what another replica keeps, which that answers: a session, or a suspended call. A replica that ends also has
-//! another open sessions.
+//! Messages about what another replica keeps, which that answers: a session, a suspended call, or a task that Fanlight has made. A
+//! replica that ends also has another open sessions.
 //!
 //! They are passed on when they have been found to be about it, and before anything else is decided. What the client has shown
 //! has been checked here; what it may do is decided there.
@@ -27,8 +27,8 @@ use super::super::arrived::{Arrived, stream_permit};
 use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
-use super::{Endpoint, Source};
-use crate::ingress::{self, Origin, Reason};
+use super::{Endpoint, Source, headers};
+use crate::ingress::{self, Kept, Origin};
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
 /// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
@@ -48,13 +48,13 @@ impl<C: Core> Endpoint<C> {
         body: Bytes,
         refusal: Box<ingress::Refusal>,
     ) -> Reply {
-        let Some((replicas, run)) = self.other_replicas(arrived).zip(refusal.kept_by) else {
+        let Some((replicas, (kept, run))) = self.other_replicas(arrived).zip(refusal.kept_by) else {
             return Err(refusal.into());
         };
         let listens = arrived.head.method == Method::GET;
         let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
         let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
-        let request = request_of(arrived, origin, &trace);
+        let request = request_of(arrived, origin, kept, &trace);
         let mut asked = run;
         let mut moves = 0;
         let answer = loop {
@@ -72,11 +72,7 @@ impl<C: Core> Endpoint<C> {
                 Err(failure) => return Err(failed(failure, asked, refusal)),
             };
             moves += 1;
-            let keeper = match refusal.reason {
-                Reason::Ending => Keeper::ThisRun,
-                _ => self.keeper_after(asked, is_unreachable, arrived, origin).await,
-            };
-            match keeper {
+            match self.keeper_after(asked, is_unreachable, kept, arrived, origin).await {
                 Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
                 Keeper::Another(next) if next != asked && moves < MOVES => asked = next,
                 Keeper::Another(_) | Keeper::Nobody => {
@@ -97,17 +93,19 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Who keeps what a message is about after `run`, which has ended or is unreachable. Only sessions of Streamable HTTP are taken
-    /// over.
+    /// over. A task is unknown from now on, which is for this run to say in the session of the message.
     async fn keeper_after(
         &self,
         run: ProcessRun,
         is_unreachable: bool,
+        kept: Kept,
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
     ) -> Keeper {
-        match super::session_id(&arrived.fields) {
-            Some(id) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
-            None => Keeper::Nobody,
+        match (kept, super::session_id(&arrived.fields)) {
+            (Kept::Session, Some(id)) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
+            (Kept::Session, None) | (Kept::SuspendedCall, _) => Keeper::Nobody,
+            (Kept::Task | Kept::NewSession, _) => Keeper::ThisRun,
         }
     }
 
@@ -170,10 +168,11 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// What is passed on of a request: never what has shown who its client is.
-fn request_of(arrived: &Arrived<'_>, origin: &Origin<'_>, trace: &Propagation) -> ForwardedRequest {
+/// What is passed on of a request: never what has shown who its client is, and its session only to the replica that keeps that.
+fn request_of(arrived: &Arrived<'_>, origin: &Origin<'_>, kept: Kept, trace: &Propagation) -> ForwardedRequest {
     let Parts { method, uri, headers, .. } = arrived.head;
-    let meant = headers.iter().filter(|(name, _)| has_meaning(name));
+    let is_for = |name: &HeaderName| kept == Kept::Session || *name != headers::SESSION_ID;
+    let meant = headers.iter().filter(|(name, _)| has_meaning(name) && is_for(name));
     let mut headers: HeaderMap = meant.map(|(name, value)| (name.clone(), value.clone())).collect();
     for (name, value) in trace.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {

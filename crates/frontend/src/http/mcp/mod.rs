@@ -24,7 +24,7 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use self::exchange::Exchange;
+use self::exchange::{Exchange, Passing};
 use self::mirrored_params::MirroredParams;
 use self::take_over::TakeOvers;
 use super::activity::ActiveRequest;
@@ -52,6 +52,8 @@ pub(crate) struct Endpoint<C> {
     ingress: Ingress<C>,
     settings: Arc<FrontendSettings>,
     sessions: InMemorySessions,
+    /// Opens the ids of tasks.
+    handles: Arc<HandleSeal>,
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
     limits: Arc<LiveLimits>,
@@ -204,7 +206,14 @@ impl<C: Core> Endpoint<C> {
             sessions: InMemorySessions::new(limit, per_peer, idle, Arc::clone(&handles)),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
-            sse_transport: SseTransport::new(core, Arc::clone(settings), Arc::clone(&limits), cut, handles),
+            sse_transport: SseTransport::new(
+                core,
+                Arc::clone(settings),
+                Arc::clone(&limits),
+                cut,
+                Arc::clone(&handles),
+            ),
+            handles,
             mirrored_params: MirroredParams::new(settings.max_mirrored_params),
             archive: settings
                 .session_records
@@ -304,16 +313,20 @@ impl<C: Core> Endpoint<C> {
     async fn post(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, source: Source<'_>) -> Reply {
         let accepts = negotiate::check(&arrived.fields)?;
         let replicas = self.other_replicas(arrived);
-        let (text, is_first) = match source {
-            Source::Body(body) => (arrived.read(body, &self.settings, &origin.peer()).await?, true),
-            Source::Text(text) => (text, false),
+        let passing = match (&source, replicas) {
+            (Source::Body(_), Some(replicas)) => Passing::On(replicas),
+            _ if arrived.forwarded.is_some() => Passing::Here,
+            _ => Passing::Nowhere,
+        };
+        let text = match source {
+            Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
+            Source::Text(text) => text,
         };
         let kept = replicas.map(|_| text.clone());
         // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
         let shutdown = arrived.active.shutdown();
-        let replicas = replicas.filter(|_| is_first);
-        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, accepts, shutdown, replicas };
+        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, passing, accepts, shutdown };
         let received = self.ingress.receive(&exchange, origin, text).await;
         match received {
             Err(refusal) | Ok(Received::Ignored(refusal)) if refusal.kept_by.is_some() => {

@@ -79,6 +79,14 @@ impl ToolRewritings {
         self.0.get(original)
     }
 
+    /// The definition that clients see of the tool that the backend calls `original`, and defines as `tool`.
+    pub(crate) fn definition(&self, original: &str, tool: Arc<Json>) -> Arc<Json> {
+        match self.of(original) {
+            Some(rewriting) => Arc::new(rewriting.definition(&tool)),
+            None => tool,
+        }
+    }
+
     /// The tools with a rewriting, in alphabetical order.
     pub(crate) fn tools(&self) -> Vec<&str> {
         let mut tools: Vec<_> = self.0.keys().map(String::as_str).collect();
