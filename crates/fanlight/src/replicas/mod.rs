@@ -28,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::approvals::ApprovalsInCommon;
 use self::grants::GrantsInCommon;
+pub(crate) use self::linking::{LinkCertificates, Linking, RenewedLink};
 pub(crate) use self::pins::CommonPins;
 use self::sessions::SessionsInValkey;
 pub(crate) use self::switches::Switches;
