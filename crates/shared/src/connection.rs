@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
+use fanlight_settings::ValkeyKind;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -130,6 +131,12 @@ impl Shared {
     #[must_use]
     pub fn key(&self, tag: &str, rest: &str) -> String {
         format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
+    }
+
+    /// Whether keys with different tags may be kept by different servers, of which one script can use those of one alone.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.0.settings.url.kind == ValkeyKind::Cluster
     }
 
     /// Runs a script, all of it or nothing.

@@ -51,8 +51,7 @@ impl Replicas {
         let link = Link::new(&keys(config), tls, Arc::new(address_of));
         let link = Arc::new(link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?);
         let options = options.clone();
-        let certificates =
-            LinkCertificates { options, link: Arc::clone(&link), listener: listener.tls.clone(), marks };
+        let certificates = LinkCertificates { options, link: Arc::clone(&link), listener: listener.tls.clone(), marks };
         Ok(Some((link, listener, certificates)))
     }
 }
