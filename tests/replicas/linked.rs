@@ -100,6 +100,13 @@ impl LinkFiles {
         fs::rename(file.with_extension("new"), file).unwrap();
     }
 
+    /// The members of `replicas` for these files to be those with which Valkey is reached.
+    pub(crate) fn for_valkey(&self) -> String {
+        let file = |name| self.0.path().join(name);
+        let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
+        format!(r#","caFile":{ca:?},"tls":{{"cert":{cert:?},"key":{key:?}}}"#)
+    }
+
     /// The members of `replicas` for a link there.
     fn options(&self, link: SocketAddr) -> String {
         let file = |name| self.0.path().join(name);

@@ -364,7 +364,7 @@ impl Life {
             guard: clients.settings.guard.clone(),
             protection: clients.settings.protection.clone(),
             limits: clients.limits,
-            link: clients.link,
+            replicas: replicas.as_ref().and_then(|replicas| replicas.certificates(&plan.as_read.config, clients.link)),
             admin: operators.live.clone(),
             files: clients.open_files,
             telemetry: telemetry.clone(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_settings::ValkeyKind;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
 use tokio::sync::{Notify, watch};
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::link::{CONNECT, Link};
 
-pub use crate::link::Settings;
+pub use crate::link::{Certificates, Settings};
 
 /// How long a request waits for Valkey at most. What takes longer counts as not done, and Valkey as away. No option: what asks
 /// Valkey on the way of a call has something else to do then.
@@ -29,6 +29,8 @@ pub struct Shared(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
+    /// For the next connection.
+    certificates: ArcSwap<Certificates>,
     /// `None` while it cannot be reached.
     link: ArcSwapOption<Link>,
     broken: Notify,
@@ -92,11 +94,12 @@ impl Shared {
     /// # Errors
     ///
     /// If they can't be used: the certificates, most likely.
-    pub fn new(settings: Settings) -> Result<Self, Unusable> {
-        settings.check().map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })?;
+    pub fn new(settings: Settings, certificates: Certificates) -> Result<Self, Unusable> {
+        check(&settings, &certificates)?;
         let state = State { since: SystemTime::now(), trouble: Some("not connected yet".into()) };
         Ok(Self(Arc::new(Inner {
             settings,
+            certificates: ArcSwap::from_pointee(certificates),
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
             attempt: AtomicU64::new(0),
@@ -106,6 +109,21 @@ impl Shared {
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })))
+    }
+
+    /// Checks that connections can be made with other certificates; whether these are other ones.
+    ///
+    /// # Errors
+    ///
+    /// If they can't be used.
+    pub fn check(&self, certificates: &Certificates) -> Result<bool, Unusable> {
+        check(&self.0.settings, certificates)?;
+        Ok(**self.0.certificates.load() != *certificates)
+    }
+
+    /// Has connections that are made from now on use other certificates.
+    pub fn renew(&self, certificates: Certificates) {
+        self.0.certificates.store(Arc::new(certificates));
     }
 
     /// Connects, and connects again whenever the connection breaks, until `end`.
@@ -257,7 +275,8 @@ impl Shared {
                 Ok::<(), redis::aio::SendError>(())
             }
         };
-        let connected = timeout(CONNECT, self.0.settings.connect(WITHIN, pushed, &self.channel())).await;
+        let (certificates, channel) = (self.0.certificates.load_full(), self.channel());
+        let connected = timeout(CONNECT, self.0.settings.connect(&certificates, WITHIN, pushed, &channel)).await;
         match connected {
             Ok(Ok(link)) => {
                 self.0.link.store(Some(Arc::new(link)));
@@ -326,6 +345,10 @@ impl Shared {
         // Nothing that can panic runs under this lock.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn check(settings: &Settings, certificates: &Certificates) -> Result<(), Unusable> {
+    settings.check(certificates).map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })
 }
 
 /// Whether an error means that this connection is of no more use: it broke, or leads to a server that became a replica of

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
-use fanlight_config::{Config, ReplicaOptions};
+use fanlight_config::{Config, Tls};
 use fanlight_frontend::{BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
 use fanlight_link::{Link, LinkTls};
 use tracing::info;
@@ -22,14 +22,13 @@ pub(crate) type Linking = (Arc<Link>, ReplicaListener, LinkCertificates);
 
 /// The certificates of the link, which are read again when the configuration is.
 pub(crate) struct LinkCertificates {
-    options: ReplicaOptions,
     link: Arc<Link>,
     listener: LiveTls,
     marks: TlsMarks,
 }
 
 /// Certificates of the link that are not in use yet.
-pub(crate) struct RenewedLink {
+pub(super) struct RenewedLink {
     listener: LoadedTls,
     link: LinkTls,
 }
@@ -50,24 +49,21 @@ impl Replicas {
         let address_of = move |run: ProcessRun| -> Option<SocketAddr> { membership.find(&run.to_string())?.address };
         let link = Link::new(&keys(config), tls, Arc::new(address_of));
         let link = Arc::new(link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?);
-        let options = options.clone();
-        let certificates = LinkCertificates { options, link: Arc::clone(&link), listener: listener.tls.clone(), marks };
+        let certificates = LinkCertificates { link: Arc::clone(&link), listener: listener.tls.clone(), marks };
         Ok(Some((link, listener, certificates)))
     }
 }
 
 impl LinkCertificates {
-    /// What the files have now, if they have changed. Other options of `replicas` take effect after a restart, with their files.
-    pub(crate) fn prepare(&self, config: &Config) -> Result<Option<RenewedLink>, String> {
-        let own = config.replicas.as_ref().filter(|options| **options == self.options);
-        let Some(tls) = own.and_then(|options| options.tls.as_ref()) else { return Ok(None) };
+    /// What the files have now, if they have changed.
+    pub(super) fn prepare(&self, tls: &Tls) -> Result<Option<RenewedLink>, String> {
         let (listener, link) = tls_of_replicas(tls)?;
         Ok((listener.marks != self.marks).then_some(RenewedLink { listener, link }))
     }
 
     /// Has connections from now on use these, in both directions. What runs goes on: what is passed on is sealed with `keys`, so
     /// that a certificate that is accepted no more was good for nothing alone.
-    pub(crate) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
+    pub(super) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
         info!(option = "replicas.tls", "certificates of the link to other replicas changed: their files have");
         self.marks = listener.marks;
         self.listener.replace(Some(listener.server));
