@@ -49,7 +49,7 @@ fn replicas_cannot_do_without_certificates_of_each_other() {
         )
     };
     for choice in ["none", "optional"] {
-        let refused = "1:99 `replicas` always require certificates of each other";
+        let refused = "1:105 `replicas` always require certificates of each other";
         assert_eq!(errors(&with(&format!(", clientAuth: {choice}"))), [refused]);
     }
     assert!(good(&with(", clientAuth: required")).replicas.is_some() && good(&with("")).replicas.is_some());

@@ -23,8 +23,8 @@ static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('
 static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
 /// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
-/// each after `+`, or empty for nothing, when it ends, most entries of the owner, and most owners. 1 if it was exchanged, 0 if it is another, -1
-/// if there are too many.
+/// each after `+`, or empty for nothing, when it ends, most entries of the owner, and most owners. 1 if it was exchanged, 0 if it is
+/// another, -1 if there are too many.
 static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
