@@ -1,6 +1,7 @@
 //! The record of what users grant at servers, through the real binary.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -211,6 +212,14 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("audit record"), "{said}");
     fs::write(&config, text).unwrap();
+    // Nor where nobody can be named, since the keyring with the key is locked.
+    let note = setting.folder.path().join("state").join("sealing-key");
+    fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
+    fs::set_permissions(&note, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = state("purge").await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot be had"), "{said}");
+    fs::remove_file(&note).unwrap();
     assert!(String::from_utf8_lossy(&state("export").await.stdout).contains("\"notes\""));
     let output = state("purge").await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,6 +1,7 @@
 //! Servers that each user signs in to, through the real binary: the link, the pages, the tokens, and what is kept.
 
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -221,11 +222,16 @@ async fn user_sees_connections_and_signs_out() {
     assert!(link_in(&setting.call(Some(ANN)).await).is_some());
 }
 
-/// What a command prints on standard output.
-async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
+/// Runs a command with the configuration.
+async fn run(setting: &SignInSetting, arguments: &[&str]) -> Output {
     let mut command = fanlight();
     command.args(arguments).arg("--config").arg(setting.config());
-    let output = within("the command", command.output()).await.unwrap();
+    within("the command", command.output()).await.unwrap()
+}
+
+/// What a command prints on standard output.
+async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
+    let output = run(setting, arguments).await;
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -262,6 +268,27 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
     assert_eq!(setting.authorization.asked("/revoke").len(), 2);
     assert!(link_in(&setting.call(None).await).is_some());
     assert!(printed(&setting, &["state", "purge"]).await.contains("removed"));
+}
+
+/// Removing needs no key, so a keyring that is locked does not keep anybody from it.
+#[tokio::test]
+async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    assert!(printed(&setting, &["state", "export"]).await.contains("\"notes\""));
+    let note = setting.folder.path().join("state").join("sealing-key");
+    std::fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
+    std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let output = run(&setting, &["state", "export"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot be had"), "{said}");
+    let output = run(&setting, &["state", "purge"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("not on record"), "{said}");
+    std::fs::remove_file(&note).unwrap();
+    assert!(!printed(&setting, &["state", "export"]).await.contains("\"notes\""));
+    // A gateway that runs looks once a second.
+    within("a link", async { while link_in(&setting.call(None).await).is_none() {} }).await;
 }
 
 #[tokio::test]

@@ -247,7 +247,7 @@ fn headers_with(one: (&'static str, &'static str)) -> Vec<(&'static str, &'stati
 }
 
 /// The status that the listener for replicas answers with; `None` if it does not even take the connection.
-async fn response_of(at: &Linked, client: &TlsClient, headers: &[(&str, &str)]) -> Option<u16> {
+pub(crate) async fn response_of(at: &Linked, client: &TlsClient, headers: &[(&str, &str)]) -> Option<u16> {
     let stream = client.connect(at.link).await.ok()?;
     let mut connection = Connection::on(stream, at.link);
     let close = ("Connection", "close");

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,11 +25,21 @@ struct Setting {
 impl Setting {
     async fn start() -> Self {
         let valkey = Valkey::start().await;
+        let url = valkey.url();
+        Self::with(valkey, &url).await
+    }
+
+    async fn with(valkey: Valkey, url: &str) -> Self {
         let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
-        let more = format!("{WITH_KEYS}{keys}replicas: {{valkey: \"{}\"}}\n", valkey.url());
+        let more = format!("{WITH_KEYS}{keys}replicas: {{valkey: \"{url}\"}}\n");
         let first = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
         first.gateway.log.line_with("joined the other replicas").await;
         Self { first, valkey }
+    }
+
+    /// Runs `fanlight state` with the configuration of the first.
+    async fn state(&self, command: &str) -> Output {
+        fanlight().args(["state", command, "--config"]).arg(self.first.config()).output().await.unwrap()
     }
 
     /// Another replica, in a folder of its own.
@@ -51,7 +63,7 @@ async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
     // Nobody else's, and nothing that could be read.
     assert!(link_in(&signing_in::call(&other, Some(BOB)).await).is_some());
     let kept = setting.valkey.ask("KEYS *grant*").await;
-    assert!(kept.contains("fanlight:{grants}:grant:of:") && !kept.contains("ann"), "{kept}");
+    assert!(kept.contains("fanlight:{grants-") && kept.contains(":grant:of:") && !kept.contains("ann"), "{kept}");
     // Without the replica that the user has signed in at, and after a restart of Valkey.
     setting.first.gateway.kill().await;
     setting.valkey.kill().await;
@@ -72,8 +84,7 @@ async fn user_who_signs_out_at_one_replica_is_signed_out_at_all() {
     setting.first.sign_in(Some(ANN)).await;
     let (other, _folder) = setting.another().await;
     assert!(is_result(&signing_in::call(&other, Some(ANN)).await));
-    let config = setting.first.config();
-    let purged = fanlight().args(["state", "purge", "--config"]).arg(&config).output().await.unwrap();
+    let purged = setting.state("purge").await;
     assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
     let is_out = async || link_in(&signing_in::call(&other, Some(ANN)).await).is_some();
     until("the user to be signed out", is_out).await;
@@ -121,4 +132,52 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     setting.first.authorization.revoke_all();
     setting.first.restart().await;
     assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+}
+
+#[tokio::test]
+async fn grants_are_spread_over_a_cluster_and_all_of_them_are_found() {
+    let [one, two] = Valkey::cluster().await;
+    let url = one.cluster_url();
+    let setting = Setting::with(one, &url).await;
+    for user in [ANN, BOB] {
+        setting.first.sign_in(Some(user)).await;
+    }
+    let (other, _folder) = setting.another().await;
+    for user in [ANN, BOB] {
+        assert!(is_result(&signing_in::call(&other, Some(user)).await), "{}", other.log.text());
+    }
+    let kept = async || [setting.valkey.ask("KEYS *:grant:*").await, two.ask("KEYS *:grant:*").await].concat();
+    let all = kept().await;
+    let tag_of = |rest: &str| rest.split_once("}:grant:of:").map(|(tag, _)| tag.to_owned());
+    let tags: HashSet<_> = all.split('{').filter_map(tag_of).collect();
+    assert_eq!(tags.len(), 2, "{all}");
+    let exported = setting.state("export").await;
+    let exported = String::from_utf8_lossy(&exported.stdout);
+    assert!(exported.contains("ann") && exported.contains("bob"), "{exported}");
+    let purged = setting.state("purge").await;
+    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    assert!(!kept().await.contains("grant:"), "{}", kept().await);
+    for user in [ANN, BOB] {
+        let is_out = async || link_in(&signing_in::call(&other, Some(user)).await).is_some();
+        until("the user to be signed out", is_out).await;
+    }
+}
+
+#[tokio::test]
+async fn lists_that_cannot_be_removed_beside_grants_are_reported() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    let state = setting.first.folder.path().join("state");
+    let allow = |mode| fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o755);
+    for command in ["export", "purge"] {
+        let output = setting.state(command).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("chmod 700"), "{said}");
+    }
+    // What users have granted is gone all the same.
+    let is_out = async || link_in(&signing_in::call(&setting.first.gateway, Some(ANN)).await).is_some();
+    until("the user to be signed out", is_out).await;
+    allow(0o700);
+    assert!(setting.state("purge").await.status.success());
 }

@@ -16,8 +16,11 @@ use crate::tls::{Authority, Pair};
 pub(crate) struct LinkedGroup {
     pub(crate) group: Group,
     pub(crate) authority: Authority,
-    files: TempFile,
+    files: LinkFiles,
 }
+
+/// The certificate of a replica, its key, and the authorities of all, in a folder.
+pub(crate) struct LinkFiles(TempFile);
 
 /// A gateway of a [`LinkedGroup`].
 pub(crate) struct Linked {
@@ -29,17 +32,20 @@ pub(crate) struct Linked {
 impl LinkedGroup {
     /// With this entry of a server, and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
-        let (authority, files) = (Authority::new(), TempFile::folder());
-        let pair = authority.server();
-        let texts = [("cert.pem", pair.pem()), ("key.pem", pair.key()), ("ca.pem", authority.pem())];
-        texts.iter().for_each(|(name, text)| fs::write(files.path().join(name), text).unwrap());
+        let authority = Authority::new();
+        let files = LinkFiles::of(&authority);
         Self { group: Group::new(entry, more), authority, files }
     }
 
     /// A gateway that has joined the others, and can be reached by them.
     pub(crate) async fn start(&self, valkey: &str) -> Linked {
+        self.start_with(valkey, &self.files).await
+    }
+
+    /// [`Self::start`] with files of its own.
+    pub(crate) async fn start_with(&self, valkey: &str, files: &LinkFiles) -> Linked {
         let link = ports::free();
-        let gateway = self.group.start_with(valkey, &self.options(link)).await;
+        let gateway = self.group.start_with(valkey, &files.options(link)).await;
         Linked { gateway, link }
     }
 
@@ -47,21 +53,19 @@ impl LinkedGroup {
     pub(crate) async fn start_at(&self, valkey: &str, place: Place, variables: &[(&str, String)]) -> Linked {
         let Place { clients, operators, replicas: link } = place;
         let listen = format!(r#"}},"listen":"{clients}","admin":{{"listen":"{operators}""#);
-        let more = format!("{}{listen}", self.options(link));
+        let more = format!("{}{listen}", self.files.options(link));
         let gateway = self.group.start_at(valkey, &more, variables).await;
         Linked { gateway, link }
     }
 
-    /// The members of `replicas` for a link there.
-    fn options(&self, link: SocketAddr) -> String {
-        let file = |name| self.files.path().join(name);
-        let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
-        format!(r#","listen":"{link}","tls":{{"cert":{cert:?},"key":{key:?},"clientCa":{ca:?}}}"#)
-    }
-
     /// Two that know each other.
     pub(crate) async fn start_two(&self, valkey: &str) -> (Linked, Linked) {
-        let both = tokio::join!(self.start(valkey), self.start(valkey));
+        self.start_two_with(valkey, [&self.files, &self.files]).await
+    }
+
+    /// [`Self::start_two`], each with files of its own.
+    pub(crate) async fn start_two_with(&self, valkey: &str, [one, other]: [&LinkFiles; 2]) -> (Linked, Linked) {
+        let both = tokio::join!(self.start_with(valkey, one), self.start_with(valkey, other));
         for one in [&both.0, &both.1] {
             until("two replicas", async || members(&one.gateway).await == 2).await;
         }
@@ -71,6 +75,43 @@ impl LinkedGroup {
     /// A certificate of a client, by the authority of the replicas.
     pub(crate) fn pair(&self) -> Pair {
         self.authority.client("spiffe://example.com/replica")
+    }
+}
+
+impl LinkFiles {
+    /// A pair of this authority.
+    pub(crate) fn of(authority: &Authority) -> Self {
+        let files = Self(TempFile::folder());
+        files.put("ca.pem", &authority.pem());
+        files.put_pair(&authority.server());
+        files
+    }
+
+    /// Has a certificate and its key replace those that are there.
+    pub(crate) fn put_pair(&self, pair: &Pair) {
+        self.put("cert.pem", &pair.pem());
+        self.put("key.pem", &pair.key());
+    }
+
+    /// Has a file replace the one that is there.
+    pub(crate) fn put(&self, name: &str, text: &str) {
+        let file = self.0.path().join(name);
+        fs::write(file.with_extension("new"), text).unwrap();
+        fs::rename(file.with_extension("new"), file).unwrap();
+    }
+
+    /// The members of `replicas` for these files to be those with which Valkey is reached.
+    pub(crate) fn for_valkey(&self) -> String {
+        let file = |name| self.0.path().join(name);
+        let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
+        format!(r#","caFile":{ca:?},"tls":{{"cert":{cert:?},"key":{key:?}}}"#)
+    }
+
+    /// The members of `replicas` for a link there.
+    fn options(&self, link: SocketAddr) -> String {
+        let file = |name| self.0.path().join(name);
+        let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
+        format!(r#","listen":"{link}","tls":{{"cert":{cert:?},"key":{key:?},"clientCa":{ca:?}}}"#)
     }
 }
 

@@ -11,6 +11,7 @@
 )]
 
 mod balancer;
+mod certificates;
 mod chaos;
 mod cost;
 mod fleet;

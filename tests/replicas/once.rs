@@ -3,10 +3,10 @@
 use fanlight_testkit::issuer::{Issuer, SigningKey};
 use fanlight_tests::slicer;
 
-use crate::group::{Group, admin, backend, call, request, request_with, until};
+use crate::group::{Group, admin, backend, call, request, request_with, send, until};
 use crate::harness::Gateway;
-use crate::raw_client::Response;
-use crate::scripted::Backend;
+use crate::raw_client::{Response, modern_request_with};
+use crate::scripted::{Backend, Era, Reply};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
 
@@ -129,6 +129,82 @@ async fn call_that_waits_at_one_replica_goes_on_when_another_is_told() {
         assert_eq!(refused(answer).await.0, if is_run { "" } else { "refused" });
         assert_eq!(calls(&backend) - before, usize::from(is_run));
     }
+}
+
+/// Has a server ask for input in two rounds of each call, and give a state in each.
+fn asks_twice(backend: &Backend) {
+    let required = |state: &str| {
+        format!(
+            r#"{{"resultType":"input_required","inputRequests":{{"a":{{"method":"roots/list"}}}},"requestState":"{state}"}}"#
+        )
+    };
+    backend.on(
+        "tools/call",
+        Reply::compute(move |call| match call.member("params.requestState") {
+            None => required("first"),
+            Some(r#""first""#) => required("second"),
+            Some(_) => Era::Modern.complete(r#""content":[]"#),
+        }),
+    );
+}
+
+/// A call of `erase` with this path, of a client that can be asked for roots, and whatever else its params have.
+async fn erase(gateway: &Gateway, key: &str, path: &str, more: &str) -> String {
+    let params = format!(r#""name":"erase","arguments":{{"path":"{path}"}}{more}"#);
+    let body = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", &params, "");
+    send(gateway, &body, &[("Authorization", format!("Bearer {key}"))]).await.text().await
+}
+
+/// What a client adds to its call to bring the input that this answer asks for.
+fn input_for(answer: &str) -> String {
+    let state = slicer::member(answer, "result.requestState").unwrap_or_else(|| panic!("not asked: {answer}"));
+    format!(r#","requestState":{state},"inputResponses":{{"a":{{"roots":[]}}}}"#)
+}
+
+#[tokio::test]
+async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    asks_twice(&backend);
+    let group = asking(&backend, "10ms");
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    let status =
+        |answer: &str| slicer::member(answer, "error.data.status").unwrap_or("none").trim_matches('"').to_owned();
+    let asked = erase(&one, ANN, "/a", "").await;
+    let id = slicer::member(&asked, "error.data.approval").unwrap().trim_matches('"').to_owned();
+    not_waiting(&one).await;
+    assert_eq!(admin(&other, "POST", &format!("/api/approvals/{id}/approve")).await.0, 200);
+    let first = input_for(&erase(&one, ANN, "/a", "").await);
+    let rounds = "fanlight:{approvals}:rounds";
+    let stored = valkey.ask(&format!("HVALS {rounds}")).await;
+    let stored = stored.lines().find(|line| line.starts_with('{')).expect("the call between its rounds");
+    assert!(!stored.contains("ann") && !stored.contains("first") && !stored.contains(&id), "{stored}");
+    // Neither other arguments, nor another client, nor none of the state go on by the approval.
+    assert_eq!(status(&erase(&other, ANN, "/b", &first).await), "open");
+    let stolen = erase(&other, BOB, "/a", &first).await;
+    assert_eq!(slicer::member(&stolen, "error.code"), Some("-32602"), "{stolen}");
+    assert_eq!(status(&erase(&other, ANN, "/a", "").await), "open");
+    assert_eq!(calls(&backend), 1);
+    // What cannot be known does not run, and is known later.
+    valkey.kill().await;
+    other.log.line_with("Valkey is away").await;
+    assert_eq!(status(&erase(&other, ANN, "/a", &first).await), "away");
+    valkey.start_again(true).await;
+    until("Valkey", async || admin(&other, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1")).await;
+    let second = input_for(&erase(&other, ANN, "/a", &first).await);
+    until("Valkey", async || admin(&one, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1")).await;
+    let last = erase(&one, ANN, "/a", &second).await;
+    assert_eq!(slicer::member(&last, "result.content"), Some("[]"), "{last}");
+    // Each state is good once, wherever it is brought.
+    for gateway in [&one, &other] {
+        for state in [&first, &second] {
+            assert_eq!(status(&erase(gateway, ANN, "/a", state).await), "open");
+        }
+    }
+    // Whoever can write in Valkey cannot have a call go on.
+    let sealed = slicer::member(stored, "by").unwrap();
+    valkey.ask(&format!("HSET {rounds} forged '{}'", stored.replace(sealed, r#""approved""#))).await;
+    assert_eq!(status(&erase(&one, ANN, "/a", &first).await), "open");
+    assert_eq!(calls(&backend), 3);
 }
 
 #[tokio::test]

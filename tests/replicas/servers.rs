@@ -1,7 +1,7 @@
 //! Valkey as a cluster, and with sentinels that have a replica take over.
 
-use crate::group::{Group, admin, backend, call, members, until};
-use crate::signing_in::ANN;
+use crate::group::{Group, admin, backend, call, members, request, until};
+use crate::signing_in::{ANN, BOB};
 use crate::valkey::{Sentinel, Valkey};
 
 const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000/h","burst":3,"shared":"refuse"}]}"#;
@@ -15,17 +15,36 @@ async fn let_through(gateways: [&fanlight_testkit::harness::Gateway; 2]) -> usiz
     through
 }
 
+/// Three requests of each client, and four calls of each server.
+const MIXED: &str = r#","limits":{"rates":[{"rate":"10/h","burst":3,"shared":"refuse"},{"for":"server","rate":"10/h","burst":4,"shared":"refuse"}]}"#;
+
 #[tokio::test]
 async fn cluster_of_valkey_keeps_what_replicas_share() {
-    let (valkey, backend) = (Valkey::cluster().await, backend().await);
-    let group = Group::new(backend.entry("only"), LIMITED);
-    let url = format!("valkey+cluster://{}", valkey.address);
-    let (one, other) = tokio::join!(group.start(url.clone()), group.start(url.clone()));
+    let (valkeys, backend) = (Valkey::cluster().await, backend().await);
+    let group = Group::new(backend.entry("only"), MIXED);
+    let (one, other) = tokio::join!(group.start(valkeys[0].cluster_url()), group.start(valkeys[1].cluster_url()));
     for gateway in [&one, &other] {
         until("two replicas", async || members(gateway).await == 2).await;
     }
-    let through = let_through([&one, &other]).await;
-    assert!((3..=4).contains(&through), "{through}");
+    // A client whose own limit refuses it takes nothing of what it shares with others,
+    assert_eq!(let_through([&one, &other]).await, 3);
+    let mut statuses = Vec::new();
+    for gateway in [&one, &other, &one, &other] {
+        statuses.push(call(gateway, "search", BOB).await.status);
+    }
+    assert_eq!(statuses, [200, 429, 429, 429]);
+    // and what a limit refuses that it shares takes nothing of its own.
+    let mut statuses = Vec::new();
+    for gateway in [&one, &other, &one] {
+        statuses.push(request(gateway, "tools/list", "", BOB).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+    // Each client's are together, and not with those of others.
+    let keys = [valkeys[0].ask("KEYS *rates*").await, valkeys[1].ask("KEYS *rates*").await].concat();
+    let mut tags: Vec<_> = keys.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).collect();
+    tags.sort_unstable();
+    assert!(tags.len() == 3 && tags[0] == "rates" && tags[1].starts_with("rates-") && tags[1] != tags[2], "{keys}");
+
     assert_eq!(admin(&one, "POST", "/api/servers/only/disable").await.0, 200);
     until("the switch", async || admin(&other, "GET", "/api/backends").await.1.contains(r#""backends":[]"#)).await;
 }

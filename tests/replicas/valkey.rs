@@ -33,14 +33,22 @@ impl Valkey {
         Self { address, folder, more, child }
     }
 
-    /// A cluster of one server.
-    pub(crate) async fn cluster() -> Self {
-        // By itself it takes the port that is larger by 10,000, which another may have.
-        let bus = ports::free().port().to_string();
-        let server = Self::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
-        server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-        until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
-        server
+    /// A cluster of two servers, each of which has half of the slots.
+    pub(crate) async fn cluster() -> [Self; 2] {
+        // By itself a server takes the port that is larger by 10,000, which another may have.
+        let buses = [ports::free().port().to_string(), ports::free().port().to_string()];
+        let start = async |bus: &str| {
+            let announced = ["--cluster-announce-ip", "127.0.0.1"];
+            Self::start_with(&["--cluster-enabled", "yes", "--cluster-port", bus, announced[0], announced[1]]).await
+        };
+        let servers = [start(&buses[0]).await, start(&buses[1]).await];
+        servers[0].ask("CLUSTER ADDSLOTSRANGE 0 8191").await;
+        servers[1].ask("CLUSTER ADDSLOTSRANGE 8192 16383").await;
+        servers[0].ask(&format!("CLUSTER MEET 127.0.0.1 {} {}", servers[1].address.port(), buses[1])).await;
+        for server in &servers {
+            until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+        }
+        servers
     }
 
     /// One that has all that another has.
@@ -49,6 +57,11 @@ impl Valkey {
         let server = Self::start_with(&["--replicaof", "127.0.0.1", &port]).await;
         until("the replica", async || server.ask("INFO replication").await.contains("master_link_status:up")).await;
         server
+    }
+
+    /// The URL of the cluster that it belongs to.
+    pub(crate) fn cluster_url(&self) -> String {
+        format!("valkey+cluster://{}", self.address)
     }
 
     /// Its URL.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_protocol::Json;
 use tokio::time::{Instant, sleep};
 
 use crate::answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion};
@@ -34,6 +35,19 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
 
     /// The call does not wait any more. Returns at once.
     fn give_up(&self, id: &str, waiter: &str);
+
+    /// The server of a call that runs by the approval `id` has asked for input, and given this state. What cannot be kept is asked
+    /// about again.
+    fn continues<'a>(
+        &'a self,
+        id: &'a str,
+        call: &'a CallToApprove,
+        state: &'a Json,
+        limits: ApprovalLimits,
+    ) -> Pending<'a, ()>;
+
+    /// The approval by which a call goes on with this state, which is used up; `None` also if that is not certain.
+    fn is_continued<'a>(&'a self, call: &'a CallToApprove, state: &'a Json) -> Pending<'a, Option<String>>;
 
     /// Puts down what an approver says, as [`Approvals::decide`](crate::Approvals::decide) does.
     fn decide<'a>(

@@ -21,7 +21,7 @@ pub struct Approvals(Arc<Shared>);
 struct Shared {
     limits: ApprovalLimits,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Has all of them where several processes have them in common; `entries` is empty then.
+    /// Has all of them where several processes have them in common; `entries` and `rounds` are empty then.
     common: Option<Arc<dyn CommonApprovals>>,
     rounds: Rounds,
 }
@@ -90,14 +90,19 @@ impl Approvals {
 
     /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
     /// with the same call goes on with it, once.
-    pub fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
-        self.0.rounds.add(self.0.limits, id, call, state);
+    pub async fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
+        match &self.0.common {
+            Some(common) => common.continues(id, call, state, self.0.limits).await,
+            None => self.0.rounds.add(self.0.limits, id, call, state),
+        }
     }
 
     /// The approval by which `call` goes on, if it is the next round of an approved call; that is used up.
-    #[must_use]
-    pub fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
-        self.0.rounds.take(call, state)
+    pub async fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+        match &self.0.common {
+            Some(common) => common.is_continued(call, state).await,
+            None => self.0.rounds.take(call, state),
+        }
     }
 
     /// Checks that a person can be shown all of `call`.

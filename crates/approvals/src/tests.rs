@@ -256,23 +256,27 @@ async fn call_that_waits_is_woken_at_once() {
 async fn next_round_of_an_approved_call_needs_no_approval_of_its_own_once() {
     let approvals = Approvals::new(LIMITS);
     let (one, two) = (Json::string("s1"), Json::string("s2"));
-    approvals.continues("id", &call("ann", "a"), &one);
+    approvals.continues("id", &call("ann", "a"), &one).await;
     for (other, state) in [
         (call("bob", "a"), &one),
         (call("ann", "b"), &one),
         (CallToApprove { rules: 2, ..call("ann", "a") }, &one),
         (call("ann", "a"), &two),
     ] {
-        assert_eq!(approvals.is_continued(&other, state), None);
+        assert_eq!(approvals.is_continued(&other, state).await, None);
     }
-    assert_eq!(approvals.is_continued(&call("ann", "a"), &Json::literal(r#""s\u0031""#)).as_deref(), Some("id"));
-    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "a state is good once");
-    approvals.continues("id", &call("ann", "a"), &one);
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &Json::literal(r#""s\u0031""#)).await.as_deref(), Some("id"));
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one).await, None, "a state is good once");
+    approvals.continues("id", &call("ann", "a"), &one).await;
     tokio::time::advance(LIMITS.lifetime).await;
-    assert_eq!(approvals.is_continued(&call("ann", "a"), &one), None, "it has expired");
+    assert_eq!(approvals.is_continued(&call("ann", "a"), &one).await, None, "it has expired");
     for number in 0..=LIMITS.calls_of_one {
-        approvals.continues("id", &call("ann", "a"), &Json::string(&number.to_string()));
+        approvals.continues("id", &call("ann", "a"), &Json::string(&number.to_string())).await;
     }
     let last = Json::string(&LIMITS.calls_of_one.to_string());
-    assert_eq!(approvals.is_continued(&call("ann", "a"), &last), None, "there are too many: it is asked about again");
+    assert_eq!(
+        approvals.is_continued(&call("ann", "a"), &last).await,
+        None,
+        "there are too many: it is asked about again"
+    );
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
 use fanlight_frontend::{BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer};
+use fanlight_link::{LinkFiles, LinkTls};
 use fanlight_settings::read_bounded;
 
 /// The scheme of the URLs of a listener.
@@ -95,31 +96,53 @@ pub(crate) struct TlsMarks {
 
 /// TLS of the listener for clients.
 pub(crate) fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
-    config.tls.as_ref().map(|tls| load(tls, "tls", HttpVersions::OneAndTwo)).transpose()
+    config.tls.as_ref().map(|tls| FilesRead::of(tls, "tls")?.listener(HttpVersions::OneAndTwo)).transpose()
 }
 
 /// TLS of the listener for operators.
 pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, String> {
-    config.admin.tls.as_ref().map(|tls| load(tls, "admin.tls", HttpVersions::One)).transpose()
+    config.admin.tls.as_ref().map(|tls| FilesRead::of(tls, "admin.tls")?.listener(HttpVersions::One)).transpose()
 }
 
-/// TLS of the listener for other replicas, all of which have to show a certificate.
-pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<LoadedTls, String> {
-    load(tls, "replicas.tls", HttpVersions::OneAndTwo)
+/// TLS between replicas, all of which have to show a certificate: of the listener for the others, and of the link to them.
+pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<(LoadedTls, LinkTls), String> {
+    let read = FilesRead::of(tls, "replicas.tls")?;
+    let authority = read.ca.as_ref().filter(|(_, is_optional)| !is_optional);
+    let (authority, _) = authority.ok_or("`replicas.tls` has no `clientCa`, or does not require certificates of it")?;
+    let link = LinkTls::new(LinkFiles { certificate: &read.certificate, key: &read.key, authority });
+    Ok((read.listener(HttpVersions::OneAndTwo)?, link.map_err(|error| read.unusable(&error))?))
 }
 
-fn load(tls: &Tls, option: &str, versions: HttpVersions) -> Result<LoadedTls, String> {
-    let (certificate, key) = (read(&tls.cert, option)?, read(&tls.key, option)?);
-    let ca = match tls.client_ca() {
-        Some((file, is_required)) => Some((read(file, option)?, !is_required)),
-        None => None,
-    };
-    let client_ca = ca.as_ref().map(|(certificates, is_optional)| ClientCa { certificates, is_optional: *is_optional });
-    let server =
-        TlsServer::new(TlsFiles { certificate: &certificate, key: &key, client_ca }, versions).map_err(|error| {
-            format!("`{option}` cannot be used: {error}; its files: {}", tls.files().collect::<Vec<_>>().join(", "))
-        })?;
-    Ok(LoadedTls { server, marks: TlsMarks { own: mark(&(certificate, key)), clients: mark(&ca) } })
+/// The files of an option with TLS.
+struct FilesRead<'a> {
+    option: &'static str,
+    tls: &'a Tls,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    /// Who signs certificates of clients, and whether they may have none.
+    ca: Option<(Vec<u8>, bool)>,
+}
+
+impl<'a> FilesRead<'a> {
+    fn of(tls: &'a Tls, option: &'static str) -> Result<Self, String> {
+        let ca = tls.client_ca().map(|(file, is_required)| Ok::<_, String>((read(file, option)?, !is_required)));
+        let (certificate, key) = (read(&tls.cert, option)?, read(&tls.key, option)?);
+        Ok(Self { option, tls, certificate, key, ca: ca.transpose()? })
+    }
+
+    fn listener(&self, versions: HttpVersions) -> Result<LoadedTls, String> {
+        let ca = self.ca.as_ref();
+        let client_ca = ca.map(|(certificates, is_optional)| ClientCa { certificates, is_optional: *is_optional });
+        let files = TlsFiles { certificate: &self.certificate, key: &self.key, client_ca };
+        let server = TlsServer::new(files, versions).map_err(|error| self.unusable(&error))?;
+        let marks = TlsMarks { own: mark(&(&self.certificate, &self.key)), clients: mark(&self.ca) };
+        Ok(LoadedTls { server, marks })
+    }
+
+    fn unusable(&self, error: &dyn std::error::Error) -> String {
+        let files: Vec<_> = self.tls.files().collect();
+        format!("`{}` cannot be used: {error}; its files: {}", self.option, files.join(", "))
+    }
 }
 
 fn mark(of: &impl Hash) -> u64 {

@@ -22,10 +22,9 @@ use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, LiveProtection,
-    ReplicaListener, SessionRecords, SocketReceiver, serve_http_observed, serve_stdio_observed,
+    SessionRecords, SocketReceiver, serve_http_observed, serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
-use fanlight_link::Link;
 use fanlight_otlp::Guard;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
@@ -42,7 +41,7 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::record::Recorder;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
-use crate::replicas::{self, Replicas};
+use crate::replicas::{self, LinkCertificates, Linking, Replicas};
 use crate::service_manager::{self, Sockets};
 use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
@@ -83,7 +82,10 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
     let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
-    let (link, replica_listener) = services.link(&plan.loaded.config)?.unzip();
+    let (link, replica_listener, link_certificates) = match services.link(&plan.loaded.config)? {
+        Some((link, listener, certificates)) => (Some(link), Some(listener), Some(certificates)),
+        None => (None, None, None),
+    };
     let session_records = services.session_records(&plan.loaded.config, link.is_some());
     let settings = Arc::new(FrontendSettings {
         workers: workers.runtimes(),
@@ -102,7 +104,13 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
         limits: Arc::clone(&limits),
         replicas: replica_listener,
     };
-    let side = ClientSide { settings: &settings, listener: Some(clients.listener), limits: Some(limits), open_files };
+    let side = ClientSide {
+        settings: &settings,
+        listener: Some(clients.listener),
+        limits: Some(limits),
+        link: link_certificates,
+        open_files,
+    };
     let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let shown = Arc::clone(&life.core);
     // Ends with the process at the latest, or when all servers have been started.
@@ -145,7 +153,7 @@ async fn serve_stdio(
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let settings = Arc::new(FrontendSettings { endpoint, ..settings });
 
-    let side = ClientSide { settings: &settings, listener: None, limits: None, open_files: None };
+    let side = ClientSide { settings: &settings, listener: None, limits: None, link: None, open_files: None };
     let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
     let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
@@ -294,7 +302,7 @@ impl Services {
     }
 
     /// The link to the other replicas.
-    fn link(&self, config: &Config) -> Result<Option<(Arc<Link>, ReplicaListener)>, Failure> {
+    fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
         self.replicas.as_ref().map_or(Ok(None), |(replicas, _)| replicas.link(config))
     }
 
@@ -322,6 +330,8 @@ struct ClientSide<'a> {
     listener: Option<Listener>,
     /// The limits of clients over HTTP.
     limits: Option<Arc<LiveLimits>>,
+    /// The certificates between replicas, if this one is reached by others.
+    link: Option<LinkCertificates>,
     /// The limit of open files, if it is known and clients are held to it.
     open_files: Option<u64>,
 }
@@ -360,6 +370,7 @@ impl Life {
             guard: clients.settings.guard.clone(),
             protection: clients.settings.protection.clone(),
             limits: clients.limits,
+            replicas: replicas.as_ref().and_then(|replicas| replicas.certificates(&plan.as_read.config, clients.link)),
             admin: operators.live.clone(),
             files: clients.open_files,
             telemetry: telemetry.clone(),

@@ -115,10 +115,16 @@ impl Users {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
-    /// The store of lists in the folder, where users are kept in Valkey instead; `None` if there is none.
-    pub(crate) fn store_of_lists(&self) -> Option<Store> {
+    /// The store of lists in the folder, where users are kept in Valkey instead; `None` if there is none. A text says why it cannot
+    /// be opened.
+    pub(crate) fn store_of_lists(&self) -> Result<Option<Store>, String> {
         let has_one = self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file());
-        (self.0.common.is_some() && has_one).then(|| self.0.own_store(|store, _| Ok(store)).ok()).flatten()
+        (self.0.common.is_some() && has_one).then(|| self.store_without_key()).transpose()
+    }
+
+    /// The store in the folder without the key for what users have granted, which is enough to remove that.
+    pub(crate) fn store_without_key(&self) -> Result<Store, String> {
+        self.0.own_store(|store, _| Ok(store))
     }
 
     /// Has these policies say from now on where they may sign in.

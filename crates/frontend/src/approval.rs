@@ -51,9 +51,9 @@ pub(crate) struct ApprovedCall {
 
 impl ApprovedCall {
     /// Notes what its server answers: if that asks for input, the next round is the same call.
-    pub(crate) fn answered(&self, response: &Response) {
+    pub(crate) async fn answered(&self, response: &Response) {
         if let Some(state) = InputRequired::of(response).and_then(|required| required.state) {
-            self.approvals.continues(&self.id, &self.call, &state);
+            self.approvals.continues(&self.id, &self.call, &state).await;
         }
     }
 }
@@ -111,7 +111,10 @@ impl CallBeforeApproval {
     /// If nobody has: then the call is not carried out.
     pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<ApprovedCall, RpcError> {
         let approvals = &self.settings.approvals;
-        let earlier = self.state.as_ref().and_then(|state| approvals.is_continued(&self.call, state));
+        let earlier = match &self.state {
+            Some(state) => approvals.is_continued(&self.call, state).await,
+            None => None,
+        };
         let id = match earlier {
             Some(id) => {
                 self.record("approved", &id)?;

@@ -45,12 +45,9 @@ pub struct LinkFiles<'a> {
     pub authority: &'a [u8],
 }
 
-/// Why no link can be made.
+/// Why files cannot be used for a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The keys that replicas share cannot be used.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
     /// Certificate, key or authority cannot be used.
     #[error("the certificate, the key or the authority of replicas cannot be used: {0}")]
     Files(reqwest::Error),
@@ -71,14 +68,19 @@ pub trait Members: Send + Sync {
 /// Passes requests on to other replicas.
 pub struct Link {
     envelopes: Envelopes,
-    tls: LinkTls,
     members: Arc<dyn Members>,
-    /// A client for each replica that something was passed on to.
-    clients: Mutex<HashMap<ProcessRun, OtherReplica>>,
+    clients: Mutex<Clients>,
+}
+
+/// How the others are reached.
+struct Clients {
+    tls: LinkTls,
+    /// A client for each replica that something was passed on to with `tls`.
+    made: HashMap<ProcessRun, OtherReplica>,
 }
 
 /// What this replica shows and accepts.
-struct LinkTls {
+pub struct LinkTls {
     identity: Identity,
     authorities: Vec<Certificate>,
     /// The name that all replicas have in their certificates; `None` if each has its own address there.
@@ -99,33 +101,44 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If the keys or files cannot be used.
-    pub fn new(keys: &Keys, files: LinkFiles<'_>, members: Arc<dyn Members>) -> Result<Self, LinkError> {
-        Ok(Self { envelopes: Envelopes::new(keys)?, tls: LinkTls::new(files)?, members, clients: Mutex::default() })
+    /// If the keys cannot be used.
+    pub fn new(keys: &Keys, tls: LinkTls, members: Arc<dyn Members>) -> Result<Self, KeyError> {
+        let clients = Mutex::new(Clients { tls, made: HashMap::new() });
+        Ok(Self { envelopes: Envelopes::new(keys)?, members, clients })
+    }
+
+    /// Has connections that are made from now on use other files. What was passed on before goes on.
+    pub fn renew(&self, tls: LinkTls) {
+        *self.clients() = Clients { tls, made: HashMap::new() };
     }
 
     fn replica(&self, run: ProcessRun) -> Result<OtherReplica, ForwardError> {
         let address = self.members.address(run).ok_or(ForwardError::Gone)?;
         let mut clients = self.clients();
-        if let Some(known) = clients.get(&run) {
+        if let Some(known) = clients.made.get(&run) {
             return Ok(known.clone());
         }
-        let made = self.tls.client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
-        let made = made.map_err(|_| ForwardError::Gone)?;
+        let made = clients.tls.client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
+        let made = made.map_err(|_| ForwardError::Unreachable)?;
         // Those that have ended.
-        clients.retain(|run, _| self.members.address(*run).is_some());
-        clients.insert(run, made.clone());
+        clients.made.retain(|run, _| self.members.address(*run).is_some());
+        clients.made.insert(run, made.clone());
         Ok(made)
     }
 
-    fn clients(&self) -> std::sync::MutexGuard<'_, HashMap<ProcessRun, OtherReplica>> {
+    fn clients(&self) -> std::sync::MutexGuard<'_, Clients> {
         // Nothing that can panic runs under this lock.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LinkTls {
-    fn new(files: LinkFiles<'_>) -> Result<Self, LinkError> {
+    /// That of these files.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be used.
+    pub fn new(files: LinkFiles<'_>) -> Result<Self, LinkError> {
         let pair = [files.certificate, b"\n", files.key].concat();
         let identity = Identity::from_pem(&pair).map_err(LinkError::Files)?;
         let authorities = Certificate::from_pem_bundle(files.authority).map_err(LinkError::Files)?;
@@ -164,7 +177,7 @@ impl LinkTls {
 impl Replicas for Link {
     fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a> {
         Box::pin(async move {
-            let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Gone)?;
+            let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Unreachable)?;
             self.replica(run)?.answer(envelope, body).await
         })
     }
@@ -214,6 +227,12 @@ impl OtherReplica {
     }
 }
 
+impl fmt::Debug for LinkTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkTls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("envelopes", &self.envelopes).finish_non_exhaustive()
@@ -243,12 +262,16 @@ mod tests {
         }
     }
 
-    fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
+    fn tls(authority: &Authority) -> LinkTls {
         let pair = authority.server();
         let (certificate, key, authority) = (pair.pem(), pair.key(), authority.pem());
         let files =
             LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
-        Link::new(&Keys::new([[1; 32]]), files, Arc::new(OnlyRun(address))).unwrap()
+        LinkTls::new(files).unwrap()
+    }
+
+    fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
+        Link::new(&Keys::new([[1; 32]]), tls(authority), Arc::new(OnlyRun(address))).unwrap()
     }
 
     async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
@@ -281,19 +304,24 @@ mod tests {
         assert!(again.elapsed() < CONNECT);
     }
 
-    /// Nothing is sent to one that shows another certificate.
+    /// Nothing is sent to one that shows another certificate, until the link has its authority.
     #[tokio::test]
-    async fn replica_of_another_authority_is_unreachable() {
+    async fn replica_of_another_authority_is_unreachable_until_the_link_has_that() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
-        let acceptor = Authority::new().server().acceptor(&["h2"]);
-        let serving = async {
+        let (link, other) = (link(&Authority::new(), Some(listener.local_addr().unwrap())), Authority::new());
+        let acceptor = other.server().acceptor(&["h2"]);
+        let serve = async || {
             let (stream, _) = listener.accept().await.unwrap();
             acceptor.accept(stream).await.map(drop)
         };
-        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serving);
+        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
         assert_eq!(forwarded, Err(ForwardError::Unreachable));
         assert!(handshake.is_err());
+        // At once, although it could just not be reached.
+        link.renew(tls(&other));
+        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
+        assert_eq!(forwarded, Err(ForwardError::Lost));
+        assert!(handshake.is_ok());
     }
 
     #[test]
@@ -302,7 +330,7 @@ mod tests {
         let with = |certificate: &str, key: &str, authority: &str| {
             let files =
                 LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
-            Link::new(&Keys::new([[1; 32]]), files, Arc::new(OnlyRun(None))).is_ok()
+            LinkTls::new(files).is_ok()
         };
         assert!(with(&pair.pem(), &pair.key(), &other.pem()));
         assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));

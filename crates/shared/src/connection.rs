@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fanlight_settings::ValkeyKind;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -14,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::link::{CONNECT, Link};
 
-pub use crate::link::Settings;
+pub use crate::link::{Certificates, Settings};
 
 /// How long a request waits for Valkey at most. What takes longer counts as not done, and Valkey as away. No option: what asks
 /// Valkey on the way of a call has something else to do then.
@@ -28,6 +29,8 @@ pub struct Shared(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
+    /// For the next connection.
+    certificates: ArcSwap<Certificates>,
     /// `None` while it cannot be reached.
     link: ArcSwapOption<Link>,
     broken: Notify,
@@ -91,11 +94,12 @@ impl Shared {
     /// # Errors
     ///
     /// If they can't be used: the certificates, most likely.
-    pub fn new(settings: Settings) -> Result<Self, Unusable> {
-        settings.check().map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })?;
+    pub fn new(settings: Settings, certificates: Certificates) -> Result<Self, Unusable> {
+        check(&settings, &certificates)?;
         let state = State { since: SystemTime::now(), trouble: Some("not connected yet".into()) };
         Ok(Self(Arc::new(Inner {
             settings,
+            certificates: ArcSwap::from_pointee(certificates),
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
             attempt: AtomicU64::new(0),
@@ -105,6 +109,21 @@ impl Shared {
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })))
+    }
+
+    /// Checks that connections can be made with other certificates; whether these are other ones.
+    ///
+    /// # Errors
+    ///
+    /// If they can't be used.
+    pub fn check(&self, certificates: &Certificates) -> Result<bool, Unusable> {
+        check(&self.0.settings, certificates)?;
+        Ok(**self.0.certificates.load() != *certificates)
+    }
+
+    /// Has connections that are made from now on use other certificates.
+    pub fn renew(&self, certificates: Certificates) {
+        self.0.certificates.store(Arc::new(certificates));
     }
 
     /// Connects, and connects again whenever the connection breaks, until `end`.
@@ -130,6 +149,12 @@ impl Shared {
     #[must_use]
     pub fn key(&self, tag: &str, rest: &str) -> String {
         format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
+    }
+
+    /// Whether keys with different tags may be kept by different servers, of which one script can use those of one alone.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.0.settings.url.kind == ValkeyKind::Cluster
     }
 
     /// Runs a script, all of it or nothing.
@@ -271,7 +296,8 @@ impl Shared {
                 Ok::<(), redis::aio::SendError>(())
             }
         };
-        let connected = timeout(CONNECT, self.0.settings.connect(WITHIN, pushed, &self.channel())).await;
+        let (certificates, channel) = (self.0.certificates.load_full(), self.channel());
+        let connected = timeout(CONNECT, self.0.settings.connect(&certificates, WITHIN, pushed, &channel)).await;
         match connected {
             Ok(Ok(link)) => {
                 self.0.link.store(Some(Arc::new(link)));
@@ -340,6 +366,10 @@ impl Shared {
         // Nothing that can panic runs under this lock.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn check(settings: &Settings, certificates: &Certificates) -> Result<(), Unusable> {
+    settings.check(certificates).map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })
 }
 
 /// Whether an error means that this connection is of no more use: it broke, or leads to a server that became a replica of

@@ -8,6 +8,6 @@ mod connection;
 mod link;
 mod membership;
 
-pub use connection::{Report, Settings, Shared, SharedError, Unusable, WITHIN};
+pub use connection::{Certificates, Report, Settings, Shared, SharedError, Unusable, WITHIN};
 pub use membership::{LEASE, Me, Member, Membership};
 pub use redis::{FromRedisValue, Script, ScriptInvocation};

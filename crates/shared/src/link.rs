@@ -26,10 +26,15 @@ pub struct Settings {
     pub url: ValkeyUrl,
     /// How all keys begin.
     pub group: String,
-    /// Certificates (PEM) of authorities that have signed that of Valkey; those of the system if absent.
+}
+
+/// The certificates with which Valkey is reached, as PEM.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// Those of authorities that have signed that of Valkey; those of the system if absent.
     pub ca: Option<Vec<u8>>,
-    /// The certificate (PEM) that is shown to it, and its private key.
-    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// The one that is shown to it, and its private key.
+    pub own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A connection, which requests share.
@@ -43,11 +48,12 @@ impl Settings {
     /// Connects, and has the server send what is published in a channel. `pushed` is told what it sends without being asked.
     pub(crate) async fn connect(
         &self,
+        certificates: &Certificates,
         within: Duration,
         pushed: impl AsyncPushSender,
         channel: &str,
     ) -> RedisResult<Link> {
-        let mut link = self.connected(within, pushed).await?;
+        let mut link = self.connected(certificates, within, pushed).await?;
         match &mut link {
             Link::One(connection) => connection.subscribe(channel).await?,
             Link::Cluster(connection) => connection.subscribe(channel).await?,
@@ -55,7 +61,12 @@ impl Settings {
         Ok(link)
     }
 
-    async fn connected(&self, within: Duration, pushed: impl AsyncPushSender) -> RedisResult<Link> {
+    async fn connected(
+        &self,
+        certificates: &Certificates,
+        within: Duration,
+        pushed: impl AsyncPushSender,
+    ) -> RedisResult<Link> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(within))
@@ -63,36 +74,36 @@ impl Settings {
             .set_pipeline_buffer_size(CONCURRENCY);
         match &self.url.kind {
             ValkeyKind::Single => {
-                let client = self.client()?;
+                let client = self.client(certificates)?;
                 let config = config.set_push_sender(pushed);
                 Ok(Link::One(client.get_multiplexed_async_connection_with_config(&config).await?))
             }
             ValkeyKind::Sentinel(name) => {
-                let mut client = self.sentinels(name)?.build()?;
+                let mut client = self.sentinels(name, certificates)?.build()?;
                 let config = config.set_push_sender(pushed);
                 Ok(Link::One(client.get_async_connection_with_config(&config).await?))
             }
             ValkeyKind::Cluster => {
-                let client = self.cluster()?.response_timeout(within).push_sender(pushed).build()?;
+                let client = self.cluster(certificates)?.response_timeout(within).push_sender(pushed).build()?;
                 Ok(Link::Cluster(client.get_async_connection().await?))
             }
         }
     }
 
     /// Checks what can be checked without a connection.
-    pub(crate) fn check(&self) -> RedisResult<()> {
-        self.client().map(drop)
+    pub(crate) fn check(&self, certificates: &Certificates) -> RedisResult<()> {
+        self.client(certificates).map(drop)
     }
 
-    fn client(&self) -> RedisResult<Client> {
+    fn client(&self, certificates: &Certificates) -> RedisResult<Client> {
         let info = self.info(self.addresses().next())?;
-        match self.certificates() {
+        match self.tls(certificates) {
             Some(certificates) => Client::build_with_tls(info, certificates),
             None => Client::open(info),
         }
     }
 
-    fn cluster(&self) -> RedisResult<ClusterClientBuilder> {
+    fn cluster(&self, certificates: &Certificates) -> RedisResult<ClusterClientBuilder> {
         let nodes = self.addresses().map(|address| self.info(Some(address))).collect::<RedisResult<Vec<_>>>()?;
         let mut builder = ClusterClientBuilder::new(nodes)
             .connection_timeout(CONNECT)
@@ -108,14 +119,14 @@ impl Settings {
         if self.url.is_tls {
             builder = builder.tls(TlsMode::Secure);
         }
-        Ok(match self.certificates() {
+        Ok(match self.tls(certificates) {
             Some(certificates) => builder.certs(certificates),
             None => builder,
         })
     }
 
     /// Sentinels, and the primary, with the same user, password and certificates.
-    fn sentinels(&self, name: &str) -> RedisResult<SentinelClientBuilder> {
+    fn sentinels(&self, name: &str, certificates: &Certificates) -> RedisResult<SentinelClientBuilder> {
         let mut builder = SentinelClientBuilder::new(self.addresses(), name, SentinelServerType::Master)?
             .set_client_to_redis_protocol(ProtocolVersion::RESP3);
         if let Some(user) = &self.url.user {
@@ -128,7 +139,7 @@ impl Settings {
             builder =
                 builder.set_client_to_redis_tls_mode(TlsMode::Secure).set_client_to_sentinel_tls_mode(TlsMode::Secure);
         }
-        Ok(match self.certificates() {
+        Ok(match self.tls(certificates) {
             Some(certificates) => builder
                 .set_client_to_redis_certificates(certificates.clone())
                 .set_client_to_sentinel_certificates(certificates),
@@ -158,11 +169,10 @@ impl Settings {
         Ok(address.into_connection_info()?.set_redis_settings(redis))
     }
 
-    fn certificates(&self) -> Option<TlsCertificates> {
-        let client_tls =
-            self.certificate.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-        let is_needed = self.url.is_tls && (client_tls.is_some() || self.ca.is_some());
-        is_needed.then(|| TlsCertificates { client_tls, root_cert: self.ca.clone() })
+    fn tls(&self, Certificates { ca, own }: &Certificates) -> Option<TlsCertificates> {
+        let client_tls = own.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let is_needed = self.url.is_tls && (client_tls.is_some() || ca.is_some());
+        is_needed.then(|| TlsCertificates { client_tls, root_cert: ca.clone() })
     }
 }
 

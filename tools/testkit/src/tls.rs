@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -103,6 +104,18 @@ impl Pair {
         let mut config = builder.with_single_cert(chain, key).unwrap();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config).into()
+    }
+
+    /// The handshakes of a server with it, which demands that clients show a certificate of this authority.
+    pub fn acceptor_demanding(&self, authority: &Authority) -> TlsAcceptor {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate.der().clone()).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let (chain, key) = self.identity();
+        let builder = builder.with_client_cert_verifier(verifier.build().unwrap());
+        Arc::new(builder.with_single_cert(chain, key).unwrap()).into()
     }
 
     /// What rustls takes to show it.

@@ -133,9 +133,11 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
             errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &help)));
         }
     }
-    let of_replicas = loaded.config.replicas.as_ref().and_then(|replicas| replicas.tls.as_ref());
+    let replicas = loaded.config.replicas.as_ref();
+    let of_replicas = replicas.and_then(|replicas| replicas.tls.as_ref());
     let all_tls = [loaded.config.tls.as_ref(), loaded.config.admin.tls.as_ref(), of_replicas];
-    for path in all_tls.into_iter().flatten().flat_map(Tls::files).map(PathBuf::from) {
+    let of_valkey = replicas.and_then(|replicas| replicas.ca_file.as_deref());
+    for path in all_tls.into_iter().flatten().flat_map(Tls::files).chain(of_valkey).map(PathBuf::from) {
         loaded.files.push(ConfigFile { fingerprint: fingerprint(&path), path });
     }
     let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });

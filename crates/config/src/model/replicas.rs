@@ -7,7 +7,7 @@ use fanlight_settings::ValkeyUrl;
 use serde_json::json;
 
 use super::life::FOLDER;
-use super::listener::Tls;
+use super::listener::{ClientAuthChoice, Tls};
 use crate::definition::Visible;
 use crate::option::kind::{Maybe, Nested, Parsed};
 use crate::option::options;
@@ -46,7 +46,7 @@ impl ReplicaOptions {
 }
 
 /// Reports what is missing for several processes to be one.
-pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, has_keys: bool) {
+pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, options: &ReplicaOptions, has_keys: bool) {
     if node.field("valkey").is_none_or(Node::is_null) {
         let help = "write the URL of Valkey, such as `replicas: {valkey: \"valkeys://valkey.example.com\"}`, or remove `replicas`";
         reader.error(node.span, "`valkey` is missing in `replicas`", help);
@@ -56,6 +56,12 @@ pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, has_keys: boo
         let help = "write `tls: {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}`, or remove `listen`: requests are \
                     passed on between replicas alone, which show each other certificates of one authority";
         reader.error(listen.span, "`listen` needs `tls` with `clientCa`", help);
+    }
+    let is_demanding = |tls: &Tls| matches!(tls.client_auth, None | Some(ClientAuthChoice::Required));
+    let choice = node.field("tls").and_then(|tls| tls.field("clientAuth"));
+    if let Some(choice) = choice.filter(|_| !options.tls.as_ref().is_none_or(is_demanding)) {
+        let help = "remove `clientAuth`: replicas pass requests on to each other alone";
+        reader.error(choice.span, "`replicas` always require certificates of each other", help);
     }
     if !has_keys {
         let help = "give all replicas the same keys, such as `keys: [\"${FANLIGHT_KEY}\"]`; `openssl rand -base64 32` makes one";

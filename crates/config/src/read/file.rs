@@ -66,7 +66,7 @@ fn resolve_listeners(reader: &mut Reader<'_>, config: &mut Config, fields: &Fiel
 /// Has the files of `replicas` be those of `folder`, and checks its options.
 fn resolve_replicas(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, folder: &Path) {
     let (Some(replicas), Some(entry)) = (&mut config.replicas, fields.get("replicas")) else { return };
-    check_replicas(reader, &entry.value, fields.get("keys").is_some());
+    check_replicas(reader, &entry.value, replicas, fields.get("keys").is_some());
     if let (Some(tls), Some(node)) = (&replicas.tls, entry.value.field("tls")) {
         check_tls(reader, node, tls);
     }

@@ -40,3 +40,17 @@ fn wrong_values_of_replicas_are_refused_and_passwords_not_shown() {
     );
     assert!(!parse_yaml(&wrong).unwrap_err().to_string().contains("s3cret"));
 }
+
+#[test]
+fn replicas_cannot_do_without_certificates_of_each_other() {
+    let with = |choice: &str| {
+        format!(
+            "replicas: {{valkey: 'valkey://db', listen: '10.0.0.7:1', tls: {{cert: c, key: k, clientCa: a{choice}}}}}\n{KEYS}"
+        )
+    };
+    for choice in ["none", "optional"] {
+        let refused = "1:105 `replicas` always require certificates of each other";
+        assert_eq!(errors(&with(&format!(", clientAuth: {choice}"))), [refused]);
+    }
+    assert!(good(&with(", clientAuth: required")).replicas.is_some() && good(&with("")).replicas.is_some());
+}

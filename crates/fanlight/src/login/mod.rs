@@ -30,7 +30,7 @@ use crate::record::Recorder;
 use crate::replicas::Replicas;
 use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
-use crate::users::{Clients, Users, auth_of_users};
+use crate::users::{Clients, Opened, Users, auth_of_users};
 
 /// What becomes of the page on which the user signs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,23 +188,26 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
     let record = if matches!(command, StateCommand::Purge) { recorder(config)? } else { None };
     let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
     let users = Users::of(config, common, Clients::OfOneUser, None, log);
-    let grants = &users.open().map_err(Failure::other)?.grants;
-    let store = grants.store();
     match command {
         StateCommand::Purge => {
-            let kept = Kept { grants: grants.clone(), record, _connection: None };
-            let mut removed = kept.after(purge(grants).await.map_err(other)).await?;
-            if let Some(lists) = users.store_of_lists() {
-                removed += lists.purge(None).await.map_err(other)?;
-            }
-            say!("removed {}", counted(removed, "record"));
+            let needs_key = common.is_some() || config.audit.required;
+            let of_users = purge_users(&users, record, needs_key).await?;
+            let of_servers = match users.store_of_lists() {
+                Ok(Some(lists)) => lists.purge(None).await.map_err(|error| error.to_string()),
+                Ok(None) => Ok(0),
+                Err(reason) => Err(reason),
+            };
+            say!("removed {}", counted(of_users + *of_servers.as_ref().unwrap_or(&0), "record"));
+            let not_removed = |reason| Failure::other(format!("what is kept of servers was not removed: {reason}"));
+            of_servers.map(drop).map_err(not_removed)?;
         }
         StateCommand::Export => {
+            let store = users.open().map_err(Failure::other)?.grants.store();
+            let lists = users.store_of_lists().map_err(Failure::other)?;
             let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
             let all = all_connections(store).await.map_err(other)?;
             let all = all.iter().map(|(owner, connection)| json!({ "user": who(owner), "connection": connection }));
             let mut all: Vec<Value> = all.collect();
-            let lists = users.store_of_lists();
             let kept = lists.as_ref().unwrap_or(store).export::<KeptServer>().await.map_err(other)?;
             all.extend(
                 kept.iter().map(|one| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() })),
@@ -213,6 +216,23 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Removes what is kept of all users; how many records that were. That needs no key, unless the record has to name each user.
+async fn purge_users(users: &Users, record: Option<Recorder>, needs_key: bool) -> Result<usize, Failure> {
+    let reason = match users.open() {
+        Ok(Opened { grants, .. }) => {
+            let kept = Kept { grants: grants.clone(), record, _connection: None };
+            return kept.after(purge(grants).await.map_err(other)).await;
+        }
+        Err(reason) if needs_key => return Err(Failure::other(reason)),
+        Err(reason) => reason,
+    };
+    let removed = users.store_without_key().map_err(Failure::other)?.purge(None).await.map_err(other)?;
+    if removed > 0 {
+        complain(&format!("whose records were removed is not on record, since they could not be opened: {reason}\n"));
+    }
+    Ok(removed)
 }
 
 /// The principal of everybody where clients are not authenticated.

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::failure::Unusable;
 use crate::listening::{LoadedTls, TlsMarks, scheme};
+use crate::replicas::{Renewed, ReplicaCertificates};
 use crate::wiring::{client_guard, frontend_settings};
 use crate::{admin, files, listening, protection};
 
@@ -31,6 +32,8 @@ pub(crate) struct Listeners {
     pub(crate) protection: LiveProtection,
     /// The limits of clients over HTTP.
     pub(crate) limits: Option<Arc<LiveLimits>>,
+    /// The certificates of replicas, if there are others.
+    pub(crate) replicas: Option<ReplicaCertificates>,
     /// The settings of the admin listener.
     pub(crate) admin: LiveSettings,
     /// The limit of open files, if it is known.
@@ -68,6 +71,7 @@ pub(crate) struct Change {
     operators: Step,
     tls_of_clients: Option<LoadedTls>,
     tls_of_operators: Option<LoadedTls>,
+    replicas: Renewed,
 }
 
 /// A listener that listens somewhere else now.
@@ -158,6 +162,8 @@ impl Listeners {
             None => None,
         };
         let tls_of_operators = listening::tls_of_operators(config).map_err(Unusable::Other)?;
+        let replicas = self.replicas.as_ref().map(|own| own.prepare(config)).transpose();
+        let replicas = replicas.map_err(Unusable::Other)?.unwrap_or_default();
         // Others can share an address only with sockets that allow it.
         let made_shared: Vec<_> = if config.reuse_port { self.tcp_sockets().collect() } else { Vec::new() };
         let made_shared: Vec<_> = made_shared.into_iter().filter(|socket| !socket.shares_port()).collect();
@@ -169,6 +175,7 @@ impl Listeners {
                 operators: self.operators.step_for(operators, tls_of_operators.as_ref()),
                 tls_of_clients,
                 tls_of_operators,
+                replicas,
             }),
             Err(unusable) => {
                 made_shared.iter().for_each(|socket| reconfigure(socket, with_reuse(false)));
@@ -224,7 +231,7 @@ impl Listeners {
     /// Has the sockets and the settings of `config` take effect. Returns which listeners listen somewhere else now; their
     /// connections have `timeouts.drain` or `timeouts.adminDrain` to end.
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
-        let Change { clients, operators, tls_of_clients, tls_of_operators } = change;
+        let Change { clients, operators, tls_of_clients, tls_of_operators, replicas } = change;
         let mut moved = Vec::new();
         let address = match &clients {
             Step::Keep => self.address(),
@@ -232,6 +239,9 @@ impl Listeners {
         };
         self.guard.replace(client_guard(config, address.as_ref().unwrap_or(&config.listen)));
         self.clients.iter_mut().for_each(|clients| clients.set_tls(tls_of_clients.clone()));
+        if let Some(own) = &mut self.replicas {
+            own.commit(replicas);
+        }
         self.protection.replace(protection::settings(config));
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));

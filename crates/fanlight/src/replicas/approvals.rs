@@ -22,6 +22,10 @@ use super::{NESTING, digest};
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
 const WAITS: Duration = Duration::from_secs(2);
+/// The name of approved calls between two of their rounds.
+const ROUNDS: &str = "rounds";
+/// The word for one, which no approver says.
+const CONTINUED: &str = "continued";
 /// What seals what approvers are shown.
 const PURPOSE: &[u8] = b"approval in common: ";
 
@@ -157,6 +161,39 @@ return shown
     )
 });
 
+/// An approved call between two of its rounds, of which nothing is shown. `ARGV`: the call, its principal, a new id, the state that
+/// its server has given, the sealed approval, limits of all and of one, and for how many milliseconds it is kept.
+static CONTINUES: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+local count, own = 0, 0
+for _, entry in pairs(entries) do
+  count = count + 1
+  if entry.owner == ARGV[2] then own = own + 1 end
+end
+if count >= tonumber(ARGV[6]) or own >= tonumber(ARGV[7]) or entries[ARGV[3]] then return 'many' end
+keep(ARGV[3], {call = ARGV[1], owner = ARGV[2], state = ARGV[4], by = ARGV[5], expires = now + ARGV[8]})
+redis.call('PEXPIRE', KEYS[1], ARGV[8])
+return 'done'
+",
+    )
+});
+
+/// `ARGV`: the call, the state. Returns the sealed approval, or nothing.
+static IS_CONTINUED: LazyLock<Script> = LazyLock::new(|| {
+    script(
+        r"
+for id, entry in pairs(entries) do
+  if entry.call == ARGV[1] and entry.state == ARGV[2] then
+    remove(id)
+    return entry.by
+  end
+end
+return ''
+",
+    )
+});
+
 /// The approvals of all replicas.
 pub(super) struct ApprovalsInCommon {
     shared: Shared,
@@ -190,7 +227,17 @@ impl ApprovalsInCommon {
         script: &Script,
         arguments: &[&str],
     ) -> Result<T, SharedError> {
-        let mut invocation = script.key(self.shared.key(TAG, "entries"));
+        self.run_on("entries", script, arguments).await
+    }
+
+    /// Runs a script on the entries of this name.
+    async fn run_on<T: fanlight_shared::FromRedisValue>(
+        &self,
+        entries: &str,
+        script: &Script,
+        arguments: &[&str],
+    ) -> Result<T, SharedError> {
+        let mut invocation = script.key(self.shared.key(TAG, entries));
         invocation.key(self.shared.key(TAG, "shown"));
         for argument in arguments {
             invocation.arg(*argument);
@@ -252,15 +299,19 @@ impl ApprovalsInCommon {
 }
 
 impl ApprovalsInCommon {
-    /// What an approver says of a question, sealed for it.
+    /// What is said of a question, or of the state of a call, sealed for it and for this word.
     fn statement(&self, id: &str, call_digest: &str, word: &str, name: &str) -> Option<String> {
         self.seal.seal_for(name.as_bytes(), format!("{id} {call_digest} {word}").as_bytes())
     }
 
+    /// The text of a [`statement`](Self::statement), if that was made here.
+    fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
+        String::from_utf8(self.seal.open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?).ok()
+    }
+
     /// What an approver has said, if it was said here.
     fn said(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
-        let name = self.seal.open_for(by, format!("{id} {call_digest} {word}").as_bytes())?;
-        let name = Arc::from(std::str::from_utf8(&name).ok()?);
+        let name = self.opened(id, call_digest, word, by)?.into();
         match word {
             "approved" => Some(Status::Approved(name)),
             "refused" => Some(Status::Refused(name)),
@@ -326,6 +377,34 @@ impl CommonApprovals for ApprovalsInCommon {
         }
     }
 
+    fn continues<'a>(
+        &'a self,
+        id: &'a str,
+        call: &'a CallToApprove,
+        state: &'a Json,
+        limits: ApprovalLimits,
+    ) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let (call_digest, owner) = (digest_of(call), digest(&[&call.principal.to_bytes()]));
+            let (state, new) = (digest_of_state(state), format!("{:016x}", fastrand::u64(..)));
+            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id) else { return };
+            let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
+            let arguments = [&call_digest, &owner, &new, &state, &sealed, &calls, &of_one, &millis(limits.lifetime)];
+            let kept = self.run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str)).await;
+            if let Err(error) = kept {
+                tracing::warn!(%error, "the next round of a call that was approved has to be approved, too");
+            }
+        })
+    }
+
+    fn is_continued<'a>(&'a self, call: &'a CallToApprove, state: &'a Json) -> Pending<'a, Option<String>> {
+        Box::pin(async move {
+            let (call_digest, state) = (digest_of(call), digest_of_state(state));
+            let sealed: String = self.run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state]).await.ok()?;
+            self.opened(&state, &call_digest, CONTINUED, &sealed)
+        })
+    }
+
     fn decide<'a>(
         &'a self,
         id: &'a str,
@@ -379,6 +458,14 @@ fn digest_of(call: &CallToApprove) -> String {
         &text(&call.own),
         &call.rules.to_be_bytes(),
     ])
+}
+
+/// What two states have in common only if they are the same, however they are written.
+fn digest_of_state(state: &Json) -> String {
+    match state.as_str() {
+        Some(text) => digest(&[b"text", text.as_bytes()]),
+        None => digest(&[b"value", state.as_text().as_bytes()]),
+    }
 }
 
 fn millis(time: Duration) -> String {

@@ -4,11 +4,17 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
 use fanlight_shared::{Script, ScriptInvocation, Shared, SharedError};
+use futures_util::future::try_join_all;
 
-/// One server of a cluster has all: an entry and the index of owners change together.
+/// What the tags of the keys begin with. Entries of an owner and the index with that owner change together, so one server of a
+/// cluster has both: each of so many parts has its own index, and a tag with its number.
 const TAG: &str = "grants";
+const PARTS: u8 = 64;
+/// How many owners a part has at most, as a multiple of its share: owners fall into parts by chance.
+const UNEVEN: u64 = 4;
 /// How long a renewed grant waits to be at a replica of Valkey, too.
 const REPLICATED: Duration = Duration::from_millis(200);
 
@@ -17,8 +23,8 @@ static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('
 static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
 /// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
-/// each after `+`, or empty for nothing, when it ends, and most entries and owners. 1 if it was exchanged, 0 if it is another, -1
-/// if there are too many.
+/// each after `+`, or empty for nothing, when it ends, most entries of the owner, and most owners. 1 if it was exchanged, 0 if it is
+/// another, -1 if there are too many.
 static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -35,8 +41,9 @@ if ARGV[4] == '' then
   if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[2]) end
   return 1
 end
-local most = tonumber(ARGV[6])
-if not held and (redis.call('HLEN', KEYS[1]) >= most or redis.call('SCARD', KEYS[2]) >= most) then return -1 end
+if not held and (redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[6]) or redis.call('SCARD', KEYS[2]) >= tonumber(ARGV[7])) then
+  return -1
+end
 redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[4], 2))
 redis.call('SADD', KEYS[2], ARGV[2])
 if ARGV[5] ~= '' then redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1]) end
@@ -69,20 +76,32 @@ impl GrantsInCommon {
     }
 
     fn keys(&self, kind: Kind, owner: &str) -> [String; 3] {
-        let of = |rest: &str| self.shared.key(TAG, &format!("{}:{rest}", kind.as_str().replace(' ', "-")));
-        [of(&format!("of:{owner}")), of("owners"), of(&format!("ends:{owner}"))]
+        let part = part_of(owner);
+        let of = |rest: &str| self.key(kind, part, &format!("{rest}:{owner}"));
+        [of("of"), self.key(kind, part, "owners"), of("ends")]
+    }
+
+    fn key(&self, kind: Kind, part: u8, rest: &str) -> String {
+        self.shared.key(&format!("{TAG}-{part}"), &format!("{}:{rest}", kind.as_str().replace(' ', "-")))
     }
 
     async fn owners(&self, kind: Kind, owner: Option<&str>) -> Result<Vec<String>, CommonError> {
-        match owner {
-            Some(owner) => Ok(vec![owner.to_owned()]),
-            None => self.run(&OWNERS.key(&self.keys(kind, "")[1])).await,
+        if let Some(owner) = owner {
+            return Ok(vec![owner.to_owned()]);
         }
+        let owners = async |part| self.run::<Vec<String>>(&OWNERS.key(self.key(kind, part, "owners"))).await;
+        Ok(try_join_all((0..PARTS).map(owners)).await?.concat())
     }
 
     async fn run<T: fanlight_shared::FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, CommonError> {
         self.shared.run(script).await.map_err(|error: SharedError| CommonError(error.to_string()))
     }
+}
+
+/// Where the entries of an owner are.
+fn part_of(owner: &str) -> u8 {
+    let digest = digest(&SHA256, owner.as_bytes());
+    digest.as_ref().first().map_or(0, |byte| byte % PARTS)
 }
 
 /// The owner and the rest of a name.
@@ -124,7 +143,7 @@ impl CommonEntries for GrantsInCommon {
                 script.key(key);
             }
             script.arg(rest).arg(owner).arg(or_nothing(exchange.old)).arg(or_nothing(exchange.new));
-            script.arg(expires).arg(kind.most());
+            script.arg(expires).arg(kind.most()).arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
             let done = match self.run::<i8>(&script).await? {
                 1 => Exchanged::Done,
                 0 => Exchanged::Changed,

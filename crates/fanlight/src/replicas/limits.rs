@@ -10,8 +10,11 @@ use fanlight_shared::Script;
 
 use super::{Replicas, digest};
 
-/// The tag of the keys: one server of a cluster has all, since a request takes from all of its limits or from none.
+/// The tag of the keys of limits that clients have in common: one server of a cluster has all of them, since a request takes from
+/// all of its limits or from none. Those that count each client apart have a tag for each client, and so are spread.
 const TAG: &str = "rates";
+/// Hexadecimal digits of a client in the tag. Clients with the same ones share a server, and no limit.
+const CLIENT_DIGITS: usize = 16;
 
 /// Takes one from each limit, or from none: the generic cell rate algorithm, as in `fanlight_fair::Rate`, by the clock of the
 /// server. Returns 0 and how long it is until the turn, or 1 and how long until one more could be taken, in microseconds.
@@ -41,21 +44,39 @@ return {0, math.ceil(turn)}
     )
 });
 
+/// Gives back what [`TAKE`] has taken. `KEYS`: a limit each. `ARGV`: of each the time that one takes.
+static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+for i, key in ipairs(KEYS) do
+  local used = tonumber(redis.call('GET', key) or '0') - tonumber(ARGV[i])
+  if used > now then
+    redis.call('SET', key, string.format('%.0f', used), 'PX', math.ceil((used - now) / 1000))
+  else
+    redis.call('DEL', key)
+  end
+end
+return 1
+",
+    )
+});
+
 impl CommonLimits for Replicas {
     fn take(&self, limits: Vec<CommonLimit>) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>> {
         Box::pin(async move {
-            let mut script = TAKE.prepare_invoke();
-            for CommonLimit { key, most, per, queue } in &limits {
-                script.key(self.shared.key(TAG, &digest(&[key])));
-                let part = (micros(*per) / u64::try_from(*most).unwrap_or(u64::MAX).max(1)).max(1);
-                script.arg(part).arg(*most).arg(micros(*queue));
+            if !self.shared.is_cluster() {
+                return self.take_together(&limits).await;
             }
-            match self.shared.run::<(u64, u64)>(&script).await {
-                Ok((0, wait)) => Ok(Duration::from_micros(wait)),
-                Ok((_, more)) => Err(NotTaken::TooMany(TooMany { retry_after: Duration::from_micros(more) })),
-                Err(error) => {
-                    tracing::debug!(%error, "limits were not counted together");
-                    Err(NotTaken::Away)
+            // The client's own first: one that has none left takes nothing from others, not even for a moment.
+            let (own, shared): (Vec<_>, Vec<_>) = limits.into_iter().partition(|limit| limit.client.is_some());
+            let wait = self.take_together(&own).await?;
+            match self.take_together(&shared).await {
+                Ok(other) => Ok(wait.max(other)),
+                Err(not_taken) => {
+                    self.give_back(&own).await;
+                    Err(not_taken)
                 }
             }
         })
@@ -64,6 +85,56 @@ impl CommonLimits for Replicas {
     fn processes(&self) -> usize {
         self.membership.members().len()
     }
+}
+
+impl Replicas {
+    /// Takes from limits that one server has.
+    async fn take_together(&self, limits: &[CommonLimit]) -> Result<Duration, NotTaken> {
+        if limits.is_empty() {
+            return Ok(Duration::ZERO);
+        }
+        let mut script = TAKE.prepare_invoke();
+        for limit in limits {
+            script.key(self.key_of(limit));
+            script.arg(part_of(limit)).arg(limit.most).arg(micros(limit.queue));
+        }
+        match self.shared.run::<(u64, u64)>(&script).await {
+            Ok((0, wait)) => Ok(Duration::from_micros(wait)),
+            Ok((_, more)) => Err(NotTaken::TooMany(TooMany { retry_after: Duration::from_micros(more) })),
+            Err(error) => {
+                tracing::debug!(%error, "limits were not counted together");
+                Err(NotTaken::Away)
+            }
+        }
+    }
+
+    /// Gives back what was taken from limits that one server has. What cannot be given back stays used.
+    async fn give_back(&self, limits: &[CommonLimit]) {
+        if limits.is_empty() {
+            return;
+        }
+        let mut script = GIVE_BACK.prepare_invoke();
+        for limit in limits {
+            script.key(self.key_of(limit)).arg(part_of(limit));
+        }
+        if let Err(error) = self.shared.run::<u64>(&script).await {
+            tracing::debug!(%error, "what a refused request has taken of limits is not given back");
+        }
+    }
+
+    fn key_of(&self, CommonLimit { key, client, .. }: &CommonLimit) -> String {
+        let tag = client.as_ref().map(|client| {
+            let mut client = digest(&[client]);
+            client.truncate(CLIENT_DIGITS);
+            format!("{TAG}-{client}")
+        });
+        self.shared.key(tag.as_deref().unwrap_or(TAG), &digest(&[key]))
+    }
+}
+
+/// The time that one takes, in microseconds.
+fn part_of(limit: &CommonLimit) -> u64 {
+    (micros(limit.per) / u64::try_from(limit.most).unwrap_or(u64::MAX).max(1)).max(1)
 }
 
 fn micros(time: Duration) -> u64 {

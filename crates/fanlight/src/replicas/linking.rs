@@ -4,40 +4,69 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
-use fanlight_config::Config;
+use fanlight_config::{Config, Tls};
 use fanlight_frontend::{BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
-use fanlight_link::{Link, LinkFiles, Members};
+use fanlight_link::{Link, LinkTls, Members};
 use fanlight_shared::Member;
+use tracing::info;
 
-use super::{Replicas, read};
+use super::Replicas;
 use crate::failure::Failure;
-use crate::listening;
+use crate::listening::{LoadedTls, TlsMarks, tls_of_replicas};
 use crate::wiring::keys;
 
 /// The option with the address.
 const OPTION: &str = "replicas.listen";
 
+/// The link and the listener of the others, with what renews the certificates of both.
+pub(crate) type Linking = (Arc<Link>, ReplicaListener, LinkCertificates);
+
+/// The certificates of the link, which are read again when the configuration is.
+pub(crate) struct LinkCertificates {
+    link: Arc<Link>,
+    listener: LiveTls,
+    marks: TlsMarks,
+}
+
+/// Certificates of the link that are not in use yet.
+pub(super) struct RenewedLink {
+    listener: LoadedTls,
+    link: LinkTls,
+}
+
 impl Replicas {
     /// The link, if the configuration has an address for it. Others know the address as soon as this replica has joined them.
-    pub(crate) fn link(&self, config: &Config) -> Result<Option<(Arc<Link>, ReplicaListener)>, Failure> {
-        let options = config.replicas.as_ref();
-        let Some((address, tls)) = options.and_then(|options| options.listen.zip(options.tls.as_ref())) else {
-            return Ok(None);
-        };
+    pub(crate) fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
+        let Some(options) = &config.replicas else { return Ok(None) };
+        let Some((address, tls)) = options.listen.zip(options.tls.as_ref()) else { return Ok(None) };
         let socket = ListeningSocket::bind(&ListenAddress::Ip(address), BindOptions::default());
         let socket =
             socket.map_err(|error| Failure::other(format!("cannot listen on {address} (`{OPTION}`): {error}")))?;
-        let server = listening::tls_of_replicas(tls).map_err(Failure::usage)?;
+        let (LoadedTls { server, marks }, tls) = tls_of_replicas(tls).map_err(Failure::usage)?;
         let (_, receiver) = sockets(Some(Arc::new(socket)));
-        let listener = ReplicaListener { sockets: receiver, tls: LiveTls::new(Some(server.server)) };
+        let listener = ReplicaListener { sockets: receiver, tls: LiveTls::new(Some(server)) };
 
-        let file = |path| read(path).map_err(Failure::usage);
-        let authority = tls.client_ca().map_or("", |(file, _)| file);
-        let (certificate, key, authority) = (file(&tls.cert)?, file(&tls.key)?, file(authority)?);
-        let files = LinkFiles { certificate: &certificate, key: &key, authority: &authority };
-        let link = Link::new(&keys(config), files, Arc::new(self.clone()));
-        let link = link.map_err(|error| Failure::usage(format!("`replicas.tls` cannot be used: {error}")))?;
-        Ok(Some((Arc::new(link), listener)))
+        let link = Link::new(&keys(config), tls, Arc::new(self.clone()));
+        let link = Arc::new(link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?);
+        let certificates = LinkCertificates { link: Arc::clone(&link), listener: listener.tls.clone(), marks };
+        Ok(Some((link, listener, certificates)))
+    }
+}
+
+impl LinkCertificates {
+    /// What the files have now, if they have changed.
+    pub(super) fn prepare(&self, tls: &Tls) -> Result<Option<RenewedLink>, String> {
+        let (listener, link) = tls_of_replicas(tls)?;
+        Ok((listener.marks != self.marks).then_some(RenewedLink { listener, link }))
+    }
+
+    /// Has connections from now on use these, in both directions. What runs goes on: what is passed on is sealed with `keys`, so
+    /// that a certificate that is accepted no more was good for nothing alone.
+    pub(super) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
+        info!(option = "replicas.tls", "certificates of the link to other replicas changed: their files have");
+        self.marks = listener.marks;
+        self.listener.replace(Some(listener.server));
+        self.link.renew(link);
     }
 }
 

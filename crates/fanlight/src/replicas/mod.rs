@@ -6,6 +6,7 @@ mod limits;
 mod linking;
 mod once;
 mod pins;
+mod renewal;
 mod sessions;
 mod switches;
 mod tasks;
@@ -23,13 +24,16 @@ use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_gateway::CommonTaskOwners;
 use fanlight_grants::CommonEntries;
 use fanlight_settings::read_bounded;
-use fanlight_shared::{Me, Membership, Settings, Shared};
+use fanlight_shared::{Certificates, Me, Membership, Settings, Shared};
+use reqwest::Certificate;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::approvals::ApprovalsInCommon;
 use self::grants::GrantsInCommon;
+pub(crate) use self::linking::{LinkCertificates, Linking};
 pub(crate) use self::pins::CommonPins;
+pub(crate) use self::renewal::{Renewed, ReplicaCertificates};
 use self::sessions::SessionsInValkey;
 pub(crate) use self::switches::Switches;
 use self::tasks::TasksInCommon;
@@ -57,8 +61,10 @@ impl Replicas {
     /// As the configuration has them; `None` if there is this process alone. Nothing is connected yet.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(options) = &config.replicas else { return Ok(None) };
-        let settings = settings(options).map_err(Failure::usage)?;
-        let shared = Shared::new(settings).map_err(|error| Failure::usage(error.to_string()))?;
+        let url = options.valkey.clone().ok_or_else(|| Failure::usage("`valkey` is missing in `replicas`"))?;
+        let settings = Settings { url, group: options.group.clone() };
+        let certificates = certificates(options).map_err(Failure::usage)?;
+        let shared = Shared::new(settings, certificates).map_err(|error| Failure::usage(error.to_string()))?;
         let run = ProcessRun::current().map_err(|error| Failure::other(error.to_string()))?;
         let me =
             Me { id: run.to_string(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
@@ -137,15 +143,16 @@ impl Keeping {
     }
 }
 
-fn settings(options: &ReplicaOptions) -> Result<Settings, String> {
-    let url = options.valkey.clone().ok_or("`valkey` is missing in `replicas`")?;
-    let certificate = options.tls.as_ref().map(|tls| Ok::<_, String>((read(&tls.cert)?, read(&tls.key)?)));
-    Ok(Settings {
-        url,
-        group: options.group.clone(),
-        ca: options.ca_file.as_deref().map(read).transpose()?,
-        certificate: certificate.transpose()?,
-    })
+/// The certificates with which Valkey is reached.
+fn certificates(options: &ReplicaOptions) -> Result<Certificates, String> {
+    let own = options.tls.as_ref().map(|tls| Ok::<_, String>((read(&tls.cert)?, read(&tls.key)?)));
+    let ca = options.ca_file.as_deref().map(|file| {
+        let ca = read(file)?;
+        let has_some = Certificate::from_pem_bundle(&ca).is_ok_and(|all| !all.is_empty());
+        let none = || format!("`replicas.caFile` cannot be used: {file} has no certificate in PEM form");
+        has_some.then_some(ca).ok_or_else(none)
+    });
+    Ok(Certificates { ca: ca.transpose()?, own: own.transpose()? })
 }
 
 fn read(path: &str) -> Result<Vec<u8>, String> {

@@ -159,7 +159,10 @@ impl CoreCall {
                 }
                 let run = async move {
                     let response = run.await;
-                    approved.iter().for_each(|call| call.answered(&response));
+                    if let Some(call) = &approved {
+                        // Before its client can bring the input, to whichever process.
+                        call.answered(&response).await;
+                    }
                     match &hooked {
                         Some(hooked) => hooked.after(response).await,
                         None => response,

@@ -23,6 +23,8 @@ pub enum WithoutOthers {
 pub struct CommonLimit {
     /// What is counted: the same bytes in all processes, and other ones for everything else.
     pub key: Vec<u8>,
+    /// Whose it is, if it counts each client apart: the same bytes for all limits of one client.
+    pub client: Option<Vec<u8>>,
     /// How many at once, and as many again evenly over `per`.
     pub most: usize,
     /// In which time.
@@ -42,8 +44,8 @@ pub enum NotTaken {
 
 /// Counts together with other processes.
 pub trait CommonLimits: fmt::Debug + Send + Sync {
-    /// Takes one from each of these limits, or from none; how long it is until its turn. It takes a bounded time, whatever
-    /// happens.
+    /// Takes one from each of these limits, or from none; how long it is until its turn. Those that count each client apart are of one
+    /// client. It takes a bounded time, whatever happens.
     fn take(&self, limits: Vec<CommonLimit>) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>>;
 
     /// How many processes there are, as last heard of.
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn parts_of_all_processes_are_no_more_than_the_limit() {
-        let limit = |most| CommonLimit { key: Vec::new(), most, per: Duration::from_secs(60), queue: Duration::ZERO };
+        let (per, queue) = (Duration::from_secs(60), Duration::ZERO);
+        let limit = |most| CommonLimit { key: Vec::new(), client: None, most, per, queue };
         assert_eq!(part_of(&limit(90), 3), Quota { most: 30, per: Duration::from_secs(60) });
         // One in two minutes from each of four is two in a minute.
         assert_eq!(part_of(&limit(2), 4), Quota { most: 1, per: Duration::from_secs(120) });

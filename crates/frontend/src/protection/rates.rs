@@ -225,7 +225,8 @@ impl RateRule {
     }
 
     fn common_limit(&self, key: &Key) -> CommonLimit {
-        CommonLimit { key: key.to_bytes(&self.id), most: self.most, per: self.per, queue: self.queue }
+        let client = key.peer.as_ref().map(Peer::to_bytes);
+        CommonLimit { key: key.to_bytes(&self.id), client, most: self.most, per: self.per, queue: self.queue }
     }
 
     /// Whether it counts calls of tools alone.
