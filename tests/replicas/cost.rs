@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fanlight_testkit::signing_in::ANN;
 use fanlight_testkit::usage;
+use futures_util::future::join_all;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -19,8 +20,10 @@ use crate::valkey::Valkey;
 
 /// Measurements of each kind, in turn; their medians are compared.
 const ROUNDS: usize = 7;
-/// Calls of each measurement.
-const CALLS: u32 = 1000;
+/// Clients that call at the same time, as under load: what is sent to Valkey or another replica at once is sent together.
+const CLIENTS: usize = 16;
+/// Calls of each of them in a measurement.
+const CALLS: u32 = 100;
 
 /// A client that sends one request again and again on its connection.
 struct Caller {
@@ -70,19 +73,19 @@ impl Caller {
         self.stream.read_exact(&mut body).await.unwrap();
         assert!(String::from_utf8_lossy(&body).contains("said"), "{}", String::from_utf8_lossy(&body));
     }
+}
 
-    /// The processor time of a call at these gateways.
-    async fn cost(&mut self, gateways: &[&Gateway]) -> Duration {
-        let used = || gateways.iter().map(|gateway| usage::processor_time_of_threads(gateway.pid())).sum::<Duration>();
-        let before = used();
-        within("the calls", async {
-            for _ in 0..CALLS {
-                self.call().await;
-            }
-        })
-        .await;
-        (used() - before) / CALLS
-    }
+/// The processor time of a call at these gateways.
+async fn cost(callers: &mut [Caller], gateways: &[&Gateway]) -> Duration {
+    let used = || gateways.iter().map(|gateway| usage::processor_time_of_threads(gateway.pid())).sum::<Duration>();
+    let (before, count) = (used(), u32::try_from(callers.len()).unwrap());
+    let calls = callers.iter_mut().map(async |caller| {
+        for _ in 0..CALLS {
+            caller.call().await;
+        }
+    });
+    within("the calls", join_all(calls)).await;
+    (used() - before) / (CALLS * count)
 }
 
 #[tokio::test]
@@ -98,17 +101,19 @@ async fn cost_of_calls_with_replicas() {
     let elsewhere = Valkey::start().await;
     let Linked { gateway: common, .. } = limited.start(&elsewhere.url()).await;
     let session = Client::open(&one, ANN).await.session;
+    let modern = |at| join_all((0..CLIENTS).map(move |_| Caller::modern(at)));
+    let legacy = |at| join_all((0..CLIENTS).map(|_| Caller::legacy(at, &session)));
     let mut callers = [
-        (Caller::modern(alone.mcp).await, vec![&alone]),
-        (Caller::modern(one.gateway.mcp).await, vec![&one.gateway]),
-        (Caller::modern(common.mcp).await, vec![&common]),
-        (Caller::legacy(one.gateway.mcp, &session).await, vec![&one.gateway, &other.gateway]),
-        (Caller::legacy(other.gateway.mcp, &session).await, vec![&one.gateway, &other.gateway]),
+        (modern(alone.mcp).await, vec![&alone]),
+        (modern(one.gateway.mcp).await, vec![&one.gateway]),
+        (modern(common.mcp).await, vec![&common]),
+        (legacy(one.gateway.mcp).await, vec![&one.gateway, &other.gateway]),
+        (legacy(other.gateway.mcp).await, vec![&one.gateway, &other.gateway]),
     ];
     let mut rounds: [Vec<Duration>; 5] = Default::default();
     for _ in 0..=ROUNDS {
-        for ((caller, gateways), costs) in callers.iter_mut().zip(&mut rounds) {
-            costs.push(caller.cost(gateways).await);
+        for ((callers, gateways), costs) in callers.iter_mut().zip(&mut rounds) {
+            costs.push(cost(callers, gateways).await);
         }
     }
     let [alone, with, common, kept, passed_on] = rounds.map(|costs| {

@@ -109,7 +109,8 @@ impl<C: Core> Ingress<C> {
     ) -> Result<StartedRequest, Box<Refusal>> {
         // Such tasks are made for clients of this revision alone.
         let revision = Revision::V2025_11_25;
-        let ParsedRequest { request, span, .. } = &mut *parsed;
+        let ParsedRequest { request, params, span } = &mut *parsed;
+        check_has_no_state(origin, params)?;
         span.set_revision(revision);
         let client = CallContext {
             era: ClientEra::Legacy,
@@ -375,10 +376,7 @@ impl<C: Core> Ingress<C> {
     ) -> Result<StartedRequest, Box<Refusal>> {
         let session = transport.session(origin).await?;
         let ParsedRequest { request, params, span } = &mut *parsed;
-        if params.has_request_state() && !origin.holder.principal().is_anonymous() {
-            // No legacy revision has it, and a modern server could take it for one of its own, perhaps another client's.
-            return Err(fault::unknown_state().into());
-        }
+        check_has_no_state(origin, params)?;
         let revision = match &session {
             Some(session) => session.session.revision(),
             // "ping" needs no session on a connection.
@@ -638,6 +636,13 @@ impl ParsedRequest {
         let rendering = Rendering { id, method: self.request.method.clone(), revision, mirrors_params };
         RenderedCall::new(stream, rendering, std::mem::replace(&mut self.span, ServerSpan::off()))
     }
+}
+
+/// Refuses a `requestState`: no legacy revision has it, and a modern server could take it for one of its own, perhaps another
+/// client's.
+fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcError> {
+    let is_refused = params.has_request_state() && !origin.holder.principal().is_anonymous();
+    if is_refused { Err(fault::unknown_state()) } else { Ok(()) }
 }
 
 /// The error for a request that neither belongs to a session nor has the metadata of a modern one.

@@ -299,6 +299,7 @@ pub(crate) fn created_by(response: &Response) -> Option<Json> {
     response.result().as_ref().and_then(created)
 }
 
+/// The task that the result of such an answer creates.
 fn created(result: &Json) -> Option<Json> {
     // Almost no result creates one. A short one is searched for the word, which an escape could hide;
     // of a long one, finding the members is faster, since that skips their values.
