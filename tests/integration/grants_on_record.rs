@@ -229,3 +229,38 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     ended.sort_unstable();
     assert_eq!(ended, [["key#ann", "signOut", "ok"], ["key#bob", "signOut", "ok"]], "{lines:#?}");
 }
+
+/// With `keys` nobody notices when it is opened that a record was sealed with another key.
+#[tokio::test]
+async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
+    let (first, second) = (format!("keys: [\"{}\"]", "1".repeat(64)), format!("keys: [\"{}\"]", "2".repeat(64)));
+    let more = format!("{}{first}\n", recorded("required: true"));
+    let setting = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
+    let config = setting.config();
+    setting.sign_in(Some(ANN)).await;
+    setting.gateway.terminate().await;
+    let run = async |command: &[&str]| {
+        let mut run = fanlight();
+        run.args(command).arg("--config").arg(&config).stdin(Stdio::null());
+        within("the command", run.output()).await.unwrap()
+    };
+    let text = fs::read_to_string(&config).unwrap();
+    let rotated = text.replace(&first, &second);
+    fs::write(&config, &rotated).unwrap();
+    let output = run(&["state", "purge"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("not removed"), "{said}");
+    fs::write(&config, &text).unwrap();
+    assert!(String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\""));
+    // Where it is not required, the record says that there was somebody.
+    fs::write(&config, rotated.replace("{required: true}", "{}")).unwrap();
+    let output = run(&["state", "purge"]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("not on record"), "{said}");
+    fs::write(&config, &text).unwrap();
+    assert!(!String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\""));
+    let lines = run(&["audit", "query", "--json", "--action", "signOut"]).await;
+    let lines = String::from_utf8_lossy(&lines.stdout);
+    assert!(lines.lines().count() == 1 && lines.contains("1 record of users"), "{lines}");
+    assert!(member(&lines, "principal").is_none() && member(&lines, "server").is_none(), "{lines}");
+}

@@ -279,12 +279,17 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     let note = setting.folder.path().join("state").join("sealing-key");
     std::fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
     std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o600)).unwrap();
+    // As with a keyring, the key of the folder opens nothing.
+    std::fs::remove_file(note.with_file_name("key")).unwrap();
     let output = run(&setting, &["state", "export"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("cannot be had"), "{said}");
     let output = run(&setting, &["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("not on record"), "{said}");
+    // The record says that there was somebody, and has its end.
+    let lines = std::fs::read_to_string(setting.folder.path().join("state/audit/audit-2.jsonl")).unwrap();
+    assert!(lines.contains("1 record of users") && lines.contains(r#""event":"stop""#), "{lines}");
     std::fs::remove_file(&note).unwrap();
     assert!(!printed(&setting, &["state", "export"]).await.contains("\"notes\""));
     // A gateway that runs looks once a second.

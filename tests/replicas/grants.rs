@@ -181,3 +181,27 @@ async fn lists_that_cannot_be_removed_beside_grants_are_reported() {
     allow(0o700);
     assert!(setting.state("purge").await.status.success());
 }
+
+#[tokio::test]
+async fn what_was_kept_of_users_before_there_were_replicas_is_shown_and_removed_on_record() {
+    let valkey = Valkey::start().await;
+    let more = format!("{WITH_KEYS}keys: [\"{}\"]\n", "1".repeat(64));
+    let setting = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
+    setting.sign_in(Some(ANN)).await;
+    let config = setting.config();
+    setting.gateway.terminate().await;
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\nreplicas: {{valkey: \"{}\"}}\n", valkey.url())).unwrap();
+    let run = async |command: &[&str]| {
+        let output = fanlight().args(command).arg("--config").arg(&config).output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = run(&["state", "export"]).await;
+    assert!(shown.contains("\"user\""), "{shown}");
+    run(&["state", "purge"]).await;
+    let shown = run(&["state", "export"]).await;
+    assert!(!shown.contains("\"user\""), "{shown}");
+    let lines = run(&["audit", "query", "--json", "--action", "signOut"]).await;
+    assert!(lines.lines().count() == 1 && lines.contains("key#ann"), "{lines}");
+}

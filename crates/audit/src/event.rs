@@ -212,9 +212,9 @@ pub struct PinnedDefinition<'a> {
 /// What becomes of what a user has granted at a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionChange<'a> {
-    /// The user; `None` where users are not told apart.
+    /// The user; `None` where users are not told apart, and where it is about many who cannot be named.
     pub principal: Option<&'a Principal>,
-    /// The server, or the issuer at which the user has signed in.
+    /// The server, or the issuer at which the user has signed in; empty where it is about many who cannot be named.
     pub server: &'a str,
     /// `signIn`, `keyDeposit`, `signOut`, or `grantEnd` where the authorization server does not renew it any more.
     pub action: &'static str,

@@ -228,7 +228,7 @@ fn of_connection(change: &ConnectionChange<'_>) -> Entry {
     Entry {
         event: "connection",
         principal: change.principal.and_then(principal),
-        server: Some(cut(change.server).into()),
+        server: Some(change.server).filter(|server| !server.is_empty()).map(|server| cut(server).into()),
         action: Some(change.action.into()),
         outcome: change.outcome,
         reason: change.reason.map(|reason| cut(reason).into()),

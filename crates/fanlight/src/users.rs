@@ -115,16 +115,15 @@ impl Users {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
-    /// The store of lists in the folder, where users are kept in Valkey instead; `None` if there is none. A text says why it cannot
-    /// be opened.
-    pub(crate) fn store_of_lists(&self) -> Result<Option<Store>, String> {
-        let has_one = self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file());
-        (self.0.common.is_some() && has_one).then(|| self.store_without_key()).transpose()
+    /// Whether something is kept in the folder.
+    pub(crate) fn have_file(&self) -> bool {
+        self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file())
     }
 
-    /// The store in the folder without the key for what users have granted, which is enough to remove that.
-    pub(crate) fn store_without_key(&self) -> Result<Store, String> {
-        self.0.own_store(|store, _| Ok(store))
+    /// What is kept in the folder, without the key for what users have granted, which is enough to remove that.
+    pub(crate) fn without_key(&self) -> Result<Grants, String> {
+        let store = self.0.own_store(|store, _| Ok(store))?;
+        Ok(self.0.grants(store))
     }
 
     /// Has these policies say from now on where they may sign in.
@@ -266,8 +265,11 @@ impl Shared {
     fn open(&self) -> Result<Opened, String> {
         let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
-        let record = Arc::new(RecordOfGrants(Arc::clone(&self.record)));
-        Ok(Opened { grants: Grants::new(store, record), links: Arc::new(links) })
+        Ok(Opened { grants: self.grants(store), links: Arc::new(links) })
+    }
+
+    fn grants(&self, store: Store) -> Grants {
+        Grants::new(store, Arc::new(RecordOfGrants(Arc::clone(&self.record))))
     }
 }
 

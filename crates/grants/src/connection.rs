@@ -1,5 +1,6 @@
 //! What a user has at the servers whose users have credentials of their own, for people.
 
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -98,7 +99,13 @@ impl UserConnection {
 ///
 /// If the store cannot be read.
 pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection)>, StoreError> {
-    let (granted, deposited) = (store.export::<Grant>().await?, store.export::<UserKey>().await?);
+    Ok(opened_connections(store).await?.0)
+}
+
+/// The same, and how many records of users there are besides that none of the keys opens.
+async fn opened_connections(store: &Store) -> Result<(Vec<(Owner, UserConnection)>, usize), StoreError> {
+    let (granted, unknown_grants) = store.opened::<Grant>().await?;
+    let (deposited, unknown_keys) = store.opened::<UserKey>().await?;
     let granted = granted.into_iter().map(|Exported { owner, record }| {
         let connection = UserConnection::of_grant(owner.server(), &record);
         (owner, connection)
@@ -107,20 +114,49 @@ pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection
         let connection = UserConnection::of_key(owner.server(), Some(&record));
         (owner, connection)
     });
-    Ok(granted.chain(deposited).collect())
+    Ok((granted.chain(deposited).collect(), unknown_grants + unknown_keys))
 }
 
-/// Forgets what all users have granted and deposited, and whatever else is kept; how many records that were.
+/// What was removed of all users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purged {
+    /// How many records.
+    pub records: usize,
+    /// Of how many it cannot be put on record whose they were.
+    pub unnamed: usize,
+}
+
+/// Forgets what all users have granted and deposited, and whatever else is kept, and puts it on record. With `must_name` nothing
+/// is removed unless all users can be named there.
 ///
 /// # Errors
 ///
-/// If it cannot be forgotten.
-pub async fn purge(grants: &Grants) -> Result<usize, StoreError> {
-    let ended = all_connections(grants.store()).await?;
-    let removed = grants.store().purge(None).await?;
-    let end = GrantChangeEnd::because("all that was kept of users has been removed");
-    ended.iter().for_each(|(owner, _)| grants.signed_out(owner, &end));
-    Ok(removed)
+/// If it cannot be forgotten, or not be named.
+pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreError> {
+    let store = grants.store();
+    let (known, unnamed) = opened_connections(store).await?;
+    if must_name && unnamed > 0 {
+        return Err(StoreError::Unnamed(unnamed));
+    }
+    let removed = store.purge(None).await;
+    // A part may be gone when it fails. What cannot be read counts as gone.
+    let (left, unnamed_left) = match &removed {
+        Ok(_) => (Vec::new(), 0),
+        Err(_) => opened_connections(store).await.unwrap_or_default(),
+    };
+    let identify = |(owner, connection): (Owner, UserConnection)| (owner, connection.wants_key);
+    let left: HashSet<_> = left.into_iter().map(identify).collect();
+    let end = GrantChangeEnd::because("what was kept of all users is removed");
+    let gone = known.into_iter().map(identify).filter(|one| !left.contains(one));
+    gone.for_each(|(owner, _)| grants.signed_out(&owner, &end));
+    let unnamed = unnamed.saturating_sub(unnamed_left);
+    if unnamed > 0 {
+        let records = if unnamed == 1 { "record" } else { "records" };
+        let reason =
+            format!("what was kept of all users is removed: {unnamed} {records} of users whom no key can name");
+        grants.signed_out(&Owner::nobody(""), &GrantChangeEnd::because(&reason));
+    }
+    Ok(Purged { records: removed?, unnamed })
 }
 
 /// What a user has at each of the servers, in order.
@@ -145,4 +181,99 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserCo
 /// The record of this owner.
 fn found<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
     all.iter().find(|one| one.owner == *owner).map(|one| &one.record)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use fanlight_protocol::seal::Keys;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::audit::{GrantChange, GrantRecord, NotOnRecord};
+    use crate::store::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
+
+    /// Entries of which one may be removed, and then no more.
+    #[derive(Debug, Default)]
+    struct Failing(Mutex<BTreeMap<(&'static str, String), Vec<u8>>>);
+
+    impl CommonEntries for Failing {
+        fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+            Box::pin(async move { Ok(self.0.lock().unwrap().get(&(kind.as_str(), name.to_owned())).cloned()) })
+        }
+
+        fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, _: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+            let is_meant = move |name: &str| owner.is_none_or(|owner| name.starts_with(owner));
+            Box::pin(async move {
+                let all = self.0.lock().unwrap().clone();
+                let all = all.into_iter().filter(|((of, name), _)| *of == kind.as_str() && is_meant(name));
+                Ok(all.map(|((_, name), entry)| (name, entry)).collect())
+            })
+        }
+
+        fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+            let new = exchange.new.unwrap_or_default().to_vec();
+            self.0.lock().unwrap().insert((kind.as_str(), name.to_owned()), new);
+            Box::pin(async { Ok(Exchanged::Done) })
+        }
+
+        fn remove_all<'a>(&'a self, kind: Kind, _: Option<&'a str>) -> Pending<'a, usize> {
+            let mut all = self.0.lock().unwrap();
+            let first = all.keys().find(|(of, _)| *of == kind.as_str()).cloned();
+            let removed = first.map(|first| all.remove(&first));
+            Box::pin(async move { if removed.is_some() { Err(CommonError("it is away".to_owned())) } else { Ok(0) } })
+        }
+
+        fn stamp(&self) -> Stamp {
+            None
+        }
+
+        fn is_away(&self) -> bool {
+            false
+        }
+    }
+
+    /// The principals whose connections have ended.
+    #[derive(Debug, Default)]
+    struct Ended(Mutex<Vec<Vec<u8>>>);
+
+    impl GrantRecord for Ended {
+        fn begins(&self, _: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn ended(&self, change: GrantChange<'_>, _: &GrantChangeEnd<'_>) {
+            self.0.lock().unwrap().push(change.owner.principal().to_vec());
+        }
+    }
+
+    #[tokio::test]
+    async fn purge_that_fails_midway_puts_on_record_what_is_gone() {
+        let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
+        let store = Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[1; 32]])).unwrap();
+        for user in [b"ann", b"bob"] {
+            store.put(&Owner::new(user, "notes"), &UserKey::new("k", String::new())).await.unwrap();
+        }
+        let grants = Grants::new(store.clone(), Arc::<Ended>::clone(&ended));
+        purge(&grants, true).await.unwrap_err();
+        let left = all_connections(&store).await.unwrap();
+        assert_eq!((left.len(), ended.0.lock().unwrap().len()), (1, 1));
+        assert_ne!(left[0].0.principal(), ended.0.lock().unwrap()[0]);
+    }
+
+    #[tokio::test]
+    async fn purge_removes_what_no_key_opens_only_where_nobody_has_to_be_named() {
+        let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
+        let store = |key| Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[key; 32]])).unwrap();
+        let key = UserKey::new("k", String::new());
+        store(1).put(&Owner::new(b"ann", "notes"), &key).await.unwrap();
+        let grants = Grants::new(store(2), Arc::<Ended>::clone(&ended));
+        assert!(matches!(purge(&grants, true).await, Err(StoreError::Unnamed(1))));
+        assert_eq!(all_connections(&store(1)).await.unwrap().len(), 1);
+        purge(&grants, false).await.unwrap_err();
+        // One line, about nobody.
+        assert_eq!(*ended.0.lock().unwrap(), [b""]);
+    }
 }

@@ -18,7 +18,7 @@ mod store;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
-pub use connection::{UserConnection, all_connections, connections, purge};
+pub use connection::{Purged, UserConnection, all_connections, connections, purge};
 pub use error::SignInError;
 pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};

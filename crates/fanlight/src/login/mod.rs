@@ -11,7 +11,7 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
-    Callback, Grants, Offer, Owner, SignInError, UserConnection, Wanted, all_connections,
+    Callback, Exported, Grants, Offer, Owner, Purged, SignInError, UserConnection, Wanted, all_connections,
     connections as connections_of, purge,
 };
 use fanlight_telemetry::Telemetry;
@@ -187,52 +187,69 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let record = if matches!(command, StateCommand::Purge) { recorder(config)? } else { None };
     let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
-    let users = Users::of(config, common, Clients::OfOneUser, None, log);
-    match command {
-        StateCommand::Purge => {
-            let needs_key = common.is_some() || config.audit.required;
-            let of_users = purge_users(&users, record, needs_key).await?;
-            let of_servers = match users.store_of_lists() {
-                Ok(Some(lists)) => lists.purge(None).await.map_err(|error| error.to_string()),
-                Ok(None) => Ok(0),
-                Err(reason) => Err(reason),
-            };
-            say!("removed {}", counted(of_users + *of_servers.as_ref().unwrap_or(&0), "record"));
-            let not_removed = |reason| Failure::other(format!("what is kept of servers was not removed: {reason}"));
-            of_servers.map(drop).map_err(not_removed)?;
-        }
-        StateCommand::Export => {
-            let store = users.open().map_err(Failure::other)?.grants.store();
-            let lists = users.store_of_lists().map_err(Failure::other)?;
-            let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
-            let all = all_connections(store).await.map_err(other)?;
-            let all = all.iter().map(|(owner, connection)| json!({ "user": who(owner), "connection": connection }));
-            let mut all: Vec<Value> = all.collect();
-            let kept = lists.as_ref().unwrap_or(store).export::<KeptServer>().await.map_err(other)?;
-            all.extend(
-                kept.iter().map(|one| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() })),
-            );
-            out::json(&format!("{:#}", json!(all)));
-        }
+    let users_in = |common| Users::of(config, common, Clients::OfOneUser, None, Arc::clone(&log));
+    // Beside what is in Valkey, the folder has lists of servers, and what was kept of users before there were replicas.
+    let in_folder = common.map(|_| users_in(None)).filter(Users::have_file);
+    let all: Vec<Users> = [users_in(common)].into_iter().chain(in_folder).collect();
+    let outcome = match command {
+        StateCommand::Purge => purge_all(&all, common.is_some() || config.audit.required).await,
+        StateCommand::Export => export(&all).await,
+    };
+    if let Some(record) = record {
+        record.end(DELIVERY).await;
     }
-    Ok(())
+    outcome
 }
 
-/// Removes what is kept of all users; how many records that were. That needs no key, unless the record has to name each user.
-async fn purge_users(users: &Users, record: Option<Recorder>, needs_key: bool) -> Result<usize, Failure> {
-    let reason = match users.open() {
-        Ok(Opened { grants, .. }) => {
-            let kept = Kept { grants: grants.clone(), record, _connection: None };
-            return kept.after(purge(grants).await.map_err(other)).await;
+/// Removes what is kept of all users and of servers. That needs no key, unless the record has to name each user.
+async fn purge_all(all: &[Users], must_name: bool) -> Result<(), Failure> {
+    let (mut removed, mut outcome) = (0, Ok(()));
+    for users in all {
+        match purge_users(users, must_name).await {
+            Ok(count) => removed += count,
+            Err(failure) => {
+                outcome = Err(failure);
+                break;
+            }
         }
-        Err(reason) if needs_key => return Err(Failure::other(reason)),
-        Err(reason) => reason,
-    };
-    let removed = users.store_without_key().map_err(Failure::other)?.purge(None).await.map_err(other)?;
-    if removed > 0 {
-        complain(&format!("whose records were removed is not on record, since they could not be opened: {reason}\n"));
     }
-    Ok(removed)
+    say!("removed {}", counted(removed, "record"));
+    outcome
+}
+
+/// Removes what is kept in one place; how many records that were.
+async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
+    let (grants, reason) = match users.open() {
+        Ok(Opened { grants, .. }) => (grants.clone(), String::new()),
+        Err(reason) if must_name => return Err(Failure::other(reason)),
+        Err(reason) => (users.without_key().map_err(Failure::other)?, format!(": {reason}")),
+    };
+    let Purged { records, unnamed } = purge(&grants, must_name).await.map_err(other)?;
+    grants.stop().await;
+    if unnamed > 0 {
+        let removed = counted(unnamed, "record");
+        complain(&format!(
+            "whose {removed} of users were removed is not on record: they could not be opened{reason}\n"
+        ));
+    }
+    Ok(records)
+}
+
+/// Shows what is kept of all users and of servers.
+async fn export(all: &[Users]) -> Result<(), Failure> {
+    let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
+    let mut shown: Vec<Value> = Vec::new();
+    for users in all {
+        let store = users.open().map_err(Failure::other)?.grants.store();
+        let of_users = all_connections(store).await.map_err(other)?;
+        shown.extend(of_users.iter().map(|(owner, one)| json!({ "user": who(owner), "connection": one })));
+        let of_servers = store.export::<KeptServer>().await.map_err(other)?;
+        let of_server =
+            |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
+        shown.extend(of_servers.iter().map(of_server));
+    }
+    out::json(&format!("{:#}", json!(shown)));
+    Ok(())
 }
 
 /// The principal of everybody where clients are not authenticated.

@@ -163,6 +163,12 @@ pub enum StoreError {
     /// A record is too large.
     #[error("a record is larger than stateDir may keep")]
     TooLarge,
+    /// They are to be removed on record, and cannot be opened.
+    #[error(
+        "not removed: {0} of the records of users cannot be opened, and the audit record has to name each user; have `keys` \
+         include the key with which they were sealed, or unlock the system's keyring"
+    )]
+    Unnamed(usize),
     /// It cannot be sealed.
     #[error("cannot seal a record")]
     Seal,
@@ -327,13 +333,21 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub async fn export<T: Record>(&self) -> Result<Vec<Exported<T>>, StoreError> {
+        Ok(self.opened().await?.0)
+    }
+
+    /// The same, and how many there are besides that cannot be opened.
+    pub(crate) async fn opened<T: Record>(&self) -> Result<(Vec<Exported<T>>, usize), StoreError> {
         let open = |(name, entry): (String, Entry)| {
             let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
             let owner = Owner::new(&principal, name.split_once('/')?.1);
             Some(Exported { record: self.0.open(&entry, &owner)?, owner })
         };
         let entries = self.entries(T::KIND, String::new(), MOST_EXPORTED).await?;
-        Ok(entries.into_iter().filter_map(open).collect())
+        let count = entries.len();
+        let opened: Vec<_> = entries.into_iter().filter_map(open).collect();
+        let unopened = count - opened.len();
+        Ok((opened, unopened))
     }
 
     /// Keeps a record instead of an earlier one. When this returns, it is on disk.
