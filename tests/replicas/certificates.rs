@@ -1,5 +1,6 @@
 //! Certificates of replicas that are renewed while requests pass between them.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::forwarding::{backend, response_of, say};
 use crate::group::{self, Group, admin, until};
+use crate::harness::{Gateway, within};
 use crate::linked::{Client, LinkFiles, LinkedGroup};
 use crate::signing_in::{ANN, BOB};
 use crate::tls::{Authority, Pair, TlsClient};
@@ -87,9 +89,8 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
     assert_eq!(reverse.post(&owner, &say("0")).await.status, 200);
 }
 
-/// Has what arrives over TLS go to a server. The connections end with the future.
-async fn pass_on(listener: &TcpListener, acceptor: TlsAcceptor, to: SocketAddr) {
-    let mut connections = JoinSet::new();
+/// Has what arrives over TLS go to a server.
+async fn pass_on(listener: &TcpListener, acceptor: TlsAcceptor, to: SocketAddr, connections: &mut JoinSet<()>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let acceptor = acceptor.clone();
@@ -103,23 +104,47 @@ async fn pass_on(listener: &TcpListener, acceptor: TlsAcceptor, to: SocketAddr) 
 
 #[tokio::test]
 async fn valkey_is_reached_again_with_certificates_of_another_authority() {
+    renewed_after(|_| {}).await;
+}
+
+#[tokio::test]
+async fn certificates_for_valkey_are_renewed_while_other_options_of_replicas_wait_for_a_restart() {
+    renewed_after(|gateway| {
+        let text = fs::read_to_string(gateway.config_path()).unwrap();
+        gateway.configure(&text.replace(r#""caFile":"#, r#""group":"other","caFile":"#));
+    })
+    .await;
+}
+
+/// Has Valkey be reached by certificates of another authority after a change of the configuration.
+async fn renewed_after(change: impl FnOnce(&Gateway)) {
     let (valkey, backend) = (Valkey::start().await, group::backend().await);
     let (authority, next) = (Authority::new(), Authority::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("valkeys://{}", listener.local_addr().unwrap());
     let (group, files) = (Group::new(backend.entry("only"), ""), LinkFiles::of(&authority));
     let options = files.for_valkey();
+    let mut connections = JoinSet::new();
+    let acceptor = authority.server().acceptor_demanding(&authority);
     let gateway = tokio::select! {
         gateway = group.start_with(&url, &options) => gateway,
-        () = pass_on(&listener, authority.server().acceptor_demanding(&authority), valkey.address) => unreachable!(),
+        () = pass_on(&listener, acceptor, valkey.address, &mut connections) => unreachable!(),
     };
+    drop(connections);
     let is_connected = async || admin(&gateway, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1");
+    let mut connections = JoinSet::new();
     let renewed = async {
         gateway.log.line_with("cannot connect to Valkey").await;
-        // What cannot be used changes nothing.
-        files.put("ca.pem", "garbage");
-        let (status, report) = gateway.reload().await;
-        assert!(status == 422 && report.contains("cannot be used"), "{status}: {report}");
+        // What cannot be used changes nothing: no authority, or a certificate with the key of another.
+        for (name, text) in [("ca.pem", "garbage"), ("key.pem", &next.server().key())] {
+            files.put(name, text);
+            let (status, report) = gateway.reload().await;
+            assert!(status == 422 && report.contains("cannot be used"), "{status}: {report}");
+            files.put("ca.pem", &authority.pem());
+        }
+        files.put_pair(&authority.server());
+        change(&gateway);
+        assert_eq!(gateway.reload().await.0, 200);
         files.put("ca.pem", &next.pem());
         files.put_pair(&next.server());
         assert_eq!(gateway.reload().await.0, 200);
@@ -127,6 +152,30 @@ async fn valkey_is_reached_again_with_certificates_of_another_authority() {
     };
     tokio::select! {
         () = renewed => {}
-        () = pass_on(&listener, next.server().acceptor_demanding(&next), valkey.address) => unreachable!(),
+        () = pass_on(&listener, next.server().acceptor_demanding(&next), valkey.address, &mut connections) => unreachable!(),
     }
+}
+
+/// The client of a cluster connects by itself when a server is added or has come back: it must not do so by earlier certificates.
+#[tokio::test]
+async fn cluster_of_valkey_that_goes_on_is_reached_anew_with_renewed_certificates() {
+    let (authority, next, backend) = (Authority::new(), Authority::new(), group::backend().await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // The server names the address at which TLS ends.
+    let valkey = Valkey::whole_cluster(address.port()).await;
+    let (group, files) = (Group::new(backend.entry("only"), ""), LinkFiles::of(&authority));
+    let (url, options) = (format!("valkeys+cluster://{address}"), files.for_valkey());
+    let mut connections = JoinSet::new();
+    let acceptor = authority.server().acceptor_demanding(&authority);
+    let gateway = tokio::select! {
+        gateway = group.start_with(&url, &options) => gateway,
+        () = pass_on(&listener, acceptor, valkey.address, &mut connections) => unreachable!(),
+    };
+    files.put("ca.pem", &next.pem());
+    files.put_pair(&next.server());
+    assert_eq!(gateway.reload().await.0, 200);
+    let acceptor = next.server().acceptor_demanding(&next);
+    let renewed = async { while acceptor.accept(listener.accept().await.unwrap().0).await.is_err() {} };
+    within("a connection with the renewed certificate", renewed).await;
 }

@@ -51,6 +51,17 @@ impl Valkey {
         servers
     }
 
+    /// A cluster of one server, which others reach at this port.
+    pub(crate) async fn whole_cluster(port: u16) -> Self {
+        let (bus, port) = (ports::free().port().to_string(), port.to_string());
+        let announced = ["--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", &port];
+        let more = [&["--cluster-enabled", "yes", "--cluster-port", &bus], &announced[..]].concat();
+        let server = Self::start_with(&more).await;
+        server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
+        until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+        server
+    }
+
     /// One that has all that another has.
     pub(crate) async fn replica_of(primary: &Self) -> Self {
         let port = primary.address.port().to_string();

@@ -334,6 +334,7 @@ mod tests {
         };
         assert!(with(&pair.pem(), &pair.key(), &other.pem()));
         assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));
+        assert!(!with(&pair.pem(), &other.server().key(), &other.pem()), "the key of another certificate");
         assert!(!with(&pair.pem(), &pair.key(), "") && !with(&pair.pem(), &pair.key(), "nonsense"));
     }
 

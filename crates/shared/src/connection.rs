@@ -34,6 +34,8 @@ struct Inner {
     /// `None` while it cannot be reached.
     link: ArcSwapOption<Link>,
     broken: Notify,
+    /// There are other certificates for the servers of a cluster, to which its client connects by itself.
+    renewed: Notify,
     /// The number of the last attempt to connect: what an earlier connection says later means nothing.
     attempt: AtomicU64,
     /// Told of the end of each attempt to connect.
@@ -102,6 +104,7 @@ impl Shared {
             certificates: ArcSwap::from_pointee(certificates),
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
+            renewed: Notify::new(),
             attempt: AtomicU64::new(0),
             tried: Notify::new(),
             changes: watch::Sender::new(0),
@@ -124,9 +127,12 @@ impl Shared {
     /// Has connections that are made from now on use other certificates.
     pub fn renew(&self, certificates: Certificates) {
         self.0.certificates.store(Arc::new(certificates));
+        if self.is_cluster() {
+            self.0.renewed.notify_one();
+        }
     }
 
-    /// Connects, and connects again whenever the connection breaks, until `end`.
+    /// Connects, and connects again whenever the connection breaks or has to use other certificates, until `end`.
     pub async fn keep(self, end: CancellationToken) {
         end.run_until_cancelled(async {
             let mut pause = RETRY.0;
@@ -135,7 +141,10 @@ impl Shared {
                 self.0.tried.notify_one();
                 if is_connected {
                     pause = RETRY.0;
-                    self.0.broken.notified().await;
+                    tokio::select! {
+                        () = self.0.broken.notified() => {}
+                        () = self.0.renewed.notified() => {}
+                    }
                 }
                 // Spread, so that not all replicas come at once.
                 sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -267,7 +276,7 @@ impl Shared {
     /// be lost.
     #[must_use]
     pub fn connection(&self) -> Option<u64> {
-        // No attempt is made while there is a connection.
+        // An attempt is made while there is a connection only in a cluster, which has what was written over that.
         (!self.is_away()).then(|| self.0.attempt.load(Ordering::Relaxed))
     }
 
@@ -330,6 +339,8 @@ impl Shared {
         if self.state().trouble.as_deref() != Some(why) {
             warn!(valkey = %self.0.settings.url, "cannot connect to Valkey: {why}");
         }
+        // One that still uses earlier certificates is not to be used on.
+        self.0.link.store(None);
         self.now(Some(why));
         false
     }

@@ -25,7 +25,7 @@ use fanlight_gateway::CommonTaskOwners;
 use fanlight_grants::CommonEntries;
 use fanlight_settings::read_bounded;
 use fanlight_shared::{Certificates, Me, Membership, Settings, Shared};
-use reqwest::Certificate;
+use reqwest::{Certificate, Client, Identity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -145,7 +145,17 @@ impl Keeping {
 
 /// The certificates with which Valkey is reached.
 fn certificates(options: &ReplicaOptions) -> Result<Certificates, String> {
-    let own = options.tls.as_ref().map(|tls| Ok::<_, String>((read(&tls.cert)?, read(&tls.key)?)));
+    let own = options.tls.as_ref().map(|tls| {
+        let (certificate, key) = (read(&tls.cert)?, read(&tls.key)?);
+        // The client of Valkey notices only when it connects that the key is that of another certificate.
+        let identity = Identity::from_pem(&[&certificate[..], b"\n", &key].concat());
+        let usable = identity.and_then(|identity| Client::builder().tls_certs_only([]).identity(identity).build());
+        let unusable = |_| {
+            let files = format!("{} and {}", tls.cert, tls.key);
+            format!("`replicas.tls` cannot be used: {files} are not a certificate and its private key in PEM form")
+        };
+        usable.map(|_| (certificate, key)).map_err(unusable)
+    });
     let ca = options.ca_file.as_deref().map(|file| {
         let ca = read(file)?;
         let has_some = Certificate::from_pem_bundle(&ca).is_ok_and(|all| !all.is_empty());

@@ -2,7 +2,7 @@
 
 use fanlight_config::{Config, ReplicaOptions};
 use fanlight_shared::{Certificates, Shared};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::linking::{LinkCertificates, RenewedLink};
 use super::{Replicas, certificates};
@@ -31,12 +31,23 @@ impl Replicas {
 }
 
 impl ReplicaCertificates {
-    /// What the files have now, where they have changed. Other options of `replicas` take effect after a restart, with their
-    /// files.
+    /// What the files in use have now, where they have changed. Other options of `replicas` take effect after a restart, with
+    /// their files: until then the earlier ones may be gone.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Renewed, String> {
-        let Some(options) = config.replicas.as_ref().filter(|options| **options == self.options) else {
-            return Ok(Renewed::default());
-        };
+        match self.read() {
+            Err(reason) if config.replicas.as_ref() != Some(&self.options) => {
+                warn!(
+                    reason,
+                    "certificates of `replicas` are not renewed until Fanlight is restarted with its changed options"
+                );
+                Ok(Renewed::default())
+            }
+            read => read,
+        }
+    }
+
+    fn read(&self) -> Result<Renewed, String> {
+        let options = &self.options;
         let link = self.link.as_ref().zip(options.tls.as_ref()).map(|(link, tls)| link.prepare(tls)).transpose()?;
         let valkey = certificates(options)?;
         let is_other = self.shared.check(&valkey).map_err(|error| error.to_string())?;
