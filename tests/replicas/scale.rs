@@ -165,7 +165,7 @@ async fn cost_in_valkey_of_replicas() {
         }
     });
     costs.insert("6 call under a common limit", calls.await);
-    let limit = setting.keys("{rates-").await;
+    let limit = setting.keys("{rates}").await;
     tasks::ask(&gateway, "tools/call", r#""name":"made__t","arguments":{}"#, ANN).await;
     until("the task", async || setting.keys(":task").await.1 == 1).await;
     let task = setting.keys(":task").await;

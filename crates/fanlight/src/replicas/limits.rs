@@ -4,17 +4,21 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use fanlight_fair::TooMany;
+use fanlight_fair::{LogLimit, TooMany};
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
-use fanlight_shared::Script;
+use fanlight_shared::{Script, SharedError};
+use tokio::runtime::Handle;
 
 use super::{Replicas, digest};
 
 /// The tag of the keys of limits that clients have in common: one server of a cluster has all of them, since a request takes from
-/// all of its limits or from none. Those that count each client apart have a tag for each client, and so are spread.
+/// all of its limits or from none. In a cluster, those that count each client apart have a tag for each client, and so are spread.
 const TAG: &str = "rates";
 /// Hexadecimal digits of a client in the tag. Clients with the same ones share a server, and no limit.
 const CLIENT_DIGITS: usize = 16;
+
+/// Warnings that Valkey has refused.
+static REFUSALS: LogLimit = LogLimit::new(1);
 
 /// Takes one from each limit, or from none: the generic cell rate algorithm, as in `fanlight_fair::Rate`, by the clock of the
 /// server. Returns 0 and how long it is until the turn, or 1 and how long until one more could be taken, in microseconds.
@@ -72,13 +76,10 @@ impl CommonLimits for Replicas {
             // The client's own first: one that has none left takes nothing from others, not even for a moment.
             let (own, shared): (Vec<_>, Vec<_>) = limits.into_iter().partition(|limit| limit.client.is_some());
             let wait = self.take_together(&own).await?;
-            match self.take_together(&shared).await {
-                Ok(other) => Ok(wait.max(other)),
-                Err(not_taken) => {
-                    self.give_back(&own).await;
-                    Err(not_taken)
-                }
-            }
+            let taken = Taken { replicas: self, limits: own };
+            let other = self.take_together(&shared).await?;
+            taken.keep();
+            Ok(wait.max(other))
         })
     }
 
@@ -102,7 +103,13 @@ impl Replicas {
             Ok((0, wait)) => Ok(Duration::from_micros(wait)),
             Ok((_, more)) => Err(NotTaken::TooMany(TooMany { retry_after: Duration::from_micros(more) })),
             Err(error) => {
-                tracing::debug!(%error, "limits were not counted together");
+                match error {
+                    // This does not pass by itself, as it does when Valkey is away.
+                    SharedError::Refused(_) if REFUSALS.is_due() => {
+                        tracing::warn!(%error, "limits are not counted together");
+                    }
+                    _ => tracing::debug!(%error, "limits were not counted together"),
+                }
                 Err(NotTaken::Away)
             }
         }
@@ -110,9 +117,6 @@ impl Replicas {
 
     /// Gives back what was taken from limits that one server has. What cannot be given back stays used.
     async fn give_back(&self, limits: &[CommonLimit]) {
-        if limits.is_empty() {
-            return;
-        }
         let mut script = GIVE_BACK.prepare_invoke();
         for limit in limits {
             script.key(self.key_of(limit)).arg(part_of(limit));
@@ -123,12 +127,38 @@ impl Replicas {
     }
 
     fn key_of(&self, CommonLimit { key, client, .. }: &CommonLimit) -> String {
-        let tag = client.as_ref().map(|client| {
+        let client = client.as_ref().filter(|_| self.shared.is_cluster());
+        let tag = client.map(|client| {
             let mut client = digest(&[client]);
             client.truncate(CLIENT_DIGITS);
             format!("{TAG}-{client}")
         });
         self.shared.key(tag.as_deref().unwrap_or(TAG), &digest(&[key]))
+    }
+}
+
+/// What a request has taken from limits that one server has. It is given back unless it is kept, also when the request is dropped.
+struct Taken<'a> {
+    replicas: &'a Replicas,
+    limits: Vec<CommonLimit>,
+}
+
+impl Taken<'_> {
+    fn keep(mut self) {
+        self.limits.clear();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.limits.is_empty() {
+            return;
+        }
+        let (replicas, limits) = (self.replicas.clone(), std::mem::take(&mut self.limits));
+        // Nobody waits for it. It ends by itself, soon.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { replicas.give_back(&limits).await });
+        }
     }
 }
 
