@@ -26,6 +26,8 @@ const WAITS: Duration = Duration::from_secs(2);
 const ROUNDS: &str = "rounds";
 /// The word for one, which no approver says.
 const CONTINUED: &str = "continued";
+/// How much the clocks of replicas may differ, in seconds.
+const CLOCKS: u64 = 90;
 /// What seals what approvers are shown.
 const PURPOSE: &[u8] = b"approval in common: ";
 
@@ -257,7 +259,7 @@ impl ApprovalsInCommon {
             text: question.text.to_string(),
             client: question.client.to_string(),
             by_another: question.approver == ApproverRule::Other,
-            asked: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            asked: now(),
         };
         self.seal.seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
     }
@@ -299,14 +301,17 @@ impl ApprovalsInCommon {
 }
 
 impl ApprovalsInCommon {
-    /// What is said of a question, or of the state of a call, sealed for it and for this word.
-    fn statement(&self, id: &str, call_digest: &str, word: &str, name: &str) -> Option<String> {
-        self.seal.seal_for(name.as_bytes(), format!("{id} {call_digest} {word}").as_bytes())
+    /// What is said of a question, or of the state of a call, sealed for it and for this word, with when it expires.
+    fn statement(&self, id: &str, call_digest: &str, word: &str, name: &str, lifetime: Duration) -> Option<String> {
+        let text = format!("{} {name}", now().saturating_add(lifetime.as_secs()));
+        self.seal.seal_for(text.as_bytes(), format!("{id} {call_digest} {word}").as_bytes())
     }
 
-    /// The text of a [`statement`](Self::statement), if that was made here.
+    /// The text of a [`statement`](Self::statement), if that was made here and has not expired: it may have been put back.
     fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
-        String::from_utf8(self.seal.open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?).ok()
+        let text = self.seal.open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?;
+        let (expires, name) = std::str::from_utf8(&text).ok()?.split_once(' ')?;
+        (expires.parse::<u64>().ok()?.saturating_add(CLOCKS) >= now()).then(|| name.to_owned())
     }
 
     /// What an approver has said, if it was said here.
@@ -387,7 +392,9 @@ impl CommonApprovals for ApprovalsInCommon {
         Box::pin(async move {
             let (call_digest, owner) = (digest_of(call), digest(&[&call.principal.to_bytes()]));
             let (state, new) = (digest_of_state(state), format!("{:016x}", fastrand::u64(..)));
-            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id) else { return };
+            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id, limits.lifetime) else {
+                return;
+            };
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
             let arguments = [&call_digest, &owner, &new, &state, &sealed, &calls, &of_one, &millis(limits.lifetime)];
             let kept = self.run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str)).await;
@@ -417,7 +424,8 @@ impl CommonApprovals for ApprovalsInCommon {
             question.check(approver, is_approved)?;
             let word = if is_approved { "approved" } else { "refused" };
             let call_digest = digest_of(&question.call);
-            let statement = self.statement(id, &call_digest, word, &approver.name).ok_or(NotDecided::Away)?;
+            let statement = self.statement(id, &call_digest, word, &approver.name, limits.lifetime);
+            let statement = statement.ok_or(NotDecided::Away)?;
             let arguments = [id, &call_digest, word, &statement, &millis(limits.lifetime)];
             let (outcome, by) =
                 self.run::<(String, String)>(&DECIDE, &arguments).await.map_err(|_| NotDecided::Away)?;
@@ -468,6 +476,11 @@ fn digest_of_state(state: &Json) -> String {
     }
 }
 
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 fn millis(time: Duration) -> String {
     time.as_millis().to_string()
 }
@@ -475,5 +488,28 @@ fn millis(time: Duration) -> String {
 impl fmt::Debug for ApprovalsInCommon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ApprovalsInCommon")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_protocol::seal::Keys;
+    use fanlight_settings::ValkeyUrl;
+    use fanlight_shared::{Certificates, Settings};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn statement_that_is_put_back_after_it_has_expired_says_nothing() {
+        let settings = Settings { url: ValkeyUrl::parse("valkey://127.0.0.1").unwrap(), group: "fanlight".to_owned() };
+        let shared = Shared::new(settings, Certificates::default()).unwrap();
+        let common = ApprovalsInCommon::new(shared, &Keys::new([[1; 32]])).unwrap();
+        let is_said = |sealed: &str| common.said("id", "call", "approved", sealed).is_some();
+        let sealed = |text: &str| common.seal.seal_for(text.as_bytes(), b"id call approved").unwrap();
+        assert!(is_said(&common.statement("id", "call", "approved", "ann", Duration::ZERO).unwrap()));
+        // The clock of another replica may be a little behind.
+        assert!(is_said(&sealed(&format!("{} ann", now() - CLOCKS / 2))));
+        assert!(!is_said(&sealed(&format!("{} ann", now() - 2 * CLOCKS))));
+        assert!(!is_said(&sealed("ann")), "without a time");
     }
 }
