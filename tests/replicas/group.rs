@@ -37,14 +37,23 @@ impl Group {
     /// [`Self::new`], with more raw members of `auth`.
     pub(crate) fn with_auth(entry: String, auth: &str, more: &str) -> Self {
         let keys = TempFile::new("yaml", KEYS);
+        let auth = format!(r#","auth":{{"keys":{{"file":{:?}}}{auth}}}"#, keys.path());
+        Self::with(entry, &format!("{auth}{more}"), keys)
+    }
+
+    /// [`Self::new`], whose clients are not authenticated.
+    pub(crate) fn without_auth(entry: String, more: &str) -> Self {
+        Self::with(entry, more, TempFile::new("yaml", KEYS))
+    }
+
+    fn with(entry: String, more: &str, keys: TempFile) -> Self {
         let servers = config(&[entry]);
         let servers = servers.trim_end().strip_suffix('}').unwrap();
-        let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}{auth}}}"#, keys.path());
-        Self { config: format!(r#"{servers},{SEAL},{auth}{more}"#), keys }
+        Self { config: format!(r#"{servers},{SEAL}{more}"#), keys }
     }
 
     /// The text of its configuration, at this Valkey, with more raw members of `replicas`.
-    fn text(&self, valkey: &str, more: &str) -> String {
+    pub(crate) fn text(&self, valkey: &str, more: &str) -> String {
         debug_assert!(fs::exists(self.keys.path()).unwrap());
         format!(r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#, self.config)
     }

@@ -32,9 +32,13 @@ pub(crate) struct Linked {
 impl LinkedGroup {
     /// With this entry of a server, and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
+        Self::of(Group::new(entry, more))
+    }
+
+    pub(crate) fn of(group: Group) -> Self {
         let authority = Authority::new();
         let files = LinkFiles::of(&authority);
-        Self { group: Group::new(entry, more), authority, files }
+        Self { group, authority, files }
     }
 
     /// A gateway that has joined the others, and can be reached by them.
@@ -51,11 +55,18 @@ impl LinkedGroup {
 
     /// [`Self::start`] at this place, with these environment variables.
     pub(crate) async fn start_at(&self, valkey: &str, place: Place, variables: &[(&str, String)]) -> Linked {
-        let Place { clients, operators, replicas: link } = place;
+        let gateway = self.group.start_at(valkey, &self.options_at(place), variables).await;
+        Linked { gateway, link: place.replicas }
+    }
+
+    /// The text of the configuration of one at this place.
+    pub(crate) fn text_at(&self, valkey: &str, place: Place) -> String {
+        self.group.text(valkey, &self.options_at(place))
+    }
+
+    fn options_at(&self, Place { clients, operators, replicas }: Place) -> String {
         let listen = format!(r#"}},"listen":"{clients}","admin":{{"listen":"{operators}""#);
-        let more = format!("{}{listen}", self.files.options(link));
-        let gateway = self.group.start_at(valkey, &more, variables).await;
-        Linked { gateway, link }
+        format!("{}{listen}", self.files.options(replicas))
     }
 
     /// Two that know each other.

@@ -21,6 +21,7 @@ mod group;
 mod limits;
 mod linked;
 mod load;
+mod made_tasks;
 mod membership;
 mod once;
 mod pins;

@@ -6,7 +6,7 @@ use fanlight_testkit::signing_in::ANN;
 use rustix::process::Signal;
 
 use crate::balancer::Balancer;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Place};
 use crate::forwarding::{self, signal};
 use crate::group::{admin, backend, call, members, until};
 use crate::linked::{Client, LinkedGroup};
@@ -75,6 +75,30 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
     until("one replica", async || members(&other.gateway).await == 1).await;
     assert_eq!(client.post(&other, INITIALIZED).await.status, 202);
     assert_eq!(client.post(&other, &forwarding::say("1")).await.status, 200);
+}
+
+/// The connections of the old address end as at a stop, and the replica goes on.
+#[tokio::test]
+async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opened_there() {
+    let (valkey, backend) = (Valkey::start().await, Backend::start(Era::Legacy, Transport::Stdio).await);
+    backend.offers_tools(&["say"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
+    let [place, next, _] = Fleet::places();
+    let url = valkey.url();
+    let (mut moving, mut other) = tokio::join!(group.start_at(&url, place, &[]), group.start(&url));
+    for at in [&moving, &other] {
+        until("two replicas", async || members(&at.gateway).await == 2).await;
+    }
+    let connection = Connection::open(moving.gateway.mcp).await;
+    moving.gateway.configure(&group.text_at(&url, Place { clients: next.clients, ..place }));
+    let (_, report) = admin(&moving.gateway, "POST", "/api/reload").await;
+    assert!(report.contains(&next.clients.to_string()), "{report}");
+    let client = Client::open_on(connection, ANN, "{}").await;
+    moving.gateway.mcp = next.clients;
+    other.gateway.kill().await;
+    assert_eq!(client.post(&moving, INITIALIZED).await.status, 202);
+    assert_eq!(client.post(&moving, &forwarding::say("1")).await.status, 200);
 }
 
 /// No client of its own keeps it from ending.

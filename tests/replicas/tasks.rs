@@ -2,10 +2,9 @@
 
 use fanlight_testkit::slicer;
 
-use crate::group::{Group, members, send, until};
+use crate::group::{Group, send};
 use crate::harness::{Gateway, TempFile};
-use crate::linked::{Client, Linked, LinkedGroup};
-use crate::raw_client::{Response, legacy_request, modern_request_with};
+use crate::raw_client::{Response, modern_request_with};
 use crate::scripted::{Backend, Era, Received, Reply, Stream, Task, Transport};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
@@ -51,7 +50,7 @@ async fn task_is_asked_of_its_own_server_at_every_replica_and_belongs_to_its_cli
     assert!(!first.received("tasks/get").is_empty());
 }
 
-const EVERYTHING: &str = "permit(principal, action, resource);";
+pub(crate) const EVERYTHING: &str = "permit(principal, action, resource);";
 /// Nobody may call `erase`, nor look in this folder.
 const LESS: &str = r#"permit(principal, action, resource);
     forbid(principal, action == Action::"call", resource == Tool::"second/erase");
@@ -254,98 +253,4 @@ async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
     }
     scene.put(&permitted, &of_permitted).await;
     assert!(scene.knows(&less, "t-2", ANN).await, "the record itself is as it was");
-}
-
-/// A modern server with tasks whose tool answers at once.
-async fn at_once() -> Backend {
-    let backend = backend().await;
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"done"}]"#)));
-    backend
-}
-
-/// The id of a task that Fanlight makes of a result.
-async fn made_by_fanlight(client: &Client, at: &Linked, tool: &str) -> String {
-    let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}},"task":{{}}"#));
-    let made = client.post(at, &call).await.messages().await.1;
-    let id = slicer::member(&made, "result.task.taskId").and_then(slicer::plain_string);
-    id.unwrap_or_else(|| panic!("no task: {made}")).to_owned()
-}
-
-async fn about(client: &Client, at: &Linked, method: &str, task: &str) -> String {
-    let request = legacy_request("7", method, &format!(r#""taskId":"{task}""#));
-    client.post(at, &request).await.messages().await.1
-}
-
-#[tokio::test]
-async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
-    for servers in [1, 2] {
-        let (valkey, backend, another) = (Valkey::start().await, at_once().await, at_once().await);
-        let (entry, tool) = match servers {
-            1 => (backend.entry("only"), "t"),
-            _ => ([backend.entry("only"), another.entry("more")].join(","), "only__t"),
-        };
-        let group = LinkedGroup::new(entry, "");
-        let (mut owner, other) = group.start_two(&valkey.url()).await;
-        let third = group.start(&valkey.url()).await;
-        for at in [&owner, &other, &third] {
-            until("three replicas", async || members(&at.gateway).await == 3).await;
-        }
-        let maker = Client::open(&owner, ANN).await;
-        let id = made_by_fanlight(&maker, &owner, tool).await;
-        let elsewhere = Client::open(&other, ANN).await;
-        // Also where neither the session nor the task is.
-        for at in [&other, &third, &owner] {
-            let got = about(&elsewhere, at, "tasks/get", &id).await;
-            assert_eq!(slicer::member(&got, "result.status"), Some(r#""completed""#), "{servers}: {got}");
-            assert_eq!(slicer::member(&got, "id"), Some("7"));
-            let result = about(&elsewhere, at, "tasks/result", &id).await;
-            assert!(result.contains("done"), "{servers}: {result}");
-        }
-        let again = about(&elsewhere, &other, "tasks/cancel", &id).await;
-        assert_eq!(slicer::member(&again, "error.message"), Some(r#""the task has ended already: it is completed""#));
-        let own = about(&maker, &third, "tasks/get", &id).await;
-        assert_eq!(slicer::member(&own, "result.status"), Some(r#""completed""#), "{own}");
-        assert_eq!((backend.received("tools/call").len(), another.received("tools/call").len()), (1, 0));
-
-        // To others it is a task that was never made.
-        let bob = Client::open(&other, BOB).await;
-        let never = format!("{}AAAA", &id[..id.len() - 4]);
-        let unknown = async |client: &Client, at: &Linked, method: &str, task: &str| {
-            let answer = about(client, at, method, task).await;
-            assert_eq!(slicer::member(&answer, "error.code"), Some("-32602"), "{answer}");
-            answer
-        };
-        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-            for at in [&owner, &other, &third] {
-                let never_made = unknown(&elsewhere, at, method, &never).await;
-                assert_eq!(unknown(&bob, at, method, &id).await, never_made, "{method}");
-            }
-        }
-        // Its replica has ended, and it with that.
-        owner.gateway.kill().await;
-        for (at, method) in [(&other, "tasks/get"), (&other, "tasks/result"), (&third, "tasks/get")] {
-            until("two replicas", async || members(&at.gateway).await == 2).await;
-            let gone = unknown(&elsewhere, at, method, &id).await;
-            assert_eq!(gone, unknown(&bob, at, method, &id).await);
-        }
-        let call = legacy_request("8", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
-        assert!(elsewhere.post(&third, &call).await.messages().await.1.contains("done"), "the session goes on");
-    }
-}
-
-#[tokio::test]
-async fn task_that_fanlight_has_made_is_not_told_of_without_a_session_or_in_that_of_another() {
-    let (valkey, backend) = (Valkey::start().await, at_once().await);
-    let group = LinkedGroup::new(backend.entry("only"), "");
-    let (owner, other) = group.start_two(&valkey.url()).await;
-    let maker = Client::open(&owner, ANN).await;
-    let id = made_by_fanlight(&maker, &owner, "t").await;
-    // Whoever has no session gets what it would get about any task, at its replica too.
-    let none = Client::without_session(ANN);
-    let wrong = maker.stolen_by(BOB);
-    for at in [&owner, &other] {
-        let answer = about(&none, at, "tasks/get", &id).await;
-        assert_eq!(slicer::member(&answer, "error.code"), Some("-32600"), "{answer}");
-        assert_eq!(wrong.post(at, &legacy_request("7", "tasks/get", &format!(r#""taskId":"{id}""#))).await.status, 404);
-    }
 }

@@ -1,4 +1,5 @@
-//! Requests that one replica passes on to the replica that keeps what they are about: a session, or a suspended call.
+//! Requests that one replica passes on to another: to the one that keeps what they are about (a session, a suspended call, or a
+//! task that Fanlight has made), or, of a replica that ends, to one that opens the session that they ask for.
 //!
 //! A request goes through an envelope ([`Envelopes`]), which holds all that the receiver acts on: what the client asked, and who the
 //! client is as the sender has authenticated it. It is sealed with the keys that replicas share, for one run of one
@@ -18,7 +19,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
-use http::{HeaderMap, Method, Response, Uri};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 
 pub use client::ForwardedClient;
@@ -26,6 +27,9 @@ pub use envelope::{Envelopes, Opened, Refused};
 
 /// The header field that holds the envelope.
 pub const ENVELOPE: &str = "fanlight-envelope";
+
+/// The status with which a replica says [`ForwardError::TaskElsewhere`]. No answer to a client has it.
+pub const TASK_ELSEWHERE: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 
 /// A request of a client, but for its body.
 #[derive(Clone, Debug)]
@@ -52,6 +56,9 @@ pub enum ForwardError {
     /// It has ended, or keeps what the request is about no more: it has not looked at the request.
     #[error("the replica has ended")]
     Gone,
+    /// It keeps the session of the request, but not the task that the request is about: it has done no more than find that out.
+    #[error("the replica keeps the session, and another one the task")]
+    TaskElsewhere,
     /// No connection to it can be made, so that it has not seen the request. It may live all the same.
     #[error("the replica cannot be reached")]
     Unreachable,

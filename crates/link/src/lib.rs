@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
-use fanlight_forwarding::{ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas};
+use fanlight_forwarding::{
+    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas, TASK_ELSEWHERE,
+};
 use fanlight_protocol::seal::{KeyError, Keys};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
@@ -61,8 +63,8 @@ pub trait Members: Send + Sync {
     /// Where a run of a replica is reached, if it lives.
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
 
-    /// Any other replica that has not been told to end, and can be reached.
-    fn another(&self) -> Option<ProcessRun>;
+    /// The other replicas that have not been told to end, and have an address.
+    fn others(&self) -> Vec<ProcessRun>;
 }
 
 /// Passes requests on to other replicas.
@@ -183,7 +185,10 @@ impl Replicas for Link {
     }
 
     fn another(&self) -> Option<ProcessRun> {
-        self.members.another()
+        let mut others = self.members.others();
+        let clients = self.clients();
+        others.retain(|run| !clients.made.get(run).is_some_and(OtherReplica::is_paused));
+        fastrand::choice(others)
     }
 
     fn open(&self, envelope: &str) -> Result<Opened, Refused> {
@@ -197,12 +202,13 @@ impl OtherReplica {
         envelope: HeaderValue,
         body: Bytes,
     ) -> Result<http::Response<fanlight_forwarding::ForwardedBody>, ForwardError> {
-        if self.unreachable().is_some_and(|since| since.elapsed() < PAUSE) {
+        if self.is_paused() {
             return Err(ForwardError::Unreachable);
         }
         match self.client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
+            Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
             Ok(answer) => {
                 let answer = http::Response::<reqwest::Body>::from(answer);
                 Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
@@ -221,6 +227,11 @@ impl OtherReplica {
 }
 
 impl OtherReplica {
+    /// Whether it was just found that it cannot be reached.
+    fn is_paused(&self) -> bool {
+        self.unreachable().is_some_and(|since| since.elapsed() < PAUSE)
+    }
+
     fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         // Nothing that can panic runs under this lock.
         self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
@@ -257,8 +268,8 @@ mod tests {
             self.0.filter(|_| run == RUN)
         }
 
-        fn another(&self) -> Option<ProcessRun> {
-            None
+        fn others(&self) -> Vec<ProcessRun> {
+            vec![RUN]
         }
     }
 
@@ -289,7 +300,9 @@ mod tests {
         drop(free);
         let link = link(&Authority::new(), Some(address));
         assert_eq!(forward(&link, ProcessRun::from_bytes([2; 8])).await, Err(ForwardError::Gone));
+        assert_eq!(link.another(), Some(RUN));
         assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
+        assert_eq!(link.another(), None, "nothing more is to begin there for a while");
     }
 
     #[tokio::test]

@@ -126,7 +126,7 @@ options! {
         /// Tasks whose owner is remembered. Also, for each backend, tasks that are translated between the eras, and
         /// requests that wait for a task.
         "tasks" => tasks: usize = 10_000, count(1, 1_000_000);
-        /// Tasks with unknown owners that one `subscriptions/listen` may look up at servers; further ones are left out.
+        /// Tasks with unknown owners that one `subscriptions/listen` may look up, in Valkey and at servers; further ones are left out.
         "unknownTasks" [live] => unknown_tasks: usize = 16, count(0, 10_000);
         /// Polls of one task that may fail in a row while a call waits for the task's end.
         "taskPollFailures" [live] => task_poll_failures: usize = 14, count(1, 10_000);

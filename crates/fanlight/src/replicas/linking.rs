@@ -75,10 +75,9 @@ impl Members for Replicas {
         self.membership.find(&run.to_string())?.address
     }
 
-    fn another(&self) -> Option<ProcessRun> {
+    fn others(&self) -> Vec<ProcessRun> {
         let (members, own) = (self.membership.members(), self.membership.id());
         let is_there = |one: &&Member| one.id != own && !one.is_ending && one.address.is_some();
-        let others: Vec<_> = members.iter().filter(is_there).collect();
-        fastrand::choice(others).and_then(|one| ProcessRun::parse(&one.id))
+        members.iter().filter(is_there).filter_map(|one| ProcessRun::parse(&one.id)).collect()
     }
 }

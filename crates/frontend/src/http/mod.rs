@@ -90,7 +90,8 @@ pub async fn serve_http_observed<C: Core>(
     insight: &Insight,
 ) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
-    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, Arc::clone(&limits), cut.clone())?);
+    let (of_endpoint, ending) = (Arc::clone(&limits), shutdown.clone());
+    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, of_endpoint, ending, cut.clone())?);
     insight.begin(&endpoint);
     let (drained, began) = (CancellationToken::new(), OnceLock::new());
     // Both listeners together have this time.

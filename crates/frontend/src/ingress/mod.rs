@@ -24,7 +24,7 @@ use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::transport::Transport;
+pub(crate) use self::transport::{AboutTask, Transport};
 use crate::call::RenderedCall;
 use crate::call::subscription::Subscriptions;
 use crate::eras::params::{Meta, Params};

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, Keeper, ResolvedOperation as _, ServerMessages,
-    SessionRequest, Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, SessionRequest,
+    Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -16,7 +16,7 @@ use fanlight_telemetry::{Network, ServerSpan};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::authorization::Admitted;
-use super::{Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
+use super::{AboutTask, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::SubscriptionEnds;
 use crate::call::{
@@ -90,17 +90,18 @@ impl<C: Core> Ingress<C> {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
             Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed).await,
-            Era::Legacy => match transport.keeper_of_task(origin, &parsed.request) {
-                Keeper::Nobody => self.start_legacy(transport, origin, parsed).await,
-                Keeper::Another(run) => Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run)),
+            Era::Legacy => match transport.task_without_session(origin, &parsed.request) {
+                None => self.start_legacy(transport, origin, parsed).await,
+                Some(AboutTask::PassOn(run)) => {
+                    Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))
+                }
                 // Boxed: it is rare.
-                Keeper::ThisRun => Box::pin(self.start_about_task(transport, origin, parsed)).await,
+                Some(AboutTask::Here) => Box::pin(self.start_about_task(transport, origin, parsed)).await,
             },
         }
     }
 
-    /// A request about a task that this run keeps, of a client whose session another replica keeps: it goes on without the
-    /// session.
+    /// A request about a task of a client whose session another replica keeps: it goes on without the session.
     async fn start_about_task<T: Transport>(
         &self,
         transport: &T,
@@ -112,6 +113,7 @@ impl<C: Core> Ingress<C> {
         let ParsedRequest { request, params, span } = &mut *parsed;
         check_has_no_state(origin, params)?;
         span.set_revision(revision);
+        span.set_client(|| client_name(None, &origin.identity));
         let client = CallContext {
             era: ClientEra::Legacy,
             tasks: legacy::tasks(revision),

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable, Keeper, ProcessRun};
+use fanlight_canonical::{Core, Decidable, ProcessRun};
 use fanlight_protocol::{Method, Request, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,15 @@ use crate::eras::modern;
 use crate::eras::params::{Meta, Params};
 use crate::session::RunningRequests;
 use crate::streams::ActiveSession;
+
+/// How a request about a task goes on without its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AboutTask {
+    /// This run keeps the task.
+    PassOn(ProcessRun),
+    /// It is answered here, where the task is, or is unknown from now on.
+    Here,
+}
 
 /// The transport of a message. The defaults are those of a connection that carries all messages of one
 /// client, such as stdio.
@@ -55,10 +64,10 @@ pub(crate) trait Transport: Send + Sync {
     /// message must name one, and it does not exist for its principal at its endpoint.
     fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// Who keeps the task that a legacy request is about, if Fanlight has made it for this client, and who keeps it does not keep
-    /// the session: another run, which the request is to be passed on to, or this one. `Nobody` for all other requests.
-    fn keeper_of_task(&self, _origin: &Origin<'_>, _request: &Request) -> Keeper {
-        Keeper::Nobody
+    /// How a legacy request about a task that Fanlight has made for this client goes on without its session, which another run
+    /// keeps; `None` for all other requests.
+    fn task_without_session(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
+        None
     }
 
     /// The id of the session, where the message has it.

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, PolicyKind, PolicySubject, ServerMessages};
+use fanlight_canonical::{BackendError, Call, CallContext, HandleSeal, PolicyKind, PolicySubject, ServerMessages};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -136,8 +136,8 @@ impl Tasks {
     async fn owner_of(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<Known, RpcError> {
         match self.remembered_owner(view, context, task).await {
             Some(known) => Ok(known),
-            // A server has tasks of tools that this endpoint does not show.
-            None if view.filters(Filtered::Tools) => Err(fault::unknown_task(&[])),
+            // A server has tasks of tools that this endpoint does not show, and none that Fanlight has made.
+            None if view.filters(Filtered::Tools) || HandleSeal::is_task(task) => Err(fault::unknown_task(&[])),
             None => Ok(Known { backend: self.find(view, context, task).await?, made_by: None }),
         }
     }
@@ -145,18 +145,22 @@ impl Tasks {
     /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
     async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<Known> {
         let key = TaskKey::new(&context.caller, task);
-        // A policy cannot decide without that call, which another process may know.
-        let here = self.owners.find(&key).filter(|known| known.made_by.is_some() || view.rights().is_none());
-        let is_permitted = |known: &Known| view.shows(known.backend) && view.permits_again(known.made_by.as_deref());
-        match here {
-            Some(known) => Some(known).filter(is_permitted),
+        match self.owner_here(view, &key) {
+            Some(owner) => owner,
             None => {
                 let (known, kept_for) = self.known_in_common(view, context, &key).await?;
-                let known = Some(known).filter(is_permitted)?;
+                let known = Some(known).filter(|known| is_permitted(view, known))?;
                 self.remember(context, key, known.clone(), kept_for, Evidence::Seen);
                 Some(known)
             }
         }
+    }
+
+    /// What this process knows of the task; `None` if that is not enough, `Some(None)` if the client is to be told nothing of it.
+    fn owner_here(&self, view: &View, task: &TaskKey) -> Option<Option<Known>> {
+        // A policy cannot decide without the call that has made it, which another process may know.
+        let known = self.owners.find(task).filter(|known| known.made_by.is_some() || view.rights().is_none())?;
+        Some(Some(known).filter(|known| is_permitted(view, known)))
     }
 
     /// What other processes know of this task, and for how long.
@@ -205,8 +209,8 @@ impl Tasks {
         Some(self.remembered_owner(view, context, &task_id(params).ok()?).await?.backend)
     }
 
-    /// The backends that have these tasks, without the tasks that no backend has. Backends are asked for the first
-    /// few of unknown owners only, and for all together no longer than for one: a client can name any number of tasks,
+    /// The backends that have these tasks, without the tasks that no backend has. Other processes and backends are asked for the
+    /// first few of unknown owners only, and for all together no longer than for one: a client can name any number of tasks,
     /// and each of unknown owner is a request to each backend.
     pub(crate) async fn owners_of(
         &self,
@@ -217,16 +221,15 @@ impl Tasks {
         let mut owners = HashMap::new();
         let mut unknown = Vec::new();
         for task in tasks {
-            match self.remembered_owner(view, context, task).await {
+            match self.owner_here(view, &TaskKey::new(&context.caller, task)).flatten() {
                 Some(owner) => drop(owners.insert(Arc::clone(task), owner.backend)),
-                None if view.filters(Filtered::Tools) => {}
                 None if unknown.len() < view.limits().unknown_tasks => unknown.push(Arc::clone(task)),
                 None => {}
             }
         }
         let asked = unknown.into_iter().map(|task| async move {
-            let owner = self.find(view, context, &task).await.ok()?;
-            Some((task, owner))
+            let owner = self.owner_of(view, context, &task).await.ok()?;
+            Some((task, owner.backend))
         });
         let mut found = futures_util::stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
         let _in_time = timeout(view.limits().timeout, async {
@@ -268,6 +271,11 @@ impl Tasks {
         }
         Err(fault::unknown_task(&not_asked))
     }
+}
+
+/// Whether the client is shown the backend of a task, and the policy still permits the call that has made it.
+fn is_permitted(view: &View, known: &Known) -> bool {
+    view.shows(known.backend) && view.permits_again(known.made_by.as_deref())
 }
 
 /// The state of the task at a backend; `None` if that does not know it.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Holder, Peer, PolicySubject, SessionKey};
+use fanlight_canonical::{Caller, HandleSeal, Holder, Peer, PolicySubject, SessionKey};
 use fanlight_protocol::Json;
 use tokio::time::Instant;
 
@@ -38,7 +38,8 @@ pub(super) enum Evidence {
     Seen,
 }
 
-/// A task of one client: of one session, or of a principal at an endpoint without a session.
+/// A task of one client: of one session, or of a principal at an endpoint without a session. One that Fanlight has made for a client
+/// that is authenticated belongs to that in all its sessions, and is asked about without one where another replica keeps the session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TaskKey {
     holder: Holder,
@@ -48,14 +49,18 @@ pub(super) struct TaskKey {
 
 impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
-        Self { holder: caller.holder().clone(), session: caller.session(), task: task.into() }
+        let is_holders = HandleSeal::is_task(task) && !caller.principal().is_anonymous();
+        let session = caller.session().filter(|_| !is_holders);
+        Self { holder: caller.holder().clone(), session, task: task.into() }
     }
 
-    /// Bytes that no other task has, equal in every process; `None` for one of a session, which one process has alone.
+    /// Bytes that no other task has, equal in every process; `None` for one that one process has alone: of a session, or made by
+    /// Fanlight.
     pub(super) fn in_common(&self) -> Option<Vec<u8>> {
         let holder = self.holder.to_bytes();
         let length = u64::try_from(holder.len()).unwrap_or(u64::MAX).to_be_bytes();
-        self.session.is_none().then(|| [&length[..], &holder, self.task.as_bytes()].concat())
+        let is_alone = self.session.is_some() || HandleSeal::is_task(&self.task);
+        (!is_alone).then(|| [&length[..], &holder, self.task.as_bytes()].concat())
     }
 }
 
@@ -310,6 +315,35 @@ mod tests {
         ] {
             assert_eq!(owners.find(&TaskKey::new(&caller, task)).is_some(), known, "{task} of {caller:?}");
         }
+    }
+
+    #[test]
+    fn owner_of_a_task_that_fanlight_has_made_is_known_in_all_sessions_of_its_principal_alone() {
+        let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let nobody = Principal::anonymous();
+        let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
+        let without = |principal: &Principal| Caller::request_of(principal.clone());
+        for maker in [in_session(&ann, 1), in_session(&nobody, 3)] {
+            let task = format!("fanlight-task-{}", maker.session().unwrap().0);
+            learn(&owners, TaskKey::new(&maker, &task), backend, ENDLESS, Evidence::Created);
+        }
+        for (caller, task, known) in [
+            (in_session(&ann, 1), "fanlight-task-1", true),
+            (in_session(&ann, 2), "fanlight-task-1", true),
+            (without(&ann), "fanlight-task-1", true),
+            (in_session(&bob, 1), "fanlight-task-1", false),
+            (without(&bob), "fanlight-task-1", false),
+            (in_session(&nobody, 1), "fanlight-task-1", false),
+            (in_session(&nobody, 3), "fanlight-task-3", true),
+            (in_session(&nobody, 4), "fanlight-task-3", false),
+            (without(&nobody), "fanlight-task-3", false),
+        ] {
+            let key = TaskKey::new(&caller, task);
+            assert_eq!(owners.find(&key).is_some(), known, "{task} of {caller:?}");
+            assert_eq!(key.in_common(), None, "one process keeps it");
+        }
+        assert!(TaskKey::new(&without(&ann), "t").in_common().is_some());
     }
 
     #[test]

@@ -19,8 +19,8 @@ use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
-    NamingPolicy, Rewriting,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, CommonTaskOwners, EndpointSettings, Gateway, GatewaySettings,
+    ListLimits, NamingPolicy, Rewriting,
 };
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
@@ -362,7 +362,17 @@ pub(super) fn scene_at(
         let fake = Arc::new(fake);
         (entry(BackendId::fresh(), &fake, prefix), fake)
     });
-    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints)
+    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints, None)
+}
+
+/// One that other processes know tasks of.
+pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwners>) -> Scene {
+    let entries = backends.into_iter().map(|fake| {
+        let fake = Arc::new(fake);
+        (entry(BackendId::fresh(), &fake, None), fake)
+    });
+    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
+    scene_from(entries.collect(), NamingPolicy::default(), 1000, cache, no_endpoints(), Some(common))
 }
 
 /// A backend with a rewriting.
@@ -373,7 +383,7 @@ pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<
 
 pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
     let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
-    scene_from(backends, naming, 1000, cache, no_endpoints())
+    scene_from(backends, naming, 1000, cache, no_endpoints(), None)
 }
 
 fn scene_from(
@@ -382,6 +392,7 @@ fn scene_from(
     page_size: usize,
     cache: CacheLimits,
     endpoints: EndpointSettings,
+    common_tasks: Option<Arc<dyn CommonTaskOwners>>,
 ) -> Scene {
     let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();
     let ids = entries.iter().map(|entry| entry.id).collect();
@@ -398,7 +409,7 @@ fn scene_from(
             endless: Duration::from_secs(86_400),
             longest: Duration::from_secs(30 * 86_400),
         },
-        common_tasks: None,
+        common_tasks,
         max_handed_out: 100,
         open_apps: OPEN_APPS,
         max_subscriptions: 100,

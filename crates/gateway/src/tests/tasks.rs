@@ -1,15 +1,18 @@
 //! Tasks of several backends: their owners, the search for an unknown one, and the merged list.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
-use tokio::time::Instant;
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, sleep};
 
 use super::fake::*;
+use crate::{CommonTask, CommonTaskOwners};
 
 const LEGACY: &str =
     r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}}"#;
@@ -124,6 +127,55 @@ async fn task_is_found_although_other_backends_do_not_answer() {
     let message = r#"Failed to retrieve task: Task not found where it could be asked for, but backend "hanging" did not answer within 1s, backend "gone" cannot be reached; ask again later"#;
     assert_eq!(error_of(&error), (-31001, message.into()));
     assert!(error.ends_with(r#""data":{"notAsked":["hanging","gone"]}}"#), "{error}");
+}
+
+#[tokio::test]
+async fn unknown_task_that_fanlight_has_made_is_asked_of_no_backend() {
+    let get = ("tasks/get", r#""result":{"taskId":"fanlight-task-x"}"#);
+    let scene = scene(vec![tasked("a", LEGACY, &[get]), tasked("b", MODERN, &[get])]);
+    for session in [None, Some(1)] {
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            let error = scene.ask_as(session, method, r#"{"taskId":"fanlight-task-x"}"#).await;
+            assert_eq!(error_of(&error), (-32602, "Failed to retrieve task: Task not found".into()), "{method}");
+        }
+    }
+    assert!(scene.received(0).is_empty() && scene.received(1).is_empty());
+}
+
+/// Other processes, which do not answer.
+#[derive(Debug, Default)]
+struct Silent {
+    asked: AtomicUsize,
+}
+
+impl CommonTaskOwners for Silent {
+    fn find(&self, _: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            sleep(Duration::from_secs(3600)).await;
+            None
+        })
+    }
+
+    fn learn(&self, _: Vec<u8>, _: CommonTask, _: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn forget(&self, _: Vec<u8>) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listening_to_many_tasks_asks_others_about_few_and_waits_no_longer_than_for_one() {
+    let common = Arc::new(Silent::default());
+    let backends = vec![tasked("a", MODERN, &[]), tasked("b", MODERN, &[])];
+    let scene = scene_sharing(backends, Arc::<Silent>::clone(&common));
+    let began = Instant::now();
+    let tasks = (0..10_000).map(|number| Arc::from(format!("t-{number}"))).collect();
+    let client = scene.listen(Interest { tasks, ..Interest::default() }).await;
+    assert!(client.listening.honoured.tasks.is_empty());
+    assert_eq!((began.elapsed(), common.asked.load(Ordering::Relaxed)), (Duration::from_secs(1), 4));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use super::{Endpoint, NamedSession, headers};
 use crate::call::DetachedCalls;
 use crate::eras::legacy;
 use crate::eras::params::{Meta, Params};
-use crate::ingress::{Origin, Refusal, Transport};
+use crate::ingress::{AboutTask, Origin, Refusal, Transport};
 use crate::streams::ActiveSession;
 
 /// One POST.
@@ -36,6 +36,9 @@ pub(super) enum Passing<'a> {
     On(&'a Arc<dyn Replicas>),
     /// This one has been passed on by another.
     Here,
+    /// The session that it names lives, here or elsewhere. A task that it is about may be at these others; `None` if the one that
+    /// was asked does not have it any more.
+    Task(Option<&'a Arc<dyn Replicas>>),
     /// There are no others, or the one that was asked does not have it any more.
     Nowhere,
 }
@@ -69,29 +72,23 @@ impl<C: Core> Transport for Exchange<'_, C> {
         super::found(self.session.clone()).map(Some)
     }
 
-    fn keeper_of_task(&self, origin: &Origin<'_>, request: &Request) -> Keeper {
+    /// Who keeps the session of a request is asked first, since that alone knows whether it lives.
+    fn task_without_session(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
         let is_about_task = matches!(request.method, Method::GetTask | Method::TaskResult | Method::CancelTask);
         if !is_about_task || matches!(self.passing, Passing::Nowhere) {
-            return Keeper::Nobody;
+            return None;
         }
         let id = request.params.as_ref().and_then(|params| params.get("taskId"));
         let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
-        let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
-        let run = match keeper {
-            Keeper::Another(run) => Some(run),
-            Keeper::ThisRun => ProcessRun::current().ok(),
-            Keeper::Nobody => None,
-        };
-        let is_concerned = match (self.passing, &self.session) {
-            (Passing::On(_), Some(Ok(session))) => {
-                keeper != Keeper::ThisRun && legacy::tasks(session.session.revision()).is_some()
+        match (self.passing, &self.session, self.endpoint.handles.keeper_of_task(&id, &origin.holder)) {
+            (_, _, Keeper::Nobody) => None,
+            (Passing::On(_) | Passing::Here | Passing::Task(Some(_)), Some(Ok(session)), Keeper::Another(run)) => {
+                legacy::tasks(session.session.revision()).map(|_| AboutTask::PassOn(run))
             }
-            // The replica that keeps both gets the request with its session.
-            (Passing::On(_), Some(Err(Keeper::Another(other)))) => run != Some(*other),
-            (Passing::Here, None) => keeper == Keeper::ThisRun,
-            _ => false,
-        };
-        if is_concerned { keeper } else { Keeper::Nobody }
+            (Passing::Task(Some(_)), Some(Err(_)), Keeper::Another(run)) => Some(AboutTask::PassOn(run)),
+            (Passing::Task(_), Some(Err(_)), _) | (Passing::Here, None, Keeper::ThisRun) => Some(AboutTask::Here),
+            _ => None,
+        }
     }
 
     fn session_id(&self) -> Option<&str> {
@@ -101,7 +98,7 @@ impl<C: Core> Transport for Exchange<'_, C> {
     /// A load balancer sends requests on connections that are open until it has noticed that they end.
     fn opens_sessions(&self) -> Option<ProcessRun> {
         match self.passing {
-            Passing::On(replicas) if self.shutdown.is_cancelled() => replicas.another(),
+            Passing::On(replicas) if self.endpoint.ending.is_cancelled() => replicas.another(),
             _ => None,
         }
     }

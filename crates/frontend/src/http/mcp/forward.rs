@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::{Core, Keeper, ProcessRun};
-use fanlight_forwarding::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas};
+use fanlight_forwarding::{
+    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas, TASK_ELSEWHERE,
+};
 use fanlight_identity::Identity;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, RpcError, code};
@@ -27,8 +29,10 @@ use super::super::arrived::{Arrived, stream_permit};
 use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
+use super::exchange::Passing;
 use super::{Endpoint, Source, headers};
 use crate::ingress::{self, Kept, Origin};
+use crate::trace::Ending;
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
 /// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
@@ -48,8 +52,13 @@ impl<C: Core> Endpoint<C> {
         body: Bytes,
         refusal: Box<ingress::Refusal>,
     ) -> Reply {
-        let Some((replicas, (kept, run))) = self.other_replicas(arrived).zip(refusal.kept_by) else {
-            return Err(refusal.into());
+        let (replicas, kept, run) = match (self.other_replicas(arrived), refusal.kept_by) {
+            (Some(replicas), Some((kept, run))) => (replicas, kept, run),
+            (None, Some((Kept::Task, _))) => {
+                pass_on(refusal.ending);
+                return Ok(reply::empty(TASK_ELSEWHERE));
+            }
+            _ => return Err(refusal.into()),
         };
         let listens = arrived.head.method == Method::GET;
         let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
@@ -69,11 +78,23 @@ impl<C: Core> Endpoint<C> {
                 Ok(answer) => break answer,
                 Err(Failure::Replica(ForwardError::Gone)) => false,
                 Err(Failure::Replica(ForwardError::Unreachable)) => true,
+                Err(Failure::Replica(ForwardError::TaskElsewhere)) => {
+                    return self
+                        .take_here(arrived, origin, Source::Text(body, Passing::Task(Some(replicas))), refusal)
+                        .await;
+                }
                 Err(failure) => return Err(failed(failure, asked, refusal)),
             };
             moves += 1;
             match self.keeper_after(asked, is_unreachable, kept, arrived, origin).await {
-                Keeper::ThisRun => return self.take_here(arrived, origin, body, refusal).await,
+                Keeper::ThisRun => {
+                    let passing = match kept {
+                        Kept::Session => Passing::Task(Some(replicas)),
+                        Kept::Task => Passing::Task(None),
+                        Kept::SuspendedCall | Kept::NewSession => Passing::Nowhere,
+                    };
+                    return self.take_here(arrived, origin, Source::Text(body, passing), refusal).await;
+                }
                 Keeper::Another(next) if next != asked && moves < MOVES => asked = next,
                 Keeper::Another(_) | Keeper::Nobody => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
@@ -93,7 +114,7 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Who keeps what a message is about after `run`, which has ended or is unreachable. Only sessions of Streamable HTTP are taken
-    /// over. A task is unknown from now on, which is for this run to say in the session of the message.
+    /// over. A task is unknown from now on, which is for this run to say.
     async fn keeper_after(
         &self,
         run: ProcessRun,
@@ -114,16 +135,13 @@ impl<C: Core> Endpoint<C> {
         &self,
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
-        text: Bytes,
+        source: Source<'_>,
         refusal: Box<ingress::Refusal>,
     ) -> Reply {
         // The message gets a span of its own.
-        if let Some(mut ending) = refusal.ending {
-            ending.pass_on();
-            ending.delivered();
-        }
+        pass_on(refusal.ending);
         match arrived.head.method {
-            Method::POST => Box::pin(self.post(arrived, origin, Source::Text(text))).await,
+            Method::POST => Box::pin(self.post(arrived, origin, source)).await,
             _ => Box::pin(self.other_method(arrived, origin)).await,
         }
     }
@@ -165,6 +183,14 @@ impl<C: Core> Endpoint<C> {
         };
         reply::describe(&mut response, HeaderMap::new());
         response
+    }
+}
+
+/// Ends the span of a request that is answered under another.
+fn pass_on(ending: Option<Box<Ending>>) {
+    if let Some(mut ending) = ending {
+        ending.pass_on();
+        ending.delivered();
     }
 }
 
@@ -228,7 +254,7 @@ async fn while_valid(
 /// The refusal of a message that `run` has not answered.
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
     let error = match failure {
-        Failure::Replica(ForwardError::Gone | ForwardError::Unreachable) => {
+        Failure::Replica(ForwardError::Gone | ForwardError::Unreachable | ForwardError::TaskElsewhere) => {
             tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
             return refusal.into();
         }

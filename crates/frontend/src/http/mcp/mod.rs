@@ -62,6 +62,8 @@ pub(crate) struct Endpoint<C> {
     /// `None` if no replica can take sessions over.
     archive: Option<Arc<SessionArchive>>,
     take_overs: TakeOvers,
+    /// Cancelled when this process ends, unlike a connection whose socket another one replaces.
+    ending: CancellationToken,
 }
 
 impl<C: Core> Serve for Endpoint<C> {
@@ -191,11 +193,13 @@ impl<C: Core> Clients for Endpoint<C> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// An endpoint in front of `core`. Calls that outlive their connection end when `cut` is cancelled.
+    /// An endpoint in front of `core`, which opens no sessions once it is `ending` if others can. Calls that outlive their connection
+    /// end when `cut` is cancelled.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
         limits: Arc<LiveLimits>,
+        ending: CancellationToken,
         cut: CancellationToken,
     ) -> Result<Self, FrontendError> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
@@ -221,6 +225,7 @@ impl<C: Core> Endpoint<C> {
                 .map(|records| SessionArchive::new(&settings.keys, Arc::clone(records)))
                 .transpose()?,
             take_overs: TakeOvers::default(),
+            ending,
             limits,
             settings: Arc::clone(settings),
         })
@@ -314,13 +319,14 @@ impl<C: Core> Endpoint<C> {
         let accepts = negotiate::check(&arrived.fields)?;
         let replicas = self.other_replicas(arrived);
         let passing = match (&source, replicas) {
+            (Source::Text(_, passing), _) => *passing,
             (Source::Body(_), Some(replicas)) => Passing::On(replicas),
-            _ if arrived.forwarded.is_some() => Passing::Here,
-            _ => Passing::Nowhere,
+            (Source::Body(_), None) if arrived.forwarded.is_some() => Passing::Here,
+            (Source::Body(_), None) => Passing::Nowhere,
         };
         let text = match source {
             Source::Body(body) => arrived.read(body, &self.settings, &origin.peer()).await?,
-            Source::Text(text) => text,
+            Source::Text(text, _) => text,
         };
         let kept = replicas.map(|_| text.clone());
         // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
@@ -374,7 +380,7 @@ enum Source<'a> {
     /// Its body, which has not been read.
     Body(&'a mut Incoming),
     /// It has been read, and is taken once more.
-    Text(Bytes),
+    Text(Bytes, Passing<'a>),
 }
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
