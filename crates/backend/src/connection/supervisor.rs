@@ -22,7 +22,7 @@ use crate::backoff::Backoff;
 use crate::connection::attempt::Attempt;
 use crate::connection::measured::Measured;
 use crate::connection::{Connection, Loss};
-use crate::handshake::{Handshake, Known};
+use crate::handshake::{self, Agreed, Handshake, Known};
 use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
@@ -31,7 +31,7 @@ use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::{BackendError, FailureDetails, Plain};
+use fanlight_canonical::{BackendError, Caller, FailureDetails, Plain, SessionAt};
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -99,6 +99,8 @@ pub(crate) struct ConnectSettings {
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
+    /// Where sessions at the server are on record, if that may have any.
+    pub(crate) place: Option<Arc<str>>,
     pub(crate) connections_made: watch::Sender<ConnectionsMade>,
     /// How long its processes take to start.
     pub(crate) starts: Measured,
@@ -115,6 +117,11 @@ pub(crate) struct ConnectionsMade {
 }
 
 impl ConnectSettings {
+    /// Where the session at the server of a client's session is on record, if it is to be.
+    pub(crate) fn kept(&self, caller: &Caller) -> Option<SessionAt> {
+        Some(caller.server_sessions()?.at(self.place.as_ref()?))
+    }
+
     /// How processes are started, if the server has any.
     pub(crate) fn process(&self) -> Option<&ProcessPolicy> {
         match &self.target {
@@ -161,11 +168,29 @@ impl Supervisor {
                 tokio::select! { biased; () = self.shutdown.cancelled() => {} () = kept.as_mut() => {} }
             }
             let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
-            if let Phase::Ready(connection) = last.phase {
-                self.session_ended(&connection, None);
-                Box::pin(connection.close()).await;
+            match last.phase {
+                Phase::Ready(connection) => {
+                    self.session_ended(&connection, None);
+                    Box::pin(connection.close()).await;
+                }
+                // One that another process has opened ends as well, though nothing was sent in it here.
+                _ if self.context.kept.as_ref().is_some_and(SessionAt::is_waiting) => Box::pin(self.close_kept()).await,
+                _ => {}
             }
         }
+    }
+
+    async fn close_kept(&self) {
+        if let Some(agreed) = self.continued() {
+            agreed.transport.close().await;
+        }
+    }
+
+    /// What another process has agreed on with the server, if this one is to go on with it.
+    fn continued(&self) -> Option<Agreed> {
+        let Target::Http(endpoint) = &self.settings.target else { return None };
+        let session = self.context.kept.as_ref()?.take()?;
+        handshake::continued(self.http(endpoint), session, &self.settings.own_info)
     }
 
     async fn keep_connected(&self) {
@@ -304,6 +329,10 @@ impl Supervisor {
         span: ConnectSpan,
         attempt: &Attempt,
     ) -> Result<Arc<Connection>, BackendError> {
+        if let Some(agreed) = self.continued() {
+            span.finish(&Outcome::Finished);
+            return Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, false)));
+        }
         let trace = span.parent();
         let handshake = Handshake {
             context: &self.context,
@@ -343,7 +372,16 @@ impl Supervisor {
             self.settings.starts.record(attempt.elapsed());
         }
         let reprobed = last_loss == Some(Loss::EraDoubt);
-        Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
+        let connection = Connection::new(Arc::clone(&self.context), agreed, reprobed);
+        // Before anything is sent in it.
+        if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
+            Box::pin(kept.opened(session)).await;
+        }
+        Ok(Arc::new(connection))
+    }
+
+    fn http(&self, endpoint: &Arc<HttpEndpoint>) -> HttpTransport {
+        HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context))
     }
 
     /// The error of an attempt with what its process wrote last, and what to do: mostly that says why.
@@ -363,9 +401,7 @@ impl Supervisor {
     /// Opens a transport for an attempt.
     async fn open(&self, attempt: &Attempt) -> Result<Transport, BackendError> {
         match &self.settings.target {
-            Target::Http(endpoint) => {
-                Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context)))))
-            }
+            Target::Http(endpoint) => Ok(Transport::Http(Box::new(self.http(endpoint)))),
             Target::Stdio(settings) => {
                 Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), attempt.process()).await?))
             }
@@ -404,6 +440,9 @@ impl Supervisor {
             }
         };
         self.session_ended(connection, loss.error_type());
+        if loss != Loss::EraDoubt {
+            connection.forget_session();
+        }
         self.set_up(loss == Loss::Unused);
         if loss == Loss::Unresponsive {
             self.context.health.set_ejected(true);

@@ -243,9 +243,11 @@ impl SessionPool {
         Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
     }
 
-    /// Whether the client's session has a connection of its own that has not ended.
+    /// Whether the client's session has a connection of its own that has not ended, or is to go on with a session at the
+    /// server.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
-        client.session().is_some() && self.existing(client).is_some_and(|own| !own.has_stopped())
+        client.session().is_some()
+            && (self.existing(client).is_some_and(|own| !own.has_stopped()) || self.is_to_continue(client))
     }
 
     /// Whether the base connection's server keeps something for clients that would be lost with it, or that they wait for.
@@ -533,7 +535,42 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
+    /// Goes on with the session that another process has opened at the server for a client's session, if there is one.
+    pub(crate) fn continue_session(&self, client: &CallContext) {
+        if !self.is_to_continue(client) {
+            return;
+        }
+        let revision = self.base.state.borrow().revision;
+        let for_client = ForClient {
+            known: Known { era: Era::Legacy, sse: false },
+            reprobed: false,
+            is_second_era: revision.is_some_and(|revision| revision.era() == Era::Modern),
+            is_proven: true,
+        };
+        match self.open_as(Owner::Session(client.caller.clone()), client, for_client) {
+            Ok(opened) => opened.wake(),
+            Err(error) => {
+                let backend = &*self.settings.context.name;
+                tracing::debug!(backend, %error, "no connection that goes on with a session at the server");
+            }
+        }
+    }
+
+    /// Whether another process has opened a session at the server for a client's session, and this one is to go on with it.
+    fn is_to_continue(&self, client: &CallContext) -> bool {
+        self.policy != SessionPolicy::Shared
+            && self.settings.choice != EraChoice::Modern
+            && self.settings.kept(&client.caller).is_some_and(|kept| kept.is_waiting())
+    }
+
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
+        let is_second_era = base.era() == Era::Modern;
+        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
+        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
+        self.open_as(owner, client, ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven })
+    }
+
+    fn open_as(&self, owner: Owner, client: &CallContext, for_client: ForClient) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -552,10 +589,6 @@ impl SessionPool {
         };
         let BackendLimits { sessions, request_sessions, .. } = self.settings.context.limits;
         connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
-        let is_second_era = base.era() == Era::Modern;
-        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
-        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
-        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
         let declared = match client.caller.is_gateway() {
             true => Declared::by_gateway(client, self.largest_description()),
             false => Declared::by(client, is_named, self.largest_description()),
@@ -649,7 +682,12 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context = TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone());
+    let kept = match &origin {
+        Origin::Session(caller) => settings.kept(caller),
+        Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
+    };
+    let context =
+        TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone(), kept);
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: Arc::clone(&context),

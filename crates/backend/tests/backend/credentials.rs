@@ -9,12 +9,14 @@ use fanlight_backend::credentials::{
 };
 use fanlight_backend::{BackendPerPrincipal, BackendSettings};
 use fanlight_canonical::{
-    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages, SignInWish,
+    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages,
+    ServerSessions, SessionKey, SignInWish,
 };
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::sessions::numbering;
 use crate::support::server::{Reply, Seen, Server, modern};
 use crate::support::{PATIENCE, ask, call, listening, send_to, settings, start};
 
@@ -236,6 +238,33 @@ async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     assert!(wished(&call_as(&backend, "ann").await.unwrap_err()).ends_with("/ann"));
     assert!(call_as(&backend, "bob").await.is_ok());
     assert_eq!(server.count("tools/call"), 3);
+}
+
+/// The session of a user goes on with what the user has now, and not without.
+#[tokio::test]
+async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_user() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let users = [Users::new(), Users::new()];
+    let backends = users.each_ref().map(|users| {
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(users) as _, &CancellationToken::new())
+    });
+    let request = |key, sessions: &Arc<ServerSessions>| {
+        let caller = Caller::session_of(Principal::named("", "ann"), SessionKey(key));
+        let caller = caller.with_server_sessions(Some(Arc::clone(sessions)));
+        listening(call("x/y", ""), |context| context.caller = caller).0
+    };
+    let sessions = Arc::new(ServerSessions::default());
+    users[0].set("ann", true);
+    send_to(&*backends[0], request(1, &sessions)).await.unwrap();
+    let session = server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned();
+    let found = Arc::new(ServerSessions::continuing(sessions.all()));
+    backends[1].continue_session(&request(9, &found).context);
+    assert!(send_to(&*backends[1], request(9, &found)).await.unwrap_err().sign_in().is_some());
+    users[1].set("ann", true);
+    send_to(&*backends[1], request(9, &found)).await.unwrap();
+    let seen = server.next_of("x/y").await;
+    assert_eq!(seen.header("mcp-session-id"), Some(&*session));
+    assert_eq!(seen.header("authorization"), Some("Bearer ann-1"));
 }
 
 #[tokio::test]

@@ -130,6 +130,13 @@ impl InMemorySessions {
         drop(lost);
     }
 
+    /// The sessions for which servers keep others that are on record.
+    pub(crate) fn at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
+        let table = self.lock();
+        let at_servers = table.iter().filter(|(_, entry)| entry.0.session.is_at_servers());
+        at_servers.map(|(id, entry)| (id.clone(), Arc::clone(&entry.0))).collect()
+    }
+
     /// The sessions that are on record, and from now on no longer by this run: others may claim them.
     pub(crate) fn leave_records(&self) -> Vec<Released> {
         self.all().iter().filter_map(|session| session.session.leave_record()).collect()
