@@ -328,7 +328,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
         BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
     let session = async |name: &str, key: u64| {
         let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
-            context.caller = Caller::session_of(Principal::named("", name), fanlight_canonical::SessionKey(key));
+            context.caller = Caller::session_of(Principal::named("", name), SessionKey(key));
             context.capabilities = crate::support::json(r#"{"elicitation":{"url":{}}}"#);
         });
         let messages = std::mem::replace(&mut call.messages, ServerMessages::discard());
