@@ -42,7 +42,7 @@ pub trait SessionKeeper: Send + Sync {
     fn write(&self) -> Keeping<'_, ()>;
 
     /// Whether it is certain that this process keeps it, and no other has taken it over.
-    fn is_kept(&self) -> Keeping<'_, bool>;
+    fn keeps(&self) -> Keeping<'_, bool>;
 }
 
 /// The sessions at servers of one session of a client.
@@ -149,6 +149,12 @@ impl ServerSessions {
         self.lock().sessions.iter().any(|(place, entry)| !entry.is_used && is_at(place))
     }
 
+    /// Whether the client's session has ended.
+    #[must_use]
+    pub fn have_ended(&self) -> bool {
+        matches!(self.lock().fate, Fate::Ended(_))
+    }
+
     /// The client's session has ended; `is_ours` tells whether this process has kept it until then.
     pub fn end(&self, is_ours: watch::Receiver<Option<bool>>) {
         self.lock().fate = Fate::Ended(is_ours);
@@ -171,7 +177,7 @@ impl ServerSessions {
                 (Fate::Open, None) => return true,
                 (Fate::Open, Some(keeper)) => {
                     let is_kept = match keeper.upgrade() {
-                        Some(keeper) => keeper.is_kept().await,
+                        Some(keeper) => keeper.keeps().await,
                         None => false,
                     };
                     // It may have ended meanwhile.
@@ -279,7 +285,7 @@ mod tests {
             Box::pin(std::future::ready(()))
         }
 
-        fn is_kept(&self) -> Keeping<'_, bool> {
+        fn keeps(&self) -> Keeping<'_, bool> {
             Box::pin(std::future::ready(self.is_kept.load(Ordering::Relaxed)))
         }
     }
@@ -347,6 +353,7 @@ mod tests {
         for (is_ours, expected) in [(Some(true), true), (Some(false), false), (None, false)] {
             let (sender, receiver) = watch::channel(None);
             sessions.end(receiver);
+            assert!(sessions.have_ended());
             let found = async {
                 tokio::task::yield_now().await;
                 sender.send_replace(is_ours);

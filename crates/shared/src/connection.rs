@@ -155,7 +155,7 @@ impl Shared {
         loop {
             match self.run(script).await {
                 Err(SharedError::Away(_) | SharedError::Unanswered) if Instant::now() < deadline => {
-                    sleep(RETRY.0).await
+                    sleep(RETRY.0).await;
                 }
                 done => return done,
             }

@@ -7,6 +7,9 @@
 //! capabilities. Clients without a session share one with those of the same principal and capabilities, unless they can
 //! be asked: then each request has one to itself (`clients`). Unused connections are closed after a while, or when the
 //! limit is reached.
+//!
+//! What a server over HTTP has opened for a client's session can be on record with that (`ServerSessions`). Another process that
+//! continues the client's session makes its connection of that, without `initialize`.
 
 mod clients;
 pub(crate) mod dispatcher;
@@ -553,6 +556,12 @@ impl SessionPool {
                 let backend = &*self.settings.context.name;
                 tracing::debug!(backend, %error, "no connection that goes on with a session at the server");
             }
+        }
+        // The client may have ended its session meanwhile.
+        if client.caller.server_sessions().is_some_and(|sessions| sessions.have_ended())
+            && let Some(session) = client.session()
+        {
+            self.end_session(session);
         }
     }
 

@@ -265,6 +265,18 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let seen = server.next_of("x/y").await;
     assert_eq!(seen.header("mcp-session-id"), Some(&*session));
     assert_eq!(seen.header("authorization"), Some("Bearer ann-1"));
+    // Another process hears nothing of it but its end.
+    let found = Arc::new(ServerSessions::continuing(found.all()));
+    let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
+    third.set("ann", true);
+    let third = BackendPerPrincipal::start(settings(server.transport()), third as _, &CancellationToken::new());
+    third.continue_session(&request(11, &found).context);
+    found.end(told);
+    third.end_session(SessionKey(11));
+    is_ours.send_replace(Some(true));
+    let ended = server.next_of("DELETE").await;
+    assert_eq!(ended.header("mcp-session-id"), Some(&*session));
+    assert_eq!(ended.header("authorization"), Some("Bearer ann-1"));
 }
 
 #[tokio::test]

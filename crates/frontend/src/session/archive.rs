@@ -1,7 +1,8 @@
 //! Sessions on record, where other replicas find what they need to take one over when its own has ended.
 //!
-//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened: a session is taken
-//! over for a request, by the identity that this request has shown. What ran at the replica that has ended is not on record.
+//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened, nor of those for
+//! servers: a session is taken over for a request, by the identity that this request has shown. What ran at the replica that has
+//! ended is not on record.
 
 use std::fmt;
 use std::sync::Arc;

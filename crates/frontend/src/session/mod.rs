@@ -363,7 +363,7 @@ impl SessionKeeper for Session {
         Box::pin(self.write_record())
     }
 
-    fn is_kept(&self) -> Keeping<'_, bool> {
+    fn keeps(&self) -> Keeping<'_, bool> {
         let asked = lock(&self.on_record).as_ref().map(OnRecord::named);
         Box::pin(async move {
             match asked {
@@ -428,8 +428,93 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use fanlight_canonical::{ProcessRun, ServerSession};
+    use fanlight_protocol::seal::Keys;
+    use tokio::sync::watch;
+
+    use super::archive::SessionArchive;
     use super::testing::ListenCore;
     use super::*;
+    use crate::session_records::{Claimed, Mark, Recorded, SessionRecords};
+
+    /// Records of which it is known how often they were written, and whose they are.
+    #[derive(Debug, Default)]
+    struct Records {
+        written: Mutex<usize>,
+        is_taken: Mutex<bool>,
+    }
+
+    impl SessionRecords for Records {
+        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
+            *lock(&self.written) += 1;
+            Box::pin(std::future::ready(true))
+        }
+        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
+            Box::pin(std::future::ready(Claimed::Nobody))
+        }
+        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
+            Box::pin(std::future::ready(Some(!*lock(&self.is_taken))))
+        }
+        fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+        fn prolong(&self, _: &str) {}
+        fn lifetime(&self) -> Duration {
+            Duration::MAX
+        }
+        fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
+            watch::channel(Some(!*lock(&self.is_taken))).1
+        }
+        fn mark(&self) -> Option<Mark> {
+            Some((1, u64::from(*lock(&self.is_taken))))
+        }
+    }
+
+    /// A session on record, and its session at a server.
+    async fn at_a_server(records: &Arc<Records>) -> (Arc<Session>, fanlight_canonical::SessionAt) {
+        let session = Arc::new(ListenCore::refusing().session().keeping(ServerSessions::default()));
+        let archive = SessionArchive::new(&Keys::new([[1; 32]]), Arc::clone(records) as _).unwrap();
+        session.put_on_record(archive.of("id"));
+        let caller = session.context(false).caller;
+        let at = caller.server_sessions().unwrap().at(&"server".into());
+        let description = Json::empty_object();
+        at.opened(ServerSession { id: "s".into(), revision: "r".into(), description, moves: 0 }).await;
+        (session, at)
+    }
+
+    #[tokio::test]
+    async fn record_is_written_when_a_session_at_a_server_is_opened_and_after_it_has_ended() {
+        let records = Arc::new(Records::default());
+        let (session, at) = at_a_server(&records).await;
+        assert!(session.is_kept().await);
+        assert_eq!(*lock(&records.written), 1);
+        at.ended("s");
+        assert!(session.is_kept().await && session.is_kept().await);
+        assert_eq!(*lock(&records.written), 2);
+        at.ended("s");
+        assert!(session.leave_record().unwrap().record.is_none(), "it is written");
+        assert!(!at.may_end().await, "another may go on with it");
+    }
+
+    #[tokio::test]
+    async fn sessions_at_servers_end_with_a_session_unless_another_replica_has_it() {
+        for is_taken in [false, true] {
+            let records = Arc::new(Records::default());
+            let (session, at) = at_a_server(&records).await;
+            assert!(at.may_end().await);
+            *lock(&records.is_taken) = is_taken;
+            assert_eq!(at.may_end().await, !is_taken);
+            session.end();
+            assert_eq!(at.may_end().await, !is_taken);
+            let (session, at) = at_a_server(&records).await;
+            *lock(&records.is_taken) = !is_taken;
+            assert_eq!(session.is_kept().await, is_taken);
+            session.end();
+            assert_eq!(at.may_end().await, is_taken);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn session_context_describes_the_client_and_differs_between_sessions() {
