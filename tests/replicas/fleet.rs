@@ -127,10 +127,14 @@ impl Fleet {
         self.carries_requests(number).await;
     }
 
+    /// Ends one by SIGTERM, for good: those behind it move up.
+    pub(crate) async fn end(&mut self, number: usize) {
+        assert!(self.replicas.remove(number).gateway.terminate().await.success());
+    }
+
     /// Ends one by SIGTERM, and starts another in its place.
     pub(crate) async fn renew(&mut self, number: usize) {
-        let ended = self.replicas.remove(number);
-        assert!(ended.gateway.terminate().await.success());
+        self.end(number).await;
         let next = self.started(number).await;
         self.replicas.insert(number, next);
         self.is_whole().await;

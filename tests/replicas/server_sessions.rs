@@ -9,8 +9,10 @@ use crate::fleet::Fleet;
 use crate::forwarding::{backend, say, signal};
 use crate::group::{members, until};
 use crate::linked::{Client, Linked, LinkedGroup};
+use crate::proxy::Network;
 use crate::raw_client::legacy_request;
 use crate::scripted::{Backend, Reply};
+use crate::taking_over::with_networks;
 use crate::valkey::Valkey;
 
 /// The session at the server of the last call of a tool.
@@ -165,6 +167,26 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     assert_eq!(call(&client, &owner, &backend, "5").await, session);
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(call(&idle, &other, &backend, "6").await, of_idle);
+    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+}
+
+/// Nobody tells it that another has taken the session over.
+#[tokio::test]
+async fn replica_that_does_not_reach_valkey_does_not_end_the_session_at_a_server() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let (client, idle) = (Client::open(fleet.replica(0), ANN).await, Client::open(fleet.replica(0), ANN).await);
+    let session = call(&client, fleet.replica(0), &backend, "1").await;
+    let of_idle = call(&idle, fleet.replica(0), &backend, "2").await;
+    networks.to_valkey(0, Network::Silent);
+    until("two replicas", async || members(&fleet.replica(1).gateway).await == 2).await;
+    assert_eq!(call(&client, fleet.replica(1), &backend, "3").await, session);
+    assert_eq!(call(&idle, fleet.replica(1), &backend, "4").await, of_idle);
+    // For all that it knows, the session is its own.
+    assert_eq!(client.send(fleet.replica(0), "DELETE", &[], "").await.status, 204);
+    fleet.end(0).await;
+    assert_eq!(call(&client, fleet.replica(0), &backend, "5").await, session);
+    assert_eq!(call(&idle, fleet.replica(0), &backend, "6").await, of_idle);
     assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
 }
 

@@ -26,7 +26,7 @@ async fn with_resource() -> Backend {
 }
 
 /// Three replicas with the ways between them, of which none has been used.
-async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
+pub(crate) async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
     let (group, places) = (LinkedGroup::new(backend.entry("only"), ""), Fleet::places());
     let networks = Networks::between(&places, valkey).await;
     let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;

@@ -224,7 +224,7 @@ impl SessionAt {
         Some(entry.session.clone())
     }
 
-    /// The server has opened it: puts it on record, if there is room for it. Nothing should be sent in it before.
+    /// The server has opened it: puts it on record, if there is room for it. No request should be sent in it before.
     pub async fn opened(&self, session: ServerSession) {
         {
             let mut state = self.sessions.lock();

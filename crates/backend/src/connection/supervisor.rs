@@ -373,7 +373,7 @@ impl Supervisor {
         }
         let reprobed = last_loss == Some(Loss::EraDoubt);
         let connection = Connection::new(Arc::clone(&self.context), agreed, reprobed);
-        // Before anything is sent in it.
+        // Before a request is sent in it.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
             Box::pin(kept.opened(session)).await;
         }

@@ -240,10 +240,6 @@ impl BackendClient for BackendApart {
         self.base.notify(notification, client)
     }
 
-    fn continue_session(&self, client: &Arc<CallContext>) {
-        self.base.continue_session(client);
-    }
-
     fn end_session(&self, session: SessionKey) {
         self.base.end_session(session);
         self.members.servers().iter().for_each(|server| server.client().end_session(session));

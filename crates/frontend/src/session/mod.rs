@@ -7,6 +7,7 @@ mod server_requests;
 pub(crate) mod testing;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fanlight_canonical::{
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     usage: Mutex<Usage>,
     /// What another replica needs to take it over; `None` if none can.
     on_record: Mutex<Option<OnRecord>>,
+    /// Another replica has taken it over.
+    is_lost: AtomicBool,
     /// The sessions at servers that another replica goes on with then; `None` if none can take it over.
     server_sessions: Option<Arc<ServerSessions>>,
     /// The resources that its client has subscribed to, where it is on record.
@@ -97,6 +100,7 @@ impl Session {
             server_requests: ServerRequests::new(max_server_requests),
             usage: Mutex::new(Usage { guards: 0, last: Instant::now() }),
             on_record: Mutex::default(),
+            is_lost: AtomicBool::new(false),
             server_sessions: None,
             subscriptions: Mutex::default(),
             was_moved: false,
@@ -174,7 +178,7 @@ impl Session {
             if is_outdated {
                 self.write_record().await;
             }
-            return true;
+            return !self.is_lost.load(Ordering::SeqCst);
         };
         match archive.records.is_kept(&name).await {
             Some(true) => {
@@ -184,6 +188,7 @@ impl Session {
             }
             // Its record is another run's.
             Some(false) => {
+                self.is_lost.store(true, Ordering::SeqCst);
                 drop(self.no_longer_on_record());
                 false
             }
@@ -510,7 +515,7 @@ mod tests {
             assert_eq!(at.may_end().await, !is_taken);
             let (session, at) = at_a_server(&records).await;
             *lock(&records.is_taken) = !is_taken;
-            assert_eq!(session.is_kept().await, is_taken);
+            assert_eq!((session.is_kept().await, session.is_kept().await), (is_taken, is_taken));
             session.end();
             assert_eq!(at.may_end().await, is_taken);
         }

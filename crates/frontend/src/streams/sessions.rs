@@ -124,9 +124,12 @@ impl InMemorySessions {
         Ok(active)
     }
 
-    /// Forgets a session that another run has taken over.
-    pub(crate) fn lose(&self, id: &str) {
-        let lost = self.lock().remove(id);
+    /// Forgets a session that another run has taken over; not one that this run has taken back since.
+    pub(crate) fn lose(&self, id: &str, session: &Arc<SessionStreams>) {
+        let mut table = self.lock();
+        let is_it = table.get(id).is_some_and(|entry| Arc::ptr_eq(&entry.0, session));
+        let lost = if is_it { table.remove(id) } else { None };
+        drop(table);
         drop(lost);
     }
 

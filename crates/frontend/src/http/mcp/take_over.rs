@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{Core, Keeper, ProcessRun};
@@ -134,11 +134,11 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Whether this run still keeps a session, which is given up else.
-    pub(super) async fn still_keeps(&self, id: &str, session: &SessionStreams) -> bool {
+    pub(super) async fn still_keeps(&self, id: &str, session: &Arc<SessionStreams>) -> bool {
         let is_kept = session.session.is_kept().await;
         if !is_kept {
             tracing::warn!("session ended here: another replica has taken it over while this one was away");
-            self.sessions.lose(id);
+            self.sessions.lose(id, session);
         }
         is_kept
     }
