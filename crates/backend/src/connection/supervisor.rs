@@ -31,7 +31,7 @@ use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::{BackendError, Caller, FailureDetails, Plain, SessionAt};
+use fanlight_canonical::{BackendError, FailureDetails, Plain, SessionAt};
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -117,11 +117,6 @@ pub(crate) struct ConnectionsMade {
 }
 
 impl ConnectSettings {
-    /// Where the session at the server of a client's session is on record, if it is to be.
-    pub(crate) fn kept(&self, caller: &Caller) -> Option<SessionAt> {
-        Some(caller.server_sessions()?.at(self.place.as_ref()?))
-    }
-
     /// How processes are started, if the server has any.
     pub(crate) fn process(&self) -> Option<&ProcessPolicy> {
         match &self.target {

@@ -41,7 +41,9 @@ use crate::request::declared::Declared;
 use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
-use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt, SessionKey,
+};
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
@@ -569,7 +571,7 @@ impl SessionPool {
     fn is_to_continue(&self, client: &CallContext) -> bool {
         self.policy != SessionPolicy::Shared
             && self.settings.choice != EraChoice::Modern
-            && self.settings.kept(&client.caller).is_some_and(|kept| kept.is_waiting())
+            && kept_of(&self.settings, &client.caller).is_some_and(|kept| kept.is_waiting())
     }
 
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
@@ -644,6 +646,11 @@ impl SessionPool {
     }
 }
 
+/// Where the session at the server of a client's session is on record, if it is to be.
+fn kept_of(settings: &ConnectSettings, caller: &Caller) -> Option<SessionAt> {
+    Some(caller.server_sessions()?.at(settings.place.as_ref()?))
+}
+
 /// Whether a request of a client has the same answer for all: it is for a list, or not sent to a modern server at all.
 pub(crate) fn is_for_all(method: &Method) -> bool {
     method.is_list() || matches!(method, Method::Ping | Method::SetLogLevel)
@@ -692,7 +699,7 @@ fn open(
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
     let kept = match &origin {
-        Origin::Session(caller) => settings.kept(caller),
+        Origin::Session(caller) => kept_of(settings, caller),
         Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
     };
     let context =
