@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
@@ -31,7 +31,7 @@ use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
-use fanlight_canonical::{BackendError, FailureDetails, Plain, SessionAt};
+use fanlight_canonical::{BackendError, FailureDetails, Plain};
 
 /// How a backend is doing.
 #[derive(Clone, Default)]
@@ -137,6 +137,8 @@ pub(crate) struct Supervisor {
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
+    /// A connection whose session is being put on record.
+    pub(crate) opening: Mutex<Option<Arc<Connection>>>,
 }
 
 /// What a client's connection goes by instead of finding it out.
@@ -168,17 +170,23 @@ impl Supervisor {
                     self.session_ended(&connection, None);
                     Box::pin(connection.close()).await;
                 }
-                // One that another process has opened ends as well, though nothing was sent in it here.
-                _ if self.context.kept.as_ref().is_some_and(SessionAt::is_waiting) => Box::pin(self.close_kept()).await,
-                _ => {}
+                _ => Box::pin(self.close_unused()).await,
             }
         }
     }
 
-    async fn close_kept(&self) {
-        if let Some(agreed) = self.continued() {
+    /// Ends a session in which no request was sent here: one that another process has opened, or that was being put on record.
+    async fn close_unused(&self) {
+        let opening = self.opening().take();
+        if let Some(connection) = opening {
+            connection.close().await;
+        } else if let Some(agreed) = self.continued() {
             agreed.transport.close().await;
         }
+    }
+
+    fn opening(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What another process has agreed on with the server, if this one is to go on with it.
@@ -367,12 +375,14 @@ impl Supervisor {
             self.settings.starts.record(attempt.elapsed());
         }
         let reprobed = last_loss == Some(Loss::EraDoubt);
-        let connection = Connection::new(Arc::clone(&self.context), agreed, reprobed);
+        let connection = Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed));
         // Before a request is sent in it.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
+            *self.opening() = Some(Arc::clone(&connection));
             Box::pin(kept.opened(session)).await;
+            *self.opening() = None;
         }
-        Ok(Arc::new(connection))
+        Ok(connection)
     }
 
     fn http(&self, endpoint: &Arc<HttpEndpoint>) -> HttpTransport {

@@ -714,6 +714,7 @@ fn open(
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),
+        opening: Mutex::default(),
     };
     tasks.spawn(supervisor.run());
     let worker = ListeningWorker {

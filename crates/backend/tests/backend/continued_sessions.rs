@@ -1,11 +1,13 @@
 //! Sessions at a legacy server that another process has opened for a client's session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fanlight_backend::{Backend, BackendSettings, Secret, TransportSettings};
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Caller, Principal, ServerSession, ServerSessions, SessionKey,
+    BackendClient, Call, CallContext, Caller, Keeping, Principal, ServerSession, ServerSessions, SessionKeeper,
+    SessionKey,
 };
+use tokio::sync::{Notify, watch};
 
 use crate::sessions::numbering;
 use crate::support::server::{Server, status};
@@ -94,6 +96,40 @@ async fn session_of_another_process_is_found_by_the_first_request_and_replaced_w
     assert!(next != session && next != "forgotten");
     let on_record = forgotten.all();
     assert_eq!((&*on_record[0].1.id, on_record.len()), (&*next, 1));
+}
+
+/// Writes nothing for as long as it lives.
+#[derive(Default)]
+struct Slow(Notify);
+
+impl SessionKeeper for Slow {
+    fn write(&self) -> Keeping<'_, ()> {
+        self.0.notify_one();
+        Box::pin(std::future::pending())
+    }
+
+    fn keeps(&self) -> Keeping<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+}
+
+#[tokio::test]
+async fn session_that_is_being_put_on_record_ends_with_the_clients() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    let (sessions, slow) = (Arc::new(ServerSessions::default()), Arc::new(Slow::default()));
+    let keeper: Weak<Slow> = Arc::downgrade(&slow);
+    sessions.put_on_record(keeper);
+    let asked = tokio::spawn({
+        let (backend, request) = (Arc::clone(&backend), request(1, &sessions));
+        async move { send(&backend, request).await }
+    });
+    slow.0.notified().await;
+    let session = sessions.all()[0].1.id.clone();
+    sessions.end(watch::channel(Some(true)).1);
+    backend.end_session(SessionKey(1));
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
+    assert!(asked.await.unwrap().is_err());
 }
 
 /// A server that is reached otherwise may be another one, or that of another account.
