@@ -123,12 +123,21 @@ impl Fleet {
 
     /// Ends one by SIGTERM, starts another in its place, and waits until it carries requests.
     pub(crate) async fn replace(&mut self, number: usize) {
-        let ended = self.replicas.remove(number);
-        assert!(ended.gateway.terminate().await.success());
+        self.renew(number).await;
+        self.carries_requests(number).await;
+    }
+
+    /// Ends one by SIGTERM, for good: those behind it move up.
+    pub(crate) async fn end(&mut self, number: usize) {
+        assert!(self.replicas.remove(number).gateway.terminate().await.success());
+    }
+
+    /// Ends one by SIGTERM, and starts another in its place.
+    pub(crate) async fn renew(&mut self, number: usize) {
+        self.end(number).await;
         let next = self.started(number).await;
         self.replicas.insert(number, next);
         self.is_whole().await;
-        self.carries_requests(number).await;
     }
 
     /// Waits until the load balancer sends requests to one.

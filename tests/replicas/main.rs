@@ -28,6 +28,7 @@ mod pins;
 mod proxy;
 mod rolling;
 mod scale;
+mod server_sessions;
 mod servers;
 mod stateless;
 mod switches;

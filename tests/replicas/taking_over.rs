@@ -26,7 +26,7 @@ async fn with_resource() -> Backend {
 }
 
 /// Three replicas with the ways between them, of which none has been used.
-async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
+pub(crate) async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
     let (group, places) = (LinkedGroup::new(backend.entry("only"), ""), Fleet::places());
     let networks = Networks::between(&places, valkey).await;
     let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
@@ -76,6 +76,40 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     let told = [stream.event().await.unwrap().unwrap(), stream.event().await.unwrap().unwrap()].concat();
     assert!(told.contains("notifications/tools/list_changed"), "{told}");
     assert!(told.contains("notifications/resources/updated") && told.contains("a:1"), "{told}");
+}
+
+/// What a canary goes by is the session's own, and not of the replica that keeps it.
+#[tokio::test]
+async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
+    let (valkey, one, two) = (Valkey::start().await, backend().await, backend().await);
+    for (version, name) in [(&one, "v1"), (&two, "v2")] {
+        version.on("tools/call", Reply::result(format!(r#"{{"content":[{{"type":"text","text":"{name}"}}]}}"#)));
+    }
+    let canary = r#""canary":{"server":"next","share":0.5,"sticky":"session"}"#;
+    let entries = format!("{},{}", one.entry_with("only", canary), two.entry("next"));
+    let group = LinkedGroup::new(entries, "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let version = async |client: &Client, at: &Linked| {
+        let answer = client.post(at, &say("1")).await.text().await;
+        let named: Vec<_> = ["v1", "v2"].into_iter().filter(|name| answer.contains(name)).collect();
+        assert_eq!(named.len(), 1, "{answer}");
+        named[0]
+    };
+    let (mut clients, mut before) = (Vec::new(), Vec::new());
+    for _ in 0..16 {
+        let client = Client::open(&owner, ANN).await;
+        before.push(version(&client, &owner).await);
+        clients.push(client);
+    }
+    assert!(before.contains(&"v1") && before.contains(&"v2"), "{before:?}");
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    // In another order, since replicas number sessions in the same way.
+    let mut after = Vec::new();
+    for client in clients.iter().rev() {
+        after.insert(0, version(client, &other).await);
+    }
+    assert_eq!(after, before);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails, Listen, Listening,
-    Pending, ProcessOutput, Remedy, RemedyKind, SessionKey,
+    Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
@@ -193,6 +193,14 @@ impl Backend {
             endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
+        let place = match &transport {
+            TransportSettings::Http { url, headers } => {
+                let address = address.map(|address| address.to_string()).unwrap_or_default();
+                let headers = headers.iter().flat_map(|(name, value)| [name.as_str(), value.as_written()]);
+                Some(place_of(&name, [url.as_str(), address.as_str()].into_iter().chain(headers)))
+            }
+            _ => None,
+        };
         let (transport, target) = match transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
                 let policy = processes;
@@ -216,6 +224,7 @@ impl Backend {
             timeouts,
             sse_first,
             own_info: identity.to_json(),
+            place,
             connections_made: watch::Sender::default(),
             starts: Measured::default(),
             shutdown: shutdown.clone(),
@@ -433,6 +442,10 @@ impl BackendClient for Backend {
                 None => Ok(()),
             }
         })
+    }
+
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        self.pool.continue_session(client);
     }
 
     fn end_session(&self, session: SessionKey) {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fanlight_identity::{Identity, Principal};
 
 use crate::endpoint::{Endpoint, Holder};
+use crate::server_sessions::ServerSessions;
 
 /// Identifies a session of a client within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub struct Caller {
     scope: Scope,
     /// Not part of what makes callers equal: later requests of a session may show newer credentials.
     identity: Option<Arc<Identity>>,
+    /// Of a session that another process can continue.
+    server_sessions: Option<Arc<ServerSessions>>,
 }
 
 impl PartialEq for Caller {
@@ -48,15 +51,16 @@ impl Hash for Caller {
 enum Scope {
     /// All requests that Fanlight makes for itself.
     Gateway,
-    /// All requests of one session.
-    Session(SessionKey),
+    /// All requests of one session, and the number that it was opened with: another process may have opened it. Sessions with
+    /// the same key have the same number.
+    Session(SessionKey, u64),
     /// One request without a session.
     Request(u64),
 }
 
 impl Caller {
     fn new(holder: Holder, scope: Scope) -> Self {
-        Self { holder, scope, identity: None }
+        Self { holder, scope, identity: None, server_sessions: None }
     }
 
     /// Fanlight itself.
@@ -65,10 +69,16 @@ impl Caller {
         Self::new(Principal::gateway().into(), Scope::Gateway)
     }
 
-    /// A session of `holder`.
+    /// A session of `holder` that this process has opened.
     #[must_use]
     pub fn session_of(holder: impl Into<Holder>, session: SessionKey) -> Self {
-        Self::new(holder.into(), Scope::Session(session))
+        Self::continued_session_of(holder, session, session.0)
+    }
+
+    /// A session of `holder` that was opened with this number, which is its own in each process that continues it.
+    #[must_use]
+    pub fn continued_session_of(holder: impl Into<Holder>, session: SessionKey, opened_as: u64) -> Self {
+        Self::new(holder.into(), Scope::Session(session, opened_as))
     }
 
     /// One request of `holder` without a session; equal to no other caller of this process.
@@ -81,6 +91,18 @@ impl Caller {
     #[must_use]
     pub fn with_identity(self, identity: Arc<Identity>) -> Self {
         Self { identity: Some(identity), ..self }
+    }
+
+    /// This caller, whose session is on record with these sessions at servers.
+    #[must_use]
+    pub fn with_server_sessions(self, server_sessions: Option<Arc<ServerSessions>>) -> Self {
+        Self { server_sessions, ..self }
+    }
+
+    /// The sessions at servers that are on record with the client's session; `None` where no other process can continue it.
+    #[must_use]
+    pub fn server_sessions(&self) -> Option<&Arc<ServerSessions>> {
+        self.server_sessions.as_ref()
     }
 
     /// What the client may do, and how that was shown; `None` for requests of Fanlight itself and of operators.
@@ -112,7 +134,16 @@ impl Caller {
     #[must_use]
     pub fn session(&self) -> Option<SessionKey> {
         match self.scope {
-            Scope::Session(session) => Some(session),
+            Scope::Session(session, _) => Some(session),
+            Scope::Gateway | Scope::Request(_) => None,
+        }
+    }
+
+    /// The number that the client's session was opened with, if it has one: the same in each process that continues it.
+    #[must_use]
+    pub fn session_opened_as(&self) -> Option<u64> {
+        match self.scope {
+            Scope::Session(_, opened_as) => Some(opened_as),
             Scope::Gateway | Scope::Request(_) => None,
         }
     }

@@ -36,10 +36,10 @@ impl CanaryRule {
         if !is_client || self.share <= 0.0 {
             return false;
         }
-        let session = caller.session().filter(|_| self.sticky == Sticky::Session);
+        let session = caller.session_opened_as().filter(|_| self.sticky == Sticky::Session);
         let place = match session {
-            // A session is known to one process.
-            Some(session) => self.place(&session.0.to_be_bytes()),
+            // Whichever process continues it.
+            Some(opened_as) => self.place(&opened_as.to_be_bytes()),
             None => self.place(&principal.to_bytes()),
         };
         place < self.share
@@ -106,6 +106,15 @@ mod tests {
         };
         assert!((400..600).contains(&sessions(Sticky::Session)));
         assert!([0, 1000].contains(&sessions(Sticky::Principal)));
+    }
+
+    #[test]
+    fn session_that_another_process_continues_stays_at_its_version() {
+        let rule = rule(0.5, Sticky::Session);
+        let opened = |number| Caller::session_of(Principal::anonymous(), SessionKey(number));
+        let continued =
+            |number| Caller::continued_session_of(Principal::anonymous(), SessionKey(1_000_000 - number), number);
+        assert!((0..1000).all(|number| rule.takes(&opened(number)) == rule.takes(&continued(number))));
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub trait BackendClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// The client's session goes on here, with the sessions at servers that another process has opened for it: the backend
+    /// goes on with those that are its own. Must not block.
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        let _ = client;
+    }
+
     /// The client's session has ended: the backend may drop all it keeps for it.
     fn end_session(&self, session: SessionKey);
 

@@ -67,6 +67,11 @@ pub trait Core: Send + Sync + 'static {
         false
     }
 
+    /// The session goes on here, with the sessions at servers that another process has opened for it. Must not block.
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        let _ = client;
+    }
+
     /// The session has ended, and no more calls of it arrive. Must not block.
     fn end_session(&self, session: SessionKey);
 }

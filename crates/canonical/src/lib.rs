@@ -24,6 +24,7 @@ mod plain;
 mod policy;
 mod process;
 mod retry;
+mod server_sessions;
 mod session_request;
 mod sign_in;
 
@@ -54,5 +55,6 @@ pub use policy::{
 };
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
+pub use server_sessions::{Keeping, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of};
 pub use session_request::{SentAs, SessionRequest};
 pub use sign_in::SignInWish;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
+use tokio::sync::watch;
 
 /// The future of what the store is asked for. It ends soon, whatever becomes of the store.
 pub type Recorded<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -30,8 +31,9 @@ pub trait SessionRecords: Send + Sync + fmt::Debug {
     /// How long a record is kept after it was written or prolonged.
     fn lifetime(&self) -> Duration;
 
-    /// The session has ended. Must not block; a record that cannot be removed expires.
-    fn forget(&self, name: &str);
+    /// The session has ended; tells whether this run has kept it until then, and nothing if that cannot be found out. Must not
+    /// block; a record that cannot be removed expires.
+    fn forget(&self, name: &str) -> watch::Receiver<Option<bool>>;
 
     /// Changes when others may have taken sessions over from this run, or the store may have lost records; `None` while either
     /// can happen.

@@ -43,6 +43,12 @@ impl Secret {
         }
     }
 
+    /// What the configuration says in its place: to be hidden like the text, which it may be.
+    #[must_use]
+    pub fn as_written(&self) -> &str {
+        self.reference.as_ref().unwrap_or(&self.text)
+    }
+
     /// The text, for its one use.
     #[must_use]
     pub fn expose(&self) -> &str {

@@ -223,6 +223,12 @@ impl Backend {
         all.iter().filter(|message| message.method() == method).cloned().collect()
     }
 
+    /// Every message in this session of a client so far, HTTP only.
+    pub fn received_in(&self, session: &str) -> Vec<Arc<Received>> {
+        let all = self.shared.received.borrow();
+        all.iter().filter(|message| message.header("mcp-session-id") == Some(session)).cloned().collect()
+    }
+
     /// Waits until `count` messages of `method` have arrived and returns them.
     pub async fn wait_for(&self, method: &str, count: usize) -> Vec<Arc<Received>> {
         let mut all = self.shared.received.subscribe();

@@ -36,7 +36,7 @@ use crate::request::{Reply, TransportContext, span_outcome};
 use crate::settings::{BackendLimits, BackendTimeouts, RetryDelays};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, TaskDialect};
+use fanlight_canonical::{Call, ServerSession, TaskDialect};
 use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
@@ -348,6 +348,20 @@ impl Connection {
     /// Ends the session or begins to end the process; bounded.
     pub(crate) async fn close(&self) {
         self.transport.close().await;
+    }
+
+    /// The session that the server has assigned, for whoever goes on with it.
+    pub(crate) fn session(&self) -> Option<ServerSession> {
+        let revision = self.revision().as_str().into();
+        let (description, moves) = (self.description.clone(), self.context.moves);
+        Some(ServerSession { id: self.transport.session()?.into(), revision, description, moves })
+    }
+
+    /// Nobody is to go on with the session: it has ended, or is given up.
+    pub(crate) fn forget_session(&self) {
+        if let Some((kept, id)) = self.context.kept.as_ref().zip(self.transport.session()) {
+            kept.ended(id);
+        }
     }
 
     /// [`Connection::close`], once the requests that still run on it have ended.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_protocol::result::ServerDescription;
@@ -22,7 +22,7 @@ use crate::backoff::Backoff;
 use crate::connection::attempt::Attempt;
 use crate::connection::measured::Measured;
 use crate::connection::{Connection, Loss};
-use crate::handshake::{Handshake, Known};
+use crate::handshake::{self, Agreed, Handshake, Known};
 use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
@@ -99,6 +99,8 @@ pub(crate) struct ConnectSettings {
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
+    /// Where sessions at the server are on record, if that may have any.
+    pub(crate) place: Option<Arc<str>>,
     pub(crate) connections_made: watch::Sender<ConnectionsMade>,
     /// How long its processes take to start.
     pub(crate) starts: Measured,
@@ -135,6 +137,8 @@ pub(crate) struct Supervisor {
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
+    /// A connection whose session is being put on record.
+    pub(crate) opening: Mutex<Option<Arc<Connection>>>,
 }
 
 /// What a client's connection goes by instead of finding it out.
@@ -161,11 +165,35 @@ impl Supervisor {
                 tokio::select! { biased; () = self.shutdown.cancelled() => {} () = kept.as_mut() => {} }
             }
             let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
-            if let Phase::Ready(connection) = last.phase {
-                self.session_ended(&connection, None);
-                Box::pin(connection.close()).await;
+            match last.phase {
+                Phase::Ready(connection) => {
+                    self.session_ended(&connection, None);
+                    Box::pin(connection.close()).await;
+                }
+                _ => Box::pin(self.close_unused()).await,
             }
         }
+    }
+
+    /// Ends a session in which no request was sent here: one that another process has opened, or that was being put on record.
+    async fn close_unused(&self) {
+        let opening = self.opening().take();
+        if let Some(connection) = opening {
+            connection.close().await;
+        } else if let Some(agreed) = self.continued() {
+            agreed.transport.close().await;
+        }
+    }
+
+    fn opening(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What another process has agreed on with the server, if this one is to go on with it.
+    fn continued(&self) -> Option<Agreed> {
+        let Target::Http(endpoint) = &self.settings.target else { return None };
+        let session = self.context.kept.as_ref()?.take()?;
+        handshake::continued(self.http(endpoint), session, &self.settings.own_info)
     }
 
     async fn keep_connected(&self) {
@@ -304,6 +332,10 @@ impl Supervisor {
         span: ConnectSpan,
         attempt: &Attempt,
     ) -> Result<Arc<Connection>, BackendError> {
+        if let Some(agreed) = self.continued() {
+            span.finish(&Outcome::Finished);
+            return Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, false)));
+        }
         let trace = span.parent();
         let handshake = Handshake {
             context: &self.context,
@@ -343,7 +375,18 @@ impl Supervisor {
             self.settings.starts.record(attempt.elapsed());
         }
         let reprobed = last_loss == Some(Loss::EraDoubt);
-        Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed)))
+        let connection = Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed));
+        // Before a request is sent in it.
+        if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
+            *self.opening() = Some(Arc::clone(&connection));
+            Box::pin(kept.opened(session)).await;
+            *self.opening() = None;
+        }
+        Ok(connection)
+    }
+
+    fn http(&self, endpoint: &Arc<HttpEndpoint>) -> HttpTransport {
+        HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context))
     }
 
     /// The error of an attempt with what its process wrote last, and what to do: mostly that says why.
@@ -363,9 +406,7 @@ impl Supervisor {
     /// Opens a transport for an attempt.
     async fn open(&self, attempt: &Attempt) -> Result<Transport, BackendError> {
         match &self.settings.target {
-            Target::Http(endpoint) => {
-                Ok(Transport::Http(Box::new(HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context)))))
-            }
+            Target::Http(endpoint) => Ok(Transport::Http(Box::new(self.http(endpoint)))),
             Target::Stdio(settings) => {
                 Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), attempt.process()).await?))
             }
@@ -404,6 +445,9 @@ impl Supervisor {
             }
         };
         self.session_ended(connection, loss.error_type());
+        if loss != Loss::EraDoubt {
+            connection.forget_session();
+        }
         self.set_up(loss == Loss::Unused);
         if loss == Loss::Unresponsive {
             self.context.health.set_ejected(true);

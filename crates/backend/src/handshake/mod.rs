@@ -22,7 +22,8 @@ use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, Transpor
 use crate::settings::EraChoice;
 use crate::transport::Transport;
 use crate::transport::channel::Shared;
-use fanlight_canonical::BackendError;
+use crate::transport::http::HttpTransport;
+use fanlight_canonical::{BackendError, ServerSession};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
 /// What a handshake needs.
@@ -260,6 +261,15 @@ impl Handshake<'_> {
         let dialect = Dialect::new(revision, self.own_info.clone());
         Ok(Agreed { transport, dialect, description: description.detached() })
     }
+}
+
+/// What was agreed on in a session that another process has opened; `None` if it cannot be continued.
+pub(crate) fn continued(mut http: HttpTransport, session: ServerSession, own_info: &Json) -> Option<Agreed> {
+    let ServerSession { id, revision, description, moves: _ } = session;
+    let revision = Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy)?;
+    http.adopt(revision, Some(HeaderValue::from_str(&id).ok()?));
+    let (transport, dialect) = (Transport::Http(Box::new(http)), Dialect::new(revision, own_info.clone()));
+    Some(Agreed { transport, dialect, description })
 }
 
 /// Whether the process at the other end may have read a message before it ended.

@@ -306,6 +306,23 @@ impl BackendClient for BackendPerPrincipal {
         })
     }
 
+    /// With the credentials that its user has now.
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        if !client.caller.server_sessions().is_some_and(|sessions| sessions.are_waiting_at(&self.name)) {
+            return;
+        }
+        let (itself, client, end) = (Weak::clone(&self.itself), Arc::clone(client), self.shutdown.clone());
+        let continued = async move {
+            let Some(server) = itself.upgrade() else { return };
+            if let Ok(lease) = server.of(&client.caller).await {
+                lease.backend.continue_session(&client);
+            }
+        };
+        self.members.life.spawn(async move {
+            end.run_until_cancelled(continued).await;
+        });
+    }
+
     fn end_session(&self, session: SessionKey) {
         self.wishes.end_session(session);
         self.members.servers().iter().for_each(|server| server.client().end_session(session));

@@ -393,6 +393,10 @@ impl BackendClient for Replicas {
         })
     }
 
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        self.group.members.load().iter().for_each(|member| member.backend.continue_session(client));
+    }
+
     fn end_session(&self, session: SessionKey) {
         self.group.members.load().iter().for_each(|member| member.backend.end_session(session));
     }

@@ -30,7 +30,10 @@ use crate::outage::Outage;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
-use fanlight_canonical::{BackendError, CallContext, ServerMessages};
+use fanlight_canonical::{BackendError, CallContext, ServerMessages, SessionAt};
+
+/// How many bits the number of a request takes in its id. The rest tells processes apart that have the same session.
+const OWN_BITS: u32 = 40;
 
 /// What one connection of a backend needs to know. One value serves all parts of the connection: there is a connection for
 /// each session and for each suspended call.
@@ -42,6 +45,10 @@ pub(crate) struct TransportContext {
     pub(crate) outlet: UnsolicitedSender,
     /// Cancelled when the connection is given up for good.
     pub(crate) end: CancellationToken,
+    /// Where its session is on record, if another process could go on with it.
+    pub(crate) kept: Option<SessionAt>,
+    /// How many processes have gone on with its first session.
+    pub(crate) moves: u16,
 }
 
 /// State that all connections of one backend share.
@@ -86,8 +93,16 @@ impl TransportContext {
         declared: Arc<Declared>,
         outlet: UnsolicitedSender,
         end: CancellationToken,
+        kept: Option<SessionAt>,
     ) -> Arc<Self> {
-        Arc::new(Self { backend, declared, outlet, end })
+        let moves = kept.as_ref().map_or(0, SessionAt::moves);
+        Arc::new(Self { backend, declared, outlet, end, kept, moves })
+    }
+
+    /// The id of a request. It must not have been used before in the session (2025-11-25 basic/index, Requests), also not by
+    /// another process.
+    pub(crate) fn next_id(&self) -> i64 {
+        i64::from(self.moves) << OWN_BITS | self.backend.next_id()
     }
 
     /// Bounds on the requests of the server during one call.
@@ -102,7 +117,7 @@ impl TransportContext {
 }
 
 impl BackendContext {
-    pub(crate) fn next_id(&self) -> i64 {
+    fn next_id(&self) -> i64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 }

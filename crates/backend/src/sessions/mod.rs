@@ -7,6 +7,9 @@
 //! capabilities. Clients without a session share one with those of the same principal and capabilities, unless they can
 //! be asked: then each request has one to itself (`clients`). Unused connections are closed after a while, or when the
 //! limit is reached.
+//!
+//! What a server over HTTP has opened for a client's session can be on record with that (`ServerSessions`). Another process that
+//! continues the client's session makes its connection of that, without `initialize`.
 
 mod clients;
 pub(crate) mod dispatcher;
@@ -38,7 +41,9 @@ use crate::request::declared::Declared;
 use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
-use fanlight_canonical::{BackendError, Call, CallContext, Listen, Listening, Peer, Principal, SessionKey};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt, SessionKey,
+};
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
@@ -243,9 +248,11 @@ impl SessionPool {
         Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
     }
 
-    /// Whether the client's session has a connection of its own that has not ended.
+    /// Whether the client's session has a connection of its own that has not ended, or is to go on with a session at the
+    /// server.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
-        client.session().is_some() && self.existing(client).is_some_and(|own| !own.has_stopped())
+        client.session().is_some()
+            && (self.existing(client).is_some_and(|own| !own.has_stopped()) || self.is_to_continue(client))
     }
 
     /// Whether the base connection's server keeps something for clients that would be lost with it, or that they wait for.
@@ -533,7 +540,48 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
+    /// Goes on with the session that another process has opened at the server for a client's session, if there is one.
+    pub(crate) fn continue_session(&self, client: &CallContext) {
+        if !self.is_to_continue(client) {
+            return;
+        }
+        let revision = self.base.state.borrow().revision;
+        let for_client = ForClient {
+            known: Known { era: Era::Legacy, sse: false },
+            reprobed: false,
+            is_second_era: revision.is_some_and(|revision| revision.era() == Era::Modern),
+            is_proven: true,
+        };
+        match self.open_as(Owner::Session(client.caller.clone()), client, for_client) {
+            Ok(opened) => opened.wake(),
+            Err(error) => {
+                let backend = &*self.settings.context.name;
+                tracing::debug!(backend, %error, "no connection that goes on with a session at the server");
+            }
+        }
+        // The client may have ended its session meanwhile.
+        if client.caller.server_sessions().is_some_and(|sessions| sessions.have_ended())
+            && let Some(session) = client.session()
+        {
+            self.end_session(session);
+        }
+    }
+
+    /// Whether another process has opened a session at the server for a client's session, and this one is to go on with it.
+    fn is_to_continue(&self, client: &CallContext) -> bool {
+        self.policy != SessionPolicy::Shared
+            && self.settings.choice != EraChoice::Modern
+            && kept_of(&self.settings, &client.caller).is_some_and(|kept| kept.is_waiting())
+    }
+
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
+        let is_second_era = base.era() == Era::Modern;
+        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
+        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
+        self.open_as(owner, client, ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven })
+    }
+
+    fn open_as(&self, owner: Owner, client: &CallContext, for_client: ForClient) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -552,10 +600,6 @@ impl SessionPool {
         };
         let BackendLimits { sessions, request_sessions, .. } = self.settings.context.limits;
         connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
-        let is_second_era = base.era() == Era::Modern;
-        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
-        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
-        let for_client = ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven };
         let declared = match client.caller.is_gateway() {
             true => Declared::by_gateway(client, self.largest_description()),
             false => Declared::by(client, is_named, self.largest_description()),
@@ -600,6 +644,11 @@ impl SessionPool {
     fn connections(&self) -> MutexGuard<'_, ClientConnections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where the session at the server of a client's session is on record, if it is to be.
+fn kept_of(settings: &ConnectSettings, caller: &Caller) -> Option<SessionAt> {
+    Some(caller.server_sessions()?.at(settings.place.as_ref()?))
 }
 
 /// Whether a request of a client has the same answer for all: it is for a list, or not sent to a modern server at all.
@@ -649,7 +698,12 @@ fn open(
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
     let declared = Arc::new(declared);
-    let context = TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone());
+    let kept = match &origin {
+        Origin::Session(caller) => kept_of(settings, caller),
+        Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
+    };
+    let context =
+        TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone(), kept);
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: Arc::clone(&context),
@@ -660,6 +714,7 @@ fn open(
         wanted: Arc::clone(&wanted),
         state: sender,
         shutdown: end.clone(),
+        opening: Mutex::default(),
     };
     tasks.spawn(supervisor.run());
     let worker = ListeningWorker {

@@ -9,12 +9,14 @@ use fanlight_backend::credentials::{
 };
 use fanlight_backend::{BackendPerPrincipal, BackendSettings};
 use fanlight_canonical::{
-    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages, SignInWish,
+    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages,
+    ServerSessions, SessionKey, SignInWish,
 };
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::sessions::numbering;
 use crate::support::server::{Reply, Seen, Server, modern};
 use crate::support::{PATIENCE, ask, call, listening, send_to, settings, start};
 
@@ -238,6 +240,45 @@ async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     assert_eq!(server.count("tools/call"), 3);
 }
 
+/// The session of a user goes on with what the user has now, and not without.
+#[tokio::test]
+async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_user() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let users = [Users::new(), Users::new()];
+    let backends = users.each_ref().map(|users| {
+        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(users) as _, &CancellationToken::new())
+    });
+    let request = |key, sessions: &Arc<ServerSessions>| {
+        let caller = Caller::session_of(Principal::named("", "ann"), SessionKey(key));
+        let caller = caller.with_server_sessions(Some(Arc::clone(sessions)));
+        listening(call("x/y", ""), |context| context.caller = caller).0
+    };
+    let sessions = Arc::new(ServerSessions::default());
+    users[0].set("ann", true);
+    send_to(&*backends[0], request(1, &sessions)).await.unwrap();
+    let session = server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned();
+    let found = Arc::new(ServerSessions::continuing(sessions.all()));
+    backends[1].continue_session(&request(9, &found).context);
+    assert!(send_to(&*backends[1], request(9, &found)).await.unwrap_err().sign_in().is_some());
+    users[1].set("ann", true);
+    send_to(&*backends[1], request(9, &found)).await.unwrap();
+    let seen = server.next_of("x/y").await;
+    assert_eq!(seen.header("mcp-session-id"), Some(&*session));
+    assert_eq!(seen.header("authorization"), Some("Bearer ann-1"));
+    // Another process hears nothing of it but its end.
+    let found = Arc::new(ServerSessions::continuing(found.all()));
+    let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
+    third.set("ann", true);
+    let third = BackendPerPrincipal::start(settings(server.transport()), third as _, &CancellationToken::new());
+    third.continue_session(&request(11, &found).context);
+    found.end(told);
+    third.end_session(SessionKey(11));
+    is_ours.send_replace(Some(true));
+    let ended = server.next_of("DELETE").await;
+    assert_eq!(ended.header("mcp-session-id"), Some(&*session));
+    assert_eq!(ended.header("authorization"), Some("Bearer ann-1"));
+}
+
 #[tokio::test]
 async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
     let server = Server::start(accepting(&["ann-1"])).await;
@@ -299,7 +340,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
         BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
     let session = async |name: &str, key: u64| {
         let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
-            context.caller = Caller::session_of(Principal::named("", name), fanlight_canonical::SessionKey(key));
+            context.caller = Caller::session_of(Principal::named("", name), SessionKey(key));
             context.capabilities = crate::support::json(r#"{"elicitation":{"url":{}}}"#);
         });
         let messages = std::mem::replace(&mut call.messages, ServerMessages::discard());

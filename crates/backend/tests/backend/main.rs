@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "all of this is test code")]
 
+mod continued_sessions;
 mod credentials;
 mod eras;
 mod http_calls;

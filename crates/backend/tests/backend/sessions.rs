@@ -15,7 +15,7 @@ use crate::support::server::{Reply, Seen, Server, event, legacy, modern, status}
 use crate::support::{PATIENCE, call, json, listening, of_session, revision, send, settings, start};
 
 /// A legacy server whose sessions are `s0`, which is the base one, `s1` and so on.
-async fn numbering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Server {
+pub(crate) async fn numbering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Server {
     let sessions = AtomicUsize::new(0);
     Server::start(move |seen| {
         let is_initialize = seen.method() == "initialize";

@@ -10,7 +10,7 @@ use fanlight_canonical::ProcessRun;
 use fanlight_frontend::{Claimed, Mark, Recorded, Released, SessionRecords};
 use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
 use futures_util::StreamExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 /// Notes that wait to be written. No option: what does not fit expires.
@@ -64,10 +64,10 @@ return {'', redis.call('HGET', KEYS[1], 'record')}
 });
 
 /// What is noted about a session, without waiting for it.
-#[derive(Clone, Copy)]
 enum Note {
     Prolong,
-    Forget,
+    /// Told whether this run has kept it.
+    Forget(watch::Sender<Option<bool>>),
 }
 
 /// [`SessionRecords`] in Valkey.
@@ -97,11 +97,12 @@ impl SessionsInValkey {
         let records = Self { table: table.clone(), notes };
         let writing = async move {
             while let Some((note, name)) = noted.recv().await {
-                let operation = match note {
-                    Note::Prolong => "prolong",
-                    Note::Forget => "forget",
-                };
-                let _ = table.change(operation, &name, "", Instant::now()).await;
+                match note {
+                    Note::Prolong => drop(table.change("prolong", &name, "", Instant::now()).await),
+                    Note::Forget(told) => {
+                        told.send_replace(table.change("forget", &name, "", Instant::now()).await.ok());
+                    }
+                }
             }
         };
         (records, writing)
@@ -218,8 +219,10 @@ impl SessionRecords for SessionsInValkey {
         let _ = self.notes.try_send((Note::Prolong, name.into()));
     }
 
-    fn forget(&self, name: &str) {
-        let _ = self.notes.try_send((Note::Forget, name.into()));
+    fn forget(&self, name: &str) -> watch::Receiver<Option<bool>> {
+        let (told, is_ours) = watch::channel(None);
+        let _ = self.notes.try_send((Note::Forget(told), name.into()));
+        is_ours
     }
 
     fn lifetime(&self) -> Duration {

@@ -124,6 +124,11 @@ impl BackendClient for Versions {
         self.serving(&client.caller).notify(notification, client)
     }
 
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        // The core tells the canary itself.
+        self.settings.server.continue_session(client);
+    }
+
     fn end_session(&self, session: SessionKey) {
         // The core tells the canary itself, which may have been that of others before.
         self.settings.server.end_session(session);

@@ -110,7 +110,10 @@ pub async fn serve_http_observed<C: Core>(
             serve_replicas(listener, forwarded, &settings, drain, &drained).await;
         }
     };
-    tokio::join!(clients, replicas);
+    tokio::select! {
+        _ = async { tokio::join!(clients, replicas) } => {}
+        never = endpoint.give_up_what_is_lost() => match never {},
+    }
     // What others had passed on has been answered, too.
     endpoint.end_sessions().await;
     Ok(())

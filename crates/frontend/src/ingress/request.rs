@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, SessionRequest,
-    Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, ServerSessions,
+    SessionRequest, Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -517,7 +517,9 @@ impl<C: Core> Ingress<C> {
         })?;
         let record =
             SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
-        Ok(Session::new(record, memory, running, self.settings.max_server_requests, &self.core))
+        let may_move = self.settings.session_records.is_some() && self.core.sessions_may_move(record.holder.endpoint());
+        let session = Session::new(record, memory, running, self.settings.max_server_requests, &self.core);
+        Ok(if may_move { session.keeping(ServerSessions::default()) } else { session })
     }
 
     /// A session that another replica has kept, with the identity that its client shows now.
@@ -527,19 +529,29 @@ impl<C: Core> Ingress<C> {
         archived: ArchivedSession,
         on_record: OnRecord,
     ) -> Result<Arc<SessionStreams>, Box<Refusal>> {
-        let ArchivedSession { initialize, log_level, subscriptions } = archived;
-        let session = self.new_session(origin, initialize, Arc::default())?.continuing(log_level, subscriptions);
+        let session = self.new_session(origin, archived.initialize.clone(), Arc::default())?.continuing(archived);
         session.count(&self.settings.telemetry, origin.facts.network);
-        session.put_on_record(on_record);
-        Ok(SessionStreams::new(session, &self.settings))
+        let streams = SessionStreams::new(session, &self.settings);
+        streams.session.put_on_record(on_record);
+        Ok(streams)
+    }
+
+    /// Has servers go on with the sessions that another replica has opened at them.
+    pub(crate) fn continue_server_sessions(&self, session: &ActiveSession, origin: &Origin<'_>) {
+        self.core.continue_session(&Arc::new(self.context_again(session, origin)));
+    }
+
+    /// The context of what Fanlight does again for a session, with the identity that its client shows now.
+    fn context_again(&self, session: &ActiveSession, origin: &Origin<'_>) -> CallContext {
+        let context = session.session.context(false);
+        let caller = context.caller.with_identity(Arc::clone(&origin.identity));
+        CallContext { caller, address: origin.facts.client_address(), ..context }
     }
 
     /// Subscribes to what the session of the client had subscribed to, as far as it still may.
     pub(crate) async fn subscribe_again(&self, session: &ActiveSession, origin: &Origin<'_>) {
         for uri in session.session.subscriptions() {
-            let context = session.session.context(false);
-            let caller = context.caller.with_identity(Arc::clone(&origin.identity));
-            let context = CallContext { caller, address: origin.facts.client_address(), ..context };
+            let context = self.context_again(session, origin);
             let mut params = ObjectBuilder::new();
             params.string("uri", &uri);
             let params = Some(params.finish());

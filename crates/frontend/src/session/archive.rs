@@ -1,18 +1,20 @@
 //! Sessions on record, where other replicas find what they need to take one over when its own has ended.
 //!
-//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened: a session is taken
-//! over for a request, by the identity that this request has shown. What ran at the replica that has ended is not on record.
+//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened, nor of those for
+//! servers: a session is taken over for a request, by the identity that this request has shown. What ran at the replica that has
+//! ended is not on record.
 
 use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use fanlight_canonical::{Holder, ProcessRun};
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+use fanlight_canonical::{Holder, ProcessRun, ServerSession};
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, Member, ObjectBuilder};
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use fanlight_protocol::{Json, Revision};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Session;
@@ -26,9 +28,13 @@ const PURPOSE: &[u8] = b"session record 1";
 #[derive(Clone, Debug)]
 pub(crate) struct ArchivedSession {
     pub(crate) initialize: InitializeParams,
+    /// The number that it was opened with; `None` where a replica of an earlier version has written the record.
+    pub(crate) opened_as: Option<u64>,
     pub(crate) log_level: Option<LogLevel>,
     /// The resources that it has subscribed to.
     pub(crate) subscriptions: Vec<String>,
+    /// Those that servers keep for it, by place.
+    pub(crate) server_sessions: Vec<(Box<str>, ServerSession)>,
 }
 
 /// Writes and reads records.
@@ -44,6 +50,8 @@ pub(crate) struct OnRecord {
     name: Box<str>,
     /// When it was last certain that this run keeps the session, and that its record is written; `None` if it is not.
     mark: Option<Mark>,
+    /// How often sessions at servers had changed when it was written last.
+    changes: u64,
     /// When it was made or prolonged.
     since: Instant,
 }
@@ -62,7 +70,13 @@ impl SessionArchive {
 
     /// A record for the session with this id.
     pub(crate) fn of(self: &Arc<Self>, id: &str) -> OnRecord {
-        OnRecord { archive: Arc::clone(self), name: name_of(id), mark: self.records.mark(), since: Instant::now() }
+        OnRecord {
+            archive: Arc::clone(self),
+            name: name_of(id),
+            mark: self.records.mark(),
+            changes: 0,
+            since: Instant::now(),
+        }
     }
 
     /// Takes over the session of `holder` with this id, which `run` kept.
@@ -91,6 +105,9 @@ impl SessionArchive {
         if let Some(info) = client_info {
             object.member("clientInfo", info);
         }
+        if let Some(number) = session.opened_as {
+            object.string("openedAs", &number.to_string());
+        }
         if let Some(level) = session.log_level {
             object.string("logLevel", level.as_str());
         }
@@ -99,6 +116,14 @@ impl SessionArchive {
             subscriptions.push(&Json::string(uri));
         }
         object.member("subscriptions", &subscriptions.finish());
+        let mut servers = ObjectBuilder::new();
+        for (place, ServerSession { id, revision, description, moves }) in &session.server_sessions {
+            let mut server = ObjectBuilder::new();
+            server.string("id", id).string("revision", revision).member("description", description);
+            server.integer("moves", i64::from(*moves));
+            servers.member(place, &server.finish());
+        }
+        object.member("serverSessions", &servers.finish());
         self.seal.seal_for(object.finish().bytes(), &owner(name, holder))
     }
 
@@ -113,8 +138,10 @@ impl SessionArchive {
                 client_info: object.get("clientInfo").map(|info| info.detached()),
                 capabilities: object.get("capabilities")?.detached(),
             },
+            opened_as: object.get("openedAs").and_then(|number| number.as_str()?.parse().ok()),
             log_level: object.get("logLevel").and_then(|level| LogLevel::from_name(&level.as_str()?)),
             subscriptions: uris.collect::<Option<_>>()?,
+            server_sessions: object.get("serverSessions").map(|servers| server_sessions(&servers)).unwrap_or_default(),
         })
     }
 }
@@ -150,10 +177,36 @@ impl OnRecord {
         }
     }
 
-    /// The session has ended.
-    pub(crate) fn forget(self) {
-        self.archive.records.forget(&self.name);
+    /// Whether sessions at servers, which have changed so often, have changed since it was written.
+    pub(crate) fn is_outdated(&self, changes: u64) -> bool {
+        self.changes != changes
     }
+
+    /// It is written with the sessions at servers as they were after so many changes.
+    pub(crate) fn has_changes(&mut self, changes: u64) {
+        self.changes = self.changes.max(changes);
+    }
+
+    /// The name to ask the store about.
+    pub(crate) fn named(&self) -> (Arc<SessionArchive>, Box<str>) {
+        (Arc::clone(&self.archive), self.name.clone())
+    }
+
+    /// The session has ended; tells whether this run has kept it until then.
+    pub(crate) fn forget(self) -> watch::Receiver<Option<bool>> {
+        self.archive.records.forget(&self.name)
+    }
+}
+
+fn server_sessions(servers: &Json) -> Vec<(Box<str>, ServerSession)> {
+    let session = |member: Member| {
+        let server = servers.slice(member.value.clone());
+        let (id, revision) = (server.get("id")?.as_str()?.into(), server.get("revision")?.as_str()?.into());
+        let (description, moves) =
+            (server.get("description")?.detached(), server.get("moves")?.as_text().parse().ok()?);
+        Some((member.name(servers)?.into(), ServerSession { id, revision, description, moves }))
+    };
+    servers.members().filter_map(session).collect()
 }
 
 /// The name of the session with this id in the store.
@@ -200,7 +253,9 @@ mod tests {
         fn lifetime(&self) -> Duration {
             Duration::ZERO
         }
-        fn forget(&self, _: &str) {}
+        fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
+            watch::channel(None).1
+        }
         fn mark(&self) -> Option<Mark> {
             None
         }
@@ -209,20 +264,32 @@ mod tests {
     #[test]
     fn record_is_read_for_its_holder_and_session_alone() {
         let archive = SessionArchive::new(&Keys::new([[1; 32]]), Arc::new(NoRecords)).unwrap();
+        let server = ServerSession {
+            id: "at-a-server".into(),
+            revision: "2025-06-18".into(),
+            description: Json::literal(r#"{"capabilities":{"tools":{}}}"#),
+            moves: 7,
+        };
         let session = ArchivedSession {
             initialize: InitializeParams {
                 revision: Revision::V2025_06_18,
                 client_info: Some(Json::literal(r#"{"name":"c"}"#)),
                 capabilities: Json::literal(r#"{"roots":{}}"#),
             },
+            opened_as: Some(u64::MAX),
             log_level: Some(LogLevel::Error),
             subscriptions: vec!["a:1".to_owned(), "a:\"2\"".to_owned()],
+            server_sessions: vec![("a\n0".into(), server)],
         };
         let (ann, bob) = (Holder::from(Principal::named("i", "ann")), Holder::from(Principal::named("i", "bob")));
         let record = archive.sealed(&session, "name", &ann).unwrap();
-        assert!(!record.contains("roots"));
+        assert!(!record.contains("roots") && !record.contains("at-a-server"));
         let read = archive.read(&record, "name", &ann).unwrap();
         assert_eq!(format!("{read:?}"), format!("{session:?}"));
+        let (place, server) = &read.server_sessions[0];
+        let ServerSession { id, revision, moves, .. } = server;
+        assert_eq!((&**place, &**id, &**revision, *moves), ("a\n0", "at-a-server", "2025-06-18", 7));
+        assert_eq!(server.description.as_text(), r#"{"capabilities":{"tools":{}}}"#);
         assert!(archive.read(&record, "name", &bob).is_none() && archive.read(&record, "another", &ann).is_none());
     }
 

@@ -7,9 +7,13 @@ mod server_requests;
 pub(crate) mod testing;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fanlight_canonical::{CallContext, Caller, ClientEra, Core, Endpoint, Holder, Peer, ServerRequest, SessionKey};
+use fanlight_canonical::{
+    CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest, ServerSessions,
+    SessionKeeper, SessionKey,
+};
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
@@ -33,12 +37,18 @@ pub(crate) struct Session {
     /// Counts the size of `initialize`.
     _memory: Reservation,
     key: SessionKey,
+    /// The number that it was opened with, here or at another replica.
+    opened_as: u64,
     log_level: Mutex<Option<LogLevel>>,
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
     usage: Mutex<Usage>,
     /// What another replica needs to take it over; `None` if none can.
     on_record: Mutex<Option<OnRecord>>,
+    /// Another replica has taken it over.
+    is_lost: AtomicBool,
+    /// The sessions at servers that another replica goes on with then; `None` if none can take it over.
+    server_sessions: Option<Arc<ServerSessions>>,
     /// The resources that its client has subscribed to, where it is on record.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Whether it was taken over, so that its client may have missed something.
@@ -79,16 +89,19 @@ impl Session {
         max_server_requests: usize,
         core: &Arc<C>,
     ) -> Self {
-        let core = Arc::clone(core);
+        let (core, key) = (Arc::clone(core), SessionKey::fresh());
         Self {
             record,
             _memory: memory,
-            key: SessionKey::fresh(),
+            key,
+            opened_as: key.0,
             log_level: Mutex::default(),
             running,
             server_requests: ServerRequests::new(max_server_requests),
             usage: Mutex::new(Usage { guards: 0, last: Instant::now() }),
             on_record: Mutex::default(),
+            is_lost: AtomicBool::new(false),
+            server_sessions: None,
             subscriptions: Mutex::default(),
             was_moved: false,
             counted: Mutex::default(),
@@ -96,8 +109,17 @@ impl Session {
         }
     }
 
+    /// It, whose sessions at servers can be on record with it.
+    pub(crate) fn keeping(mut self, server_sessions: ServerSessions) -> Self {
+        self.server_sessions = Some(Arc::new(server_sessions));
+        self
+    }
+
     /// It, as it was at the replica that it is taken over from.
-    pub(crate) fn continuing(mut self, log_level: Option<LogLevel>, subscriptions: Vec<String>) -> Self {
+    pub(crate) fn continuing(mut self, archived: ArchivedSession) -> Self {
+        let ArchivedSession { initialize: _, opened_as, log_level, subscriptions, server_sessions } = archived;
+        self.server_sessions = Some(Arc::new(ServerSessions::continuing(server_sessions)));
+        self.opened_as = opened_as.unwrap_or(self.opened_as);
         self.set_log_level(log_level);
         lock(&self.subscriptions).extend(subscriptions);
         self.was_moved = true;
@@ -105,25 +127,59 @@ impl Session {
     }
 
     /// Has it be on record until it ends.
-    pub(crate) fn put_on_record(&self, on_record: OnRecord) {
+    pub(crate) fn put_on_record(self: &Arc<Self>, on_record: OnRecord) {
         *lock(&self.on_record) = Some(on_record);
+        if let Some(server_sessions) = &self.server_sessions {
+            let keeper: Weak<Self> = Arc::downgrade(self);
+            server_sessions.put_on_record(keeper);
+        }
     }
 
     /// Writes its record, if it is on record. What cannot be written now is written with the next request.
     pub(crate) async fn write_record(&self) {
-        let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
-        if let Some((archive, name, record)) = written
-            && !archive.records.write(&name, &record).await
-        {
-            lock(&self.on_record).iter_mut().for_each(|on_record| on_record.confirm(None));
+        loop {
+            let changes = self.server_session_changes();
+            let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
+            let Some((archive, name, record)) = written else { return };
+            let is_written = archive.records.write(&name, &record).await;
+            let mut on_record = lock(&self.on_record);
+            let Some(on_record) = &mut *on_record else { return };
+            if !is_written {
+                on_record.confirm(None);
+                return;
+            }
+            on_record.has_changes(changes);
+            // A record with less may have been written after one with more.
+            if changes == self.server_session_changes() {
+                return;
+            }
         }
+    }
+
+    /// Whether servers keep sessions for it that another replica could go on with.
+    pub(crate) fn is_at_servers(&self) -> bool {
+        self.server_sessions.as_ref().is_some_and(|sessions| !sessions.is_empty())
+    }
+
+    /// How often its sessions at servers have changed.
+    fn server_session_changes(&self) -> u64 {
+        self.server_sessions.as_ref().map_or(0, |sessions| sessions.changes())
     }
 
     /// Whether this run still keeps it, as far as is known: another may have taken it over while this one was away. Writes its
     /// record, if that may be missing.
     pub(crate) async fn is_kept(&self) -> bool {
-        let doubtful = lock(&self.on_record).as_ref().and_then(OnRecord::doubtful);
-        let Some((archive, name, mark)) = doubtful else { return true };
+        let (doubtful, is_outdated) = {
+            let on_record = lock(&self.on_record);
+            let is_outdated = |on_record: &OnRecord| on_record.is_outdated(self.server_session_changes());
+            (on_record.as_ref().and_then(OnRecord::doubtful), on_record.as_ref().is_some_and(is_outdated))
+        };
+        let Some((archive, name, mark)) = doubtful else {
+            if is_outdated {
+                self.write_record().await;
+            }
+            return !self.is_lost.load(Ordering::SeqCst);
+        };
         match archive.records.is_kept(&name).await {
             Some(true) => {
                 lock(&self.on_record).iter_mut().for_each(|on_record| on_record.confirm(mark));
@@ -132,11 +188,19 @@ impl Session {
             }
             // Its record is another run's.
             Some(false) => {
-                *lock(&self.on_record) = None;
+                self.is_lost.store(true, Ordering::SeqCst);
+                drop(self.no_longer_on_record());
                 false
             }
             None => true,
         }
+    }
+
+    /// Takes it from the record: its sessions at servers are others'.
+    fn no_longer_on_record(&self) -> Option<OnRecord> {
+        let on_record = lock(&self.on_record).take()?;
+        self.server_sessions.iter().for_each(|sessions| sessions.leave());
+        Some(on_record)
     }
 
     /// Has its record last as long as it does.
@@ -146,8 +210,9 @@ impl Session {
 
     /// What is to be released of it, once: from then on other replicas may claim it.
     pub(crate) fn leave_record(&self) -> Option<Released> {
-        let on_record = lock(&self.on_record).take()?;
-        let record = on_record.doubtful().and_then(|_| on_record.written(self)).map(|(_, _, record)| record);
+        let on_record = self.no_longer_on_record()?;
+        let is_due = on_record.doubtful().is_some() || on_record.is_outdated(self.server_session_changes());
+        let record = if is_due { on_record.written(self).map(|(_, _, record)| record) } else { None };
         Some(Released { name: on_record.name().into(), record })
     }
 
@@ -155,8 +220,10 @@ impl Session {
     fn archived(&self) -> ArchivedSession {
         ArchivedSession {
             initialize: self.record.initialize.clone(),
+            opened_as: Some(self.opened_as),
             log_level: self.log_level(),
             subscriptions: self.subscriptions(),
+            server_sessions: self.server_sessions.as_ref().map(|sessions| sessions.all()).unwrap_or_default(),
         }
     }
 
@@ -256,8 +323,10 @@ impl Session {
     /// Cancels what runs. Requests may still finish after this.
     pub(crate) fn end(&self) {
         drop(lock(&self.counted).take());
-        let on_record = lock(&self.on_record).take();
-        on_record.into_iter().for_each(OnRecord::forget);
+        if let Some(on_record) = lock(&self.on_record).take() {
+            let is_ours = on_record.forget();
+            self.server_sessions.iter().for_each(|sessions| sessions.end(is_ours.clone()));
+        }
         self.running.cancel_all();
     }
 
@@ -265,7 +334,9 @@ impl Session {
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
         let SessionRecord { holder, identity, peer, initialize } = &self.record;
         CallContext {
-            caller: Caller::session_of(holder.clone(), self.key).with_identity(Arc::clone(identity)),
+            caller: Caller::continued_session_of(holder.clone(), self.key, self.opened_as)
+                .with_identity(Arc::clone(identity))
+                .with_server_sessions(self.server_sessions.clone()),
             peer: peer.clone(),
             address: None,
             era: ClientEra::Legacy,
@@ -289,6 +360,22 @@ impl Session {
     /// When it was without a request last.
     pub(crate) fn last_unused(&self) -> Instant {
         lock(&self.usage).last
+    }
+}
+
+impl SessionKeeper for Session {
+    fn write(&self) -> Keeping<'_, ()> {
+        Box::pin(self.write_record())
+    }
+
+    fn keeps(&self) -> Keeping<'_, bool> {
+        let asked = lock(&self.on_record).as_ref().map(OnRecord::named);
+        Box::pin(async move {
+            match asked {
+                Some((archive, name)) => archive.records.is_kept(&name).await == Some(true),
+                None => false,
+            }
+        })
     }
 }
 
@@ -346,8 +433,93 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use fanlight_canonical::{ProcessRun, ServerSession};
+    use fanlight_protocol::seal::Keys;
+    use tokio::sync::watch;
+
+    use super::archive::SessionArchive;
     use super::testing::ListenCore;
     use super::*;
+    use crate::session_records::{Claimed, Mark, Recorded, SessionRecords};
+
+    /// Records of which it is known how often they were written, and whose they are.
+    #[derive(Debug, Default)]
+    struct Records {
+        written: Mutex<usize>,
+        is_taken: Mutex<bool>,
+    }
+
+    impl SessionRecords for Records {
+        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
+            *lock(&self.written) += 1;
+            Box::pin(std::future::ready(true))
+        }
+        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
+            Box::pin(std::future::ready(Claimed::Nobody))
+        }
+        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
+            Box::pin(std::future::ready(Some(!*lock(&self.is_taken))))
+        }
+        fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
+            Box::pin(std::future::ready(()))
+        }
+        fn prolong(&self, _: &str) {}
+        fn lifetime(&self) -> Duration {
+            Duration::MAX
+        }
+        fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
+            watch::channel(Some(!*lock(&self.is_taken))).1
+        }
+        fn mark(&self) -> Option<Mark> {
+            Some((1, u64::from(*lock(&self.is_taken))))
+        }
+    }
+
+    /// A session on record, and its session at a server.
+    async fn at_a_server(records: &Arc<Records>) -> (Arc<Session>, fanlight_canonical::SessionAt) {
+        let session = Arc::new(ListenCore::refusing().session().keeping(ServerSessions::default()));
+        let archive = SessionArchive::new(&Keys::new([[1; 32]]), Arc::clone(records) as _).unwrap();
+        session.put_on_record(archive.of("id"));
+        let caller = session.context(false).caller;
+        let at = caller.server_sessions().unwrap().at(&"server".into());
+        let description = Json::empty_object();
+        at.opened(ServerSession { id: "s".into(), revision: "r".into(), description, moves: 0 }).await;
+        (session, at)
+    }
+
+    #[tokio::test]
+    async fn record_is_written_when_a_session_at_a_server_is_opened_and_after_it_has_ended() {
+        let records = Arc::new(Records::default());
+        let (session, at) = at_a_server(&records).await;
+        assert!(session.is_kept().await);
+        assert_eq!(*lock(&records.written), 1);
+        at.ended("s");
+        assert!(session.is_kept().await && session.is_kept().await);
+        assert_eq!(*lock(&records.written), 2);
+        at.ended("s");
+        assert!(session.leave_record().unwrap().record.is_none(), "it is written");
+        assert!(!at.may_end().await, "another may go on with it");
+    }
+
+    #[tokio::test]
+    async fn sessions_at_servers_end_with_a_session_unless_another_replica_has_it() {
+        for is_taken in [false, true] {
+            let records = Arc::new(Records::default());
+            let (session, at) = at_a_server(&records).await;
+            assert!(at.may_end().await);
+            *lock(&records.is_taken) = is_taken;
+            assert_eq!(at.may_end().await, !is_taken);
+            session.end();
+            assert_eq!(at.may_end().await, !is_taken);
+            let (session, at) = at_a_server(&records).await;
+            *lock(&records.is_taken) = !is_taken;
+            assert_eq!((session.is_kept().await, session.is_kept().await), (is_taken, is_taken));
+            session.end();
+            assert_eq!(at.may_end().await, is_taken);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn session_context_describes_the_client_and_differs_between_sessions() {

@@ -124,10 +124,20 @@ impl InMemorySessions {
         Ok(active)
     }
 
-    /// Forgets a session that another run has taken over.
-    pub(crate) fn lose(&self, id: &str) {
-        let lost = self.lock().remove(id);
+    /// Forgets a session that another run has taken over; not one that this run has taken back since.
+    pub(crate) fn lose(&self, id: &str, session: &Arc<SessionStreams>) {
+        let mut table = self.lock();
+        let is_it = table.get(id).is_some_and(|entry| Arc::ptr_eq(&entry.0, session));
+        let lost = if is_it { table.remove(id) } else { None };
+        drop(table);
         drop(lost);
+    }
+
+    /// The sessions for which servers keep others that are on record.
+    pub(crate) fn at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
+        let table = self.lock();
+        let at_servers = table.iter().filter(|(_, entry)| entry.0.session.is_at_servers());
+        at_servers.map(|(id, entry)| (id.clone(), Arc::clone(&entry.0))).collect()
     }
 
     /// The sessions that are on record, and from now on no longer by this run: others may claim them.

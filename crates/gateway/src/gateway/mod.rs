@@ -340,6 +340,10 @@ impl Core for Gateway {
         self.notices.pass_on(view, notification, context);
     }
 
+    fn continue_session(&self, client: &Arc<CallContext>) {
+        self.topology.load().clients().for_each(|server| server.continue_session(client));
+    }
+
     /// The client's session has ended: backends drop what they keep for it.
     fn end_session(&self, session: SessionKey) {
         self.subscribed.end(session);

@@ -137,10 +137,17 @@ impl HttpTransport {
         }
     }
 
-    /// Ends the session, if there is one.
+    /// Ends the session, if there is one, unless another process goes on with it.
     pub(crate) async fn close(&self) {
         if !self.has_session() {
             return;
+        }
+        if let Some((kept, id)) = self.context.kept.as_ref().zip(self.session()) {
+            let may_end = timeout(self.context.timeouts.session_end, kept.may_end()).await;
+            kept.ended(id);
+            if may_end != Ok(true) {
+                return;
+            }
         }
         let ending = self.endpoint.execute(http::Method::DELETE, self.headers.of_message(), Bytes::new());
         // Servers may refuse (405), and a failure affects no call.

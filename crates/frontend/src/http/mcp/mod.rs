@@ -356,10 +356,8 @@ impl<C: Core> Endpoint<C> {
         let id = session_id(fields)?;
         let entered = self.sessions.enter(id, holder).await;
         if let (Some(_), Ok(session)) = (&self.archive, &entered)
-            && !Box::pin(session.session.is_kept()).await
+            && !Box::pin(self.still_keeps(id, session)).await
         {
-            tracing::warn!("session ended here: another replica has taken it over while this one was away");
-            self.sessions.lose(id);
             return Some(Err(self.after_this_run()));
         }
         match entered {

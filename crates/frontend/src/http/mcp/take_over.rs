@@ -1,21 +1,26 @@
 //! Sessions whose replica has ended, which this one continues.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{Core, Keeper, ProcessRun};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Endpoint;
 use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
-use crate::streams::ActiveSession;
+use crate::streams::{ActiveSession, SessionStreams};
 
 /// How long the first request of a session that is taken over waits for its subscriptions to be made again. No option: they go
 /// on being made when the next notification of theirs is due.
 const SUBSCRIBING: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether others may have taken sessions over. No option: within a second they are given up.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The sessions that are being taken over, each for one request. Others wait for what becomes of that.
 #[derive(Debug, Default)]
@@ -86,6 +91,7 @@ impl<C: Core> Endpoint<C> {
             TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
                 Some(session) => {
                     tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
+                    self.ingress.continue_server_sessions(&session, origin);
                     self.restore(&session, origin).await;
                     Keeper::ThisRun
                 }
@@ -124,6 +130,35 @@ impl<C: Core> Endpoint<C> {
         let _ = session.listen_in_background(&self.ingress.core, &self.policy);
         if timeout(SUBSCRIBING, self.ingress.subscribe_again(session, origin)).await.is_err() {
             tracing::warn!("not all subscriptions of a session that was taken over could be made again in time");
+        }
+    }
+
+    /// Whether this run still keeps a session, which is given up else.
+    pub(super) async fn still_keeps(&self, id: &str, session: &Arc<SessionStreams>) -> bool {
+        let is_kept = session.session.is_kept().await;
+        if !is_kept {
+            tracing::warn!("session ended here: another replica has taken it over while this one was away");
+            self.sessions.lose(id, session);
+        }
+        is_kept
+    }
+
+    /// Gives up the sessions that others have taken over while this run was away, without end. Most would be found with their
+    /// next request; those that servers send messages to cannot wait for one.
+    pub(in crate::http) async fn give_up_what_is_lost(&self) -> Infallible {
+        let Some(archive) = &self.archive else { return pending().await };
+        let (mut ticks, mut asked) = (interval(LOOK), archive.records.mark());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mark = archive.records.mark();
+            if mark.is_none() || mark == asked {
+                continue;
+            }
+            asked = mark;
+            for (id, session) in self.sessions.at_servers() {
+                self.still_keeps(&id, &session).await;
+            }
         }
     }
 

@@ -1,0 +1,158 @@
+//! Sessions at a legacy server that another process has opened for a client's session.
+
+use std::sync::{Arc, Weak};
+
+use fanlight_backend::{Backend, BackendSettings, Secret, TransportSettings};
+use fanlight_canonical::{
+    BackendClient, Call, CallContext, Caller, Keeping, Principal, ServerSession, ServerSessions, SessionKeeper,
+    SessionKey,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::sessions::numbering;
+use crate::support::server::{Server, status};
+use crate::support::{call, json, listening, send, settings, start};
+
+/// A client's session, as one process keeps it.
+fn client(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
+    let sessions = Arc::clone(sessions);
+    move |context| {
+        let caller = Caller::session_of(Principal::named("issuer", "ann"), SessionKey(key));
+        context.caller = caller.with_server_sessions(Some(sessions));
+        context.capabilities = json("{}");
+    }
+}
+
+fn request(key: u64, sessions: &Arc<ServerSessions>) -> Call {
+    listening(call("x/y", ""), client(key, sessions)).0
+}
+
+/// The same sessions, as another process finds them on record.
+fn found(sessions: &ServerSessions) -> Arc<ServerSessions> {
+    Arc::new(ServerSessions::continuing(sessions.all()))
+}
+
+/// What one process has opened with its first request.
+async fn opened(backend: &Backend, server: &mut Server) -> (Arc<ServerSessions>, String) {
+    let sessions = Arc::new(ServerSessions::default());
+    send(backend, request(1, &sessions)).await.unwrap();
+    let session = server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned();
+    assert_eq!(sessions.all().len(), 1);
+    (sessions, session)
+}
+
+#[tokio::test]
+async fn session_of_another_process_goes_on_without_initialize_and_ends_with_the_clients() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    let (at_second, mut ids) = (found(&sessions), Vec::new());
+    sessions.leave();
+    first.stop().await;
+    // Its base connection ends alone.
+    assert_ne!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
+    second.continue_session(&request(9, &at_second).context);
+    for _ in 0..2 {
+        send(&second, request(9, &at_second)).await.unwrap();
+        let seen = server.next_where(|seen| seen.method() == "x/y" || seen.verb == "DELETE").await;
+        assert_eq!(seen.header("mcp-session-id"), Some(&*session));
+        assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
+        ids.push(seen.id());
+    }
+    assert!(ids.iter().all(|id| id.parse::<i64>().unwrap() > 1 << 40), "{ids:?}");
+    second.end_session(SessionKey(9));
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
+    assert!(at_second.is_empty());
+}
+
+#[tokio::test]
+async fn session_of_another_process_that_nothing_was_sent_in_ends_with_the_clients() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    let at_second = found(&sessions);
+    second.continue_session(&request(9, &at_second).context);
+    second.end_session(SessionKey(9));
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
+}
+
+#[tokio::test]
+async fn session_of_another_process_is_found_by_the_first_request_and_replaced_where_it_is_forgotten() {
+    let mut server = numbering(|seen| match seen.header("mcp-session-id") {
+        Some("forgotten") => status(404),
+        _ => seen.result("{}"),
+    })
+    .await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    let renamed =
+        sessions.all().into_iter().map(|(place, session)| (place, ServerSession { id: "forgotten".into(), ..session }));
+    let (known, forgotten) = (found(&sessions), Arc::new(ServerSessions::continuing(renamed)));
+    send(&second, request(7, &known)).await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some(&*session));
+    send(&second, request(8, &forgotten)).await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some("forgotten"));
+    let next = server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned();
+    assert!(next != session && next != "forgotten");
+    let on_record = forgotten.all();
+    assert_eq!((&*on_record[0].1.id, on_record.len()), (&*next, 1));
+}
+
+/// Writes nothing for as long as it lives.
+#[derive(Default)]
+struct Slow(Notify);
+
+impl SessionKeeper for Slow {
+    fn write(&self) -> Keeping<'_, ()> {
+        self.0.notify_one();
+        Box::pin(std::future::pending())
+    }
+
+    fn keeps(&self) -> Keeping<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+}
+
+#[tokio::test]
+async fn session_that_is_being_put_on_record_ends_with_the_clients() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let backend = start(settings(server.transport()));
+    let (sessions, slow) = (Arc::new(ServerSessions::default()), Arc::new(Slow::default()));
+    let keeper: Weak<Slow> = Arc::downgrade(&slow);
+    sessions.put_on_record(keeper);
+    let asked = tokio::spawn({
+        let (backend, request) = (Arc::clone(&backend), request(1, &sessions));
+        async move { send(&backend, request).await }
+    });
+    slow.0.notified().await;
+    let session = sessions.all()[0].1.id.clone();
+    sessions.end(watch::channel(Some(true)).1);
+    backend.end_session(SessionKey(1));
+    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
+    assert!(asked.await.unwrap().is_err());
+}
+
+/// A server that is reached otherwise may be another one, or that of another account.
+#[tokio::test]
+async fn session_is_told_to_no_server_that_is_reached_otherwise() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let mut other = numbering(|seen| seen.result("{}")).await;
+    let first = start(settings(server.transport()));
+    let (sessions, session) = opened(&first, &mut server).await;
+    let TransportSettings::Http { url, .. } = server.transport() else { unreachable!() };
+    let headers = vec![("x-account".to_owned(), Secret::new("other"))];
+    let transports = [TransportSettings::Http { url, headers }, other.transport()];
+    let named = BackendSettings { name: "another".into(), ..settings(server.transport()) };
+    for settings in transports.map(settings).into_iter().chain([named]) {
+        let (backend, sessions) = (start(settings), found(&sessions));
+        backend.continue_session(&request(9, &sessions).context);
+        send(&backend, request(9, &sessions)).await.unwrap();
+    }
+    for seen in [server.next_of("x/y").await, server.next_of("x/y").await] {
+        assert_ne!(seen.header("mcp-session-id"), Some(&*session));
+    }
+    // The base connection, and one for the client.
+    for method in ["initialize", "initialize", "x/y"] {
+        other.next_of(method).await;
+    }
+}
