@@ -10,14 +10,18 @@ use crate::harness::TempFile;
 use crate::linked::{Client, Linked, LinkedGroup};
 use crate::proxy::Network;
 use crate::raw_client::legacy_request;
-use crate::scripted::{Backend, Era, Reply};
+use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::signing_in::{ANN, BOB};
-use crate::tasks::{EVERYTHING, backend};
+use crate::tasks::{EVERYTHING, backend_over};
 use crate::valkey::Valkey;
 
 /// A modern server with tasks whose tool answers at once.
 async fn at_once() -> Backend {
-    let backend = backend().await;
+    at_once_over(Transport::Http).await
+}
+
+async fn at_once_over(transport: Transport) -> Backend {
+    let backend = backend_over(transport).await;
     backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"done"}]"#)));
     backend
 }
@@ -215,6 +219,23 @@ async fn task_is_told_of_by_the_replica_that_takes_its_session_over() {
     // Where it was answered, without a session, operators see whose request it was.
     let path = "/api/traces?principal=ann&method=tasks/get";
     until("the trace", async || admin(&other.gateway, "GET", path).await.1.contains("traceId")).await;
+}
+
+/// What says that a session lives is its replica, and not a record, which one with a process does not have.
+#[tokio::test]
+async fn task_is_told_of_in_a_session_that_is_not_on_record() {
+    let (valkey, backend) = (Valkey::start().await, at_once_over(Transport::Stdio).await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let third = group.start(&valkey.url()).await;
+    for at in [&owner, &other, &third] {
+        until("three replicas", async || members(&at.gateway).await == 3).await;
+    }
+    let (maker, elsewhere) = (Client::open(&owner, ANN).await, Client::open(&other, ANN).await);
+    let id = made_by_fanlight(&maker, &owner, "t").await;
+    for at in [&owner, &other, &third] {
+        assert!(is_told(&elsewhere, at, &id).await);
+    }
 }
 
 /// "MUST respond to requests containing that session ID with HTTP 404" (2025-11-25 basic/transports, Session Management).

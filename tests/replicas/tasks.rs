@@ -14,7 +14,11 @@ const TASK: Task<'_> = Task { id: "t-1", status: "working", ttl: 60_000, poll: 1
 
 /// A modern server with tasks and one tool, which knows the task.
 pub(crate) async fn backend() -> Backend {
-    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend_over(Transport::Http).await
+}
+
+pub(crate) async fn backend_over(transport: Transport) -> Backend {
+    let backend = Backend::start(Era::Modern, transport).await;
     backend.on("server/discover", Reply::result(DISCOVERED));
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::result(TASK.created(Era::Modern)));
