@@ -91,6 +91,10 @@ impl<C: Core> Endpoint<C> {
             TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
                 Some(session) => {
                     tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
+                    if session.session.is_at_servers() {
+                        // Before anything is sent in these.
+                        session.session.write_record().await;
+                    }
                     self.ingress.continue_server_sessions(&session, origin);
                     self.restore(&session, origin).await;
                     Keeper::ThisRun
