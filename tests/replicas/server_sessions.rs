@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::fleet::Fleet;
 use crate::forwarding::{backend, say, signal};
-use crate::group::{members, until};
+use crate::group::{admin, members, until};
 use crate::linked::{Client, Linked, LinkedGroup};
 use crate::proxy::Network;
 use crate::raw_client::legacy_request;
@@ -179,6 +179,36 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(call(&idle, &other, &backend, "6").await, of_idle);
     assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+}
+
+/// That another has taken the session over is still true when that has released it.
+#[tokio::test]
+async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let idle = Client::open(&owner, ANN).await;
+    let (_, shown) = admin(&owner.gateway, "GET", "/api/sessions").await;
+    let digest = shown.split_once(r#""digest":""#).and_then(|(_, rest)| rest.split('"').next()).unwrap();
+    let client = Client::open(&owner, ANN).await;
+    let session = call(&client, &owner, &backend, "1").await;
+    let of_idle = call(&idle, &owner, &backend, "2").await;
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(call(&client, &other, &backend, "3").await, session);
+    assert_eq!(call(&idle, &other, &backend, "4").await, of_idle);
+    assert!(other.gateway.terminate().await.success());
+    signal(&owner.gateway, Signal::CONT);
+    owner.gateway.log.line_with("has joined the others anew").await;
+    // What it still has of it ends, if it has not given that up by now.
+    admin(&owner.gateway, "POST", &format!("/api/sessions/{digest}/end")).await;
+    assert_eq!(call(&client, &owner, &backend, "5").await, session);
+    owner.gateway.log.line_with("another replica has taken it over").await;
+    owner.gateway.log.line_with("session taken over from a replica").await;
+    assert_eq!(call(&idle, &owner, &backend, "6").await, of_idle);
+    assert!(owner.gateway.terminate().await.success());
+    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+    assert_numbers_differ(&backend);
 }
 
 /// Nobody tells it that another has taken the session over.

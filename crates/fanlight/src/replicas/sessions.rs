@@ -21,6 +21,7 @@ const AT_ONCE: usize = 64;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Writes, prolongs, removes or releases the record of a session that this run keeps; a record that is given is written before.
+/// Returns the run that has kept it, nobody if there is no record, and no run if that was released.
 static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -37,6 +38,9 @@ elseif is_own and ARGV[2] == 'forget' then
   redis.call('DEL', KEYS[1])
 elseif is_own and ARGV[2] == 'release' then
   redis.call('HSET', KEYS[1], 'owner', '')
+end
+if owner == '' then
+  return 'released'
 end
 return owner or ''
 ",
@@ -110,7 +114,8 @@ impl SessionsInValkey {
 }
 
 impl Table {
-    /// Changes a record, if this run keeps the session; whether it does, or nobody. It is tried until `deadline`.
+    /// Changes a record, if this run keeps the session; whether it does, or there is none. One that was released is nobody's, and not
+    /// this run's: another may have kept it before. It is tried until `deadline`.
     async fn change(&self, operation: &str, name: &str, record: &str, deadline: Instant) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
         script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
