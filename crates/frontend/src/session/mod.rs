@@ -194,6 +194,11 @@ impl Session {
         self.server_sessions.as_ref().is_some_and(|sessions| !sessions.is_empty())
     }
 
+    /// Whether another replica may have taken it over, or its record may be missing.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        lock(&self.on_record).as_ref().is_some_and(|on_record| on_record.doubtful().is_some())
+    }
+
     /// How often its sessions at servers have changed.
     fn server_session_changes(&self) -> u64 {
         self.server_sessions.as_ref().map_or(0, |sessions| sessions.changes())
