@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::fleet::Fleet;
 use crate::forwarding::{backend, say, signal};
-use crate::group::{members, until};
+use crate::group::{admin, members, until};
 use crate::linked::{Client, Linked, LinkedGroup};
 use crate::proxy::Network;
 use crate::raw_client::legacy_request;
@@ -34,6 +34,14 @@ async fn call(client: &Client, at: &Linked, backend: &Backend, id: &str) -> Stri
     session_of_last_call(backend)
 }
 
+/// No number of a request is used twice in the session at a server.
+fn assert_numbers_differ(backend: &Backend) {
+    let calls = backend.received("tools/call");
+    let numbers: BTreeSet<_> =
+        calls.iter().map(|call| (call.header("mcp-session-id"), call.member("id").unwrap())).collect();
+    assert_eq!(numbers.len(), calls.len(), "{numbers:?}");
+}
+
 /// The replica of a session is killed, and another has noticed.
 async fn killed(owner: &mut Linked, other: &Linked) {
     owner.gateway.kill().await;
@@ -44,7 +52,7 @@ async fn killed(owner: &mut Linked, other: &Linked) {
 async fn session_at_a_server_goes_on_when_its_replica_is_killed() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
-    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let (mut owner, mut other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
     let session = call(&client, &owner, &backend, "1").await;
     let opened = backend.received("initialize").len();
@@ -52,11 +60,13 @@ async fn session_at_a_server_goes_on_when_its_replica_is_killed() {
     assert_eq!(call(&client, &other, &backend, "2").await, session);
     assert_eq!(call(&client, &other, &backend, "3").await, session);
     assert_eq!(backend.received("initialize").len(), opened);
+    let third = group.start(&valkey.url()).await;
+    killed(&mut other, &third).await;
+    assert_eq!(call(&client, &third, &backend, "4").await, session);
+    assert_eq!(call(&client, &third, &backend, "5").await, session);
     assert!(!ended_at(&backend).contains(&session));
-    // No replica uses a number of another in the session.
+    assert_numbers_differ(&backend);
     let calls = backend.received("tools/call");
-    let ids: BTreeSet<_> = calls.iter().map(|call| call.member("id").unwrap()).collect();
-    assert_eq!(ids.len(), 3, "{ids:?}");
     let revision = |index: usize| calls[index].header("mcp-protocol-version").map(ToOwned::to_owned);
     assert!(revision(0).is_some() && revision(0) == revision(2));
 }
@@ -105,6 +115,7 @@ async fn session_at_a_server_goes_on_through_an_update_of_all_replicas() {
         assert_eq!(call(&client, next, &backend, &format!("{}", number + 2)).await, session);
     }
     assert!(!ended_at(&backend).contains(&session), "{:?}", ended_at(&backend));
+    assert_numbers_differ(&backend);
 }
 
 #[tokio::test]
@@ -168,6 +179,36 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(call(&idle, &other, &backend, "6").await, of_idle);
     assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+}
+
+/// That another has taken the session over is still true when that has released it.
+#[tokio::test]
+async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let idle = Client::open(&owner, ANN).await;
+    let (_, shown) = admin(&owner.gateway, "GET", "/api/sessions").await;
+    let digest = shown.split_once(r#""digest":""#).and_then(|(_, rest)| rest.split('"').next()).unwrap();
+    let client = Client::open(&owner, ANN).await;
+    let session = call(&client, &owner, &backend, "1").await;
+    let of_idle = call(&idle, &owner, &backend, "2").await;
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(call(&client, &other, &backend, "3").await, session);
+    assert_eq!(call(&idle, &other, &backend, "4").await, of_idle);
+    assert!(other.gateway.terminate().await.success());
+    signal(&owner.gateway, Signal::CONT);
+    owner.gateway.log.line_with("has joined the others anew").await;
+    // What it still has of it ends, if it has not given that up by now.
+    admin(&owner.gateway, "POST", &format!("/api/sessions/{digest}/end")).await;
+    assert_eq!(call(&client, &owner, &backend, "5").await, session);
+    owner.gateway.log.line_with("another replica has taken it over").await;
+    owner.gateway.log.line_with("session taken over from a replica").await;
+    assert_eq!(call(&idle, &owner, &backend, "6").await, of_idle);
+    assert!(owner.gateway.terminate().await.success());
+    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+    assert_numbers_differ(&backend);
 }
 
 /// Nobody tells it that another has taken the session over.

@@ -9,18 +9,19 @@ use std::time::Duration;
 use fanlight_canonical::ProcessRun;
 use fanlight_frontend::{Claimed, Mark, Recorded, Released, SessionRecords};
 use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 /// Notes that wait to be written. No option: what does not fit expires.
 const WAITING: usize = 4096;
-/// Sessions that are released at the same time.
+/// Sessions that are released, or about which something noted is written, at the same time.
 const AT_ONCE: usize = 64;
 /// How often it is looked whether a run that does not answer has lost its lease.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Writes, prolongs, removes or releases the record of a session that this run keeps; a record that is given is written before.
+/// Returns the run that has kept it, nobody if there is no record, and no run if that was released.
 static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -37,6 +38,9 @@ elseif is_own and ARGV[2] == 'forget' then
   redis.call('DEL', KEYS[1])
 elseif is_own and ARGV[2] == 'release' then
   redis.call('HSET', KEYS[1], 'owner', '')
+end
+if owner == '' then
+  return 'released'
 end
 return owner or ''
 ",
@@ -92,12 +96,14 @@ impl SessionsInValkey {
         membership: Membership,
         lifetime: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (notes, mut noted) = mpsc::channel(WAITING);
+        let (notes, noted) = mpsc::channel(WAITING);
         let table = Table { shared, membership, lifetime };
         let records = Self { table: table.clone(), notes };
-        let writing = async move {
-            while let Some((note, name)) = noted.recv().await {
+        let write = move |(note, name): (Note, Box<str>)| {
+            let table = table.clone();
+            async move {
                 match note {
+                    // One that was forgotten meanwhile has no record.
                     Note::Prolong => drop(table.change("prolong", &name, "", Instant::now()).await),
                     Note::Forget(told) => {
                         told.send_replace(table.change("forget", &name, "", Instant::now()).await.ok());
@@ -105,12 +111,18 @@ impl SessionsInValkey {
                 }
             }
         };
-        (records, writing)
+        (records, each(noted, write))
     }
 }
 
+/// Does something with each value that is sent, [`AT_ONCE`] at the same time: many sessions end together, and each waits for its word.
+async fn each<T, F: Future<Output = ()>>(mut sent: mpsc::Receiver<T>, work: impl FnMut(T) -> F) {
+    stream::poll_fn(move |cx| sent.poll_recv(cx)).for_each_concurrent(AT_ONCE, work).await;
+}
+
 impl Table {
-    /// Changes a record, if this run keeps the session; whether it does, or nobody. It is tried until `deadline`.
+    /// Changes a record, if this run keeps the session; whether it does, or there is none. One that was released is nobody's, and not
+    /// this run's: another may have kept it before. It is tried until `deadline`.
     async fn change(&self, operation: &str, name: &str, record: &str, deadline: Instant) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
         script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
@@ -211,7 +223,7 @@ impl SessionRecords for SessionsInValkey {
                     tracing::debug!(%error, "a session is not handed over");
                 }
             };
-            futures_util::stream::iter(sessions).for_each_concurrent(AT_ONCE, release).await;
+            stream::iter(sessions).for_each_concurrent(AT_ONCE, release).await;
         })
     }
 
@@ -237,5 +249,25 @@ impl SessionRecords for SessionsInValkey {
 impl fmt::Debug for SessionsInValkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionsInValkey").field("lifetime", &self.table.lifetime).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes that only end together.
+    #[tokio::test]
+    async fn notes_about_several_sessions_are_written_at_the_same_time() {
+        let (notes, noted) = mpsc::channel(WAITING);
+        let together = tokio::sync::Barrier::new(AT_ONCE);
+        for number in 0..AT_ONCE {
+            notes.try_send(number).unwrap();
+        }
+        drop(notes);
+        let meet = async || {
+            together.wait().await;
+        };
+        each(noted, |_| meet()).await;
     }
 }

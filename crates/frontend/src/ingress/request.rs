@@ -90,7 +90,7 @@ impl<C: Core> Ingress<C> {
             Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
             Era::Modern => self.start_modern(transport, origin, parsed).await,
             Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed).await,
-            Era::Legacy => match transport.task_without_session(origin, &parsed.request) {
+            Era::Legacy => match transport.task_elsewhere(origin, &parsed.request) {
                 None => self.start_legacy(transport, origin, parsed).await,
                 Some(AboutTask::PassOn(run)) => {
                     Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))

@@ -64,9 +64,9 @@ pub(crate) trait Transport: Send + Sync {
     /// message must name one, and it does not exist for its principal at its endpoint.
     fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// How a legacy request about a task that Fanlight has made for this client goes on without its session, which another run
-    /// keeps; `None` for all other requests.
-    fn task_without_session(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
+    /// How a legacy request about a task that Fanlight has made for this client goes on where this run does not keep both the task
+    /// and the session of the request; `None` for all other requests.
+    fn task_elsewhere(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
         None
     }
 

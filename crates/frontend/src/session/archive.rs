@@ -50,10 +50,31 @@ pub(crate) struct OnRecord {
     name: Box<str>,
     /// When it was last certain that this run keeps the session, and that its record is written; `None` if it is not.
     mark: Option<Mark>,
-    /// How often sessions at servers had changed when it was written last.
-    changes: u64,
+    /// How often sessions at servers had changed when this run wrote it last; `None` if it has not.
+    changes: Option<u64>,
     /// When it was made or prolonged.
     since: Instant,
+    writes: RecordWrites,
+}
+
+/// Who waits for a session's record to be written, and who writes it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecordWrites(watch::Sender<Writes>);
+
+#[derive(Debug, Default)]
+struct Writes {
+    /// How often it has been asked for.
+    asked: u64,
+    /// For how many of these that has been done, and whether it is written.
+    done: u64,
+    is_written: bool,
+    is_running: bool,
+}
+
+/// The turn of one to write the record, for all that have asked for it before; it ends when it is dropped.
+pub(super) struct WriteTurn<'a> {
+    writes: &'a watch::Sender<Writes>,
+    asked: u64,
 }
 
 /// Who keeps a session after an attempt to take it over.
@@ -74,8 +95,9 @@ impl SessionArchive {
             archive: Arc::clone(self),
             name: name_of(id),
             mark: self.records.mark(),
-            changes: 0,
+            changes: None,
             since: Instant::now(),
+            writes: RecordWrites::default(),
         }
     }
 
@@ -87,10 +109,14 @@ impl SessionArchive {
         run: ProcessRun,
         is_unreachable: bool,
     ) -> TakenOver {
-        let on_record = self.of(id);
+        let mut on_record = self.of(id);
         match self.records.claim(&on_record.name, run, is_unreachable).await {
             Claimed::Ours(record) => match self.read(&record, &on_record.name, holder) {
-                Some(session) => TakenOver::Session(Box::new(session), on_record),
+                Some(session) => {
+                    // That of the other run is as good, but for who has the sessions at servers now.
+                    on_record.changes = session.server_sessions.is_empty().then_some(0);
+                    TakenOver::Session(Box::new(session), on_record)
+                }
                 None => TakenOver::Nobody,
             },
             Claimed::By(run) => TakenOver::By(run),
@@ -158,6 +184,11 @@ impl OnRecord {
         Some((Arc::clone(&self.archive), self.name.clone(), record))
     }
 
+    /// Who waits for it to be written.
+    pub(super) fn writes(&self) -> RecordWrites {
+        self.writes.clone()
+    }
+
     /// The name to ask the store about, if other replicas may have taken the session over or its record may be missing.
     pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
         let mark = self.archive.records.mark();
@@ -179,12 +210,17 @@ impl OnRecord {
 
     /// Whether sessions at servers, which have changed so often, have changed since it was written.
     pub(crate) fn is_outdated(&self, changes: u64) -> bool {
-        self.changes != changes
+        self.changes != Some(changes)
+    }
+
+    /// Whether this run has written it.
+    pub(crate) fn was_written(&self) -> bool {
+        self.changes.is_some()
     }
 
     /// It is written with the sessions at servers as they were after so many changes.
     pub(crate) fn has_changes(&mut self, changes: u64) {
-        self.changes = self.changes.max(changes);
+        self.changes = Some(changes);
     }
 
     /// The name to ask the store about.
@@ -195,6 +231,49 @@ impl OnRecord {
     /// The session has ended; tells whether this run has kept it until then.
     pub(crate) fn forget(self) -> watch::Receiver<Option<bool>> {
         self.archive.records.forget(&self.name)
+    }
+}
+
+impl RecordWrites {
+    /// Asks for the record to be written as the session is now. Waits until it is the turn of who asks to do that, or it has been
+    /// done, and returns whether it is written then.
+    pub(super) async fn turn(&self) -> Result<WriteTurn<'_>, bool> {
+        let mut number = 0;
+        self.0.send_if_modified(|writes| {
+            writes.asked += 1;
+            number = writes.asked;
+            false
+        });
+        let mut waiting = self.0.subscribe();
+        loop {
+            // There is no error, since the sender lives.
+            drop(waiting.wait_for(|writes| writes.done >= number || !writes.is_running).await);
+            let mut turn = None;
+            self.0.send_if_modified(|writes| {
+                if writes.done >= number {
+                    turn = Some(Err(writes.is_written));
+                } else if !std::mem::replace(&mut writes.is_running, true) {
+                    turn = Some(Ok(writes.asked));
+                }
+                false
+            });
+            if let Some(turn) = turn {
+                return turn.map(|asked| WriteTurn { writes: &self.0, asked });
+            }
+        }
+    }
+}
+
+impl WriteTurn<'_> {
+    /// What was asked for before this turn is done.
+    pub(super) fn done(self, is_written: bool) {
+        self.writes.send_modify(|writes| (writes.done, writes.is_written) = (self.asked, is_written));
+    }
+}
+
+impl Drop for WriteTurn<'_> {
+    fn drop(&mut self) {
+        self.writes.send_modify(|writes| writes.is_running = false);
     }
 }
 

@@ -135,30 +135,68 @@ impl Session {
         }
     }
 
-    /// Writes its record, if it is on record. What cannot be written now is written with the next request.
-    pub(crate) async fn write_record(&self) {
-        loop {
-            let changes = self.server_session_changes();
-            let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
-            let Some((archive, name, record)) = written else { return };
-            let is_written = archive.records.write(&name, &record).await;
-            let mut on_record = lock(&self.on_record);
-            let Some(on_record) = &mut *on_record else { return };
-            if !is_written {
-                on_record.confirm(None);
-                return;
+    /// Writes its record, if it is on record; whether that is written, with all that it is now. What cannot be written now is
+    /// written with the next request. One record is written at a time, for all that wait by then: one with less never follows one
+    /// with more.
+    pub(crate) async fn write_record(&self) -> bool {
+        let Some(writes) = lock(&self.on_record).as_ref().map(OnRecord::writes) else { return false };
+        match writes.turn().await {
+            Ok(turn) => {
+                let is_written = self.write_record_now().await;
+                turn.done(is_written);
+                is_written
             }
-            on_record.has_changes(changes);
-            // A record with less may have been written after one with more.
-            if changes == self.server_session_changes() {
-                return;
+            Err(is_written) => is_written,
+        }
+    }
+
+    async fn write_record_now(&self) -> bool {
+        let changes = self.server_session_changes();
+        let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
+        let Some((archive, name, record)) = written else { return false };
+        let is_written = archive.records.write(&name, &record).await;
+        let is_move_unknown = match &mut *lock(&self.on_record) {
+            Some(on_record) if is_written => {
+                on_record.has_changes(changes);
+                false
+            }
+            Some(on_record) => {
+                on_record.confirm(None);
+                !on_record.was_written()
+            }
+            None => false,
+        };
+        if is_move_unknown {
+            self.give_up_waiting_server_sessions();
+        }
+        is_written
+    }
+
+    /// Has servers open other sessions than those that other replicas have opened: the replica that takes this one over next would
+    /// number its requests like this one.
+    fn give_up_waiting_server_sessions(&self) {
+        let Some(sessions) = &self.server_sessions else { return };
+        for (place, session) in sessions.all() {
+            let at = sessions.at(&place.into());
+            if at.is_waiting() {
+                at.ended(&session.id);
             }
         }
+    }
+
+    /// Whether another replica can take it over, once it is on record.
+    pub(crate) fn may_move(&self) -> bool {
+        self.server_sessions.is_some()
     }
 
     /// Whether servers keep sessions for it that another replica could go on with.
     pub(crate) fn is_at_servers(&self) -> bool {
         self.server_sessions.as_ref().is_some_and(|sessions| !sessions.is_empty())
+    }
+
+    /// Whether another replica may have taken it over, or its record may be missing.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        lock(&self.on_record).as_ref().is_some_and(|on_record| on_record.doubtful().is_some())
     }
 
     /// How often its sessions at servers have changed.
@@ -192,7 +230,12 @@ impl Session {
                 drop(self.no_longer_on_record());
                 false
             }
-            None => true,
+            None => {
+                if is_outdated {
+                    self.write_record().await;
+                }
+                true
+            }
         }
     }
 
@@ -365,7 +408,9 @@ impl Session {
 
 impl SessionKeeper for Session {
     fn write(&self) -> Keeping<'_, ()> {
-        Box::pin(self.write_record())
+        Box::pin(async move {
+            self.write_record().await;
+        })
     }
 
     fn keeps(&self) -> Keeping<'_, bool> {
@@ -433,60 +478,84 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::future::ready;
 
-    use fanlight_canonical::{ProcessRun, ServerSession};
-    use fanlight_protocol::seal::Keys;
-    use tokio::sync::watch;
-
-    use super::archive::SessionArchive;
-    use super::testing::ListenCore;
+    use super::testing::{ListenCore, Records, archive, at, on_record, server_session};
     use super::*;
-    use crate::session_records::{Claimed, Mark, Recorded, SessionRecords};
-
-    /// Records of which it is known how often they were written, and whose they are.
-    #[derive(Debug, Default)]
-    struct Records {
-        written: Mutex<usize>,
-        is_taken: Mutex<bool>,
-    }
-
-    impl SessionRecords for Records {
-        fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
-            *lock(&self.written) += 1;
-            Box::pin(std::future::ready(true))
-        }
-        fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
-            Box::pin(std::future::ready(Claimed::Nobody))
-        }
-        fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
-            Box::pin(std::future::ready(Some(!*lock(&self.is_taken))))
-        }
-        fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
-            Box::pin(std::future::ready(()))
-        }
-        fn prolong(&self, _: &str) {}
-        fn lifetime(&self) -> Duration {
-            Duration::MAX
-        }
-        fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
-            watch::channel(Some(!*lock(&self.is_taken))).1
-        }
-        fn mark(&self) -> Option<Mark> {
-            Some((1, u64::from(*lock(&self.is_taken))))
-        }
-    }
 
     /// A session on record, and its session at a server.
     async fn at_a_server(records: &Arc<Records>) -> (Arc<Session>, fanlight_canonical::SessionAt) {
-        let session = Arc::new(ListenCore::refusing().session().keeping(ServerSessions::default()));
-        let archive = SessionArchive::new(&Keys::new([[1; 32]]), Arc::clone(records) as _).unwrap();
-        session.put_on_record(archive.of("id"));
-        let caller = session.context(false).caller;
-        let at = caller.server_sessions().unwrap().at(&"server".into());
-        let description = Json::empty_object();
-        at.opened(ServerSession { id: "s".into(), revision: "r".into(), description, moves: 0 }).await;
+        let session = on_record(records);
+        let at = at(&session, "server");
+        at.opened(server_session()).await;
         (session, at)
+    }
+
+    /// Polls a future that waits.
+    async fn wait(future: &mut (impl Future<Output = ()> + Unpin)) {
+        tokio::select! {
+            biased;
+            () = future => panic!("it does not wait"),
+            () = ready(()) => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn record_is_written_for_all_sessions_at_servers_that_wait_for_it() {
+        let records = Arc::new(Records::default());
+        let session = on_record(&records);
+        let closed = records.gate.write().await;
+        let servers: Vec<_> = (0..10).map(|number| at(&session, &number.to_string())).collect();
+        let mut opened: Vec<_> = servers.iter().map(|at| Box::pin(at.opened(server_session()))).collect();
+        for opened in &mut opened {
+            wait(opened).await;
+        }
+        drop(closed);
+        for opened in opened {
+            opened.await;
+        }
+        assert_eq!(*lock(&records.written), 2);
+        assert!(session.is_kept().await);
+        assert_eq!(*lock(&records.written), 2, "all of them are on record");
+    }
+
+    #[tokio::test]
+    async fn record_is_written_by_the_next_if_the_one_that_writes_it_is_dropped() {
+        let records = Arc::new(Records::default());
+        let session = on_record(&records);
+        let closed = records.gate.write().await;
+        let (one, another) = (at(&session, "one"), at(&session, "another"));
+        let mut writes = Box::pin(one.opened(server_session()));
+        let mut waits = Box::pin(another.opened(server_session()));
+        wait(&mut writes).await;
+        wait(&mut waits).await;
+        drop(writes);
+        drop(closed);
+        waits.await;
+        assert_eq!(*lock(&records.written), 1);
+    }
+
+    /// Of those whose record is as another replica has written it, the next would number its requests like this one.
+    #[tokio::test]
+    async fn sessions_at_servers_that_cannot_be_put_on_record_are_not_continued() {
+        for is_away in [false, true] {
+            let records = Arc::new(Records::default());
+            let archived = ArchivedSession {
+                server_sessions: vec![("server".into(), server_session())],
+                ..ListenCore::refusing().session().archived()
+            };
+            let session = Arc::new(ListenCore::refusing().session().continuing(archived));
+            session.put_on_record(archive(&records).of("id"));
+            *lock(&records.is_away) = is_away;
+            assert!(at(&session, "server").is_waiting());
+            assert!(session.is_kept().await);
+            assert_eq!(at(&session, "server").is_waiting(), !is_away);
+            // What is opened here is this session's, whether or not it can be on record.
+            let own = at(&session, "another");
+            own.opened(server_session()).await;
+            assert!(session.is_at_servers());
+            assert_eq!(session.leave_record().unwrap().record.is_some(), is_away);
+        }
     }
 
     #[tokio::test]

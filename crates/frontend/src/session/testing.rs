@@ -1,18 +1,24 @@
-//! A core for unit tests: listening is answered by a function, and ended sessions are counted.
+//! A core for unit tests: listening is answered by a function, and ended sessions are counted. Sessions on record, without a store.
 
-use std::sync::Arc;
+use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fanlight_canonical::{
-    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ResolvedOperation,
-    ServerMessages, SessionKey, Unresolved,
+    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ProcessRun,
+    ResolvedOperation, ServerMessages, ServerSession, ServerSessions, SessionAt, SessionKey, Unresolved,
 };
 use fanlight_identity::{Identity, Scopes};
+use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
+use tokio::sync::{RwLock, watch};
 
-use super::{Session, SessionRecord};
+use super::archive::SessionArchive;
+use super::{Session, SessionRecord, lock};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
+use crate::session_records::{Claimed, Mark, Recorded, Released, SessionRecords};
 use crate::testing::{TestListen, TestNotice};
 
 type Answer = dyn Fn(Listen) -> Result<Listening, RpcError> + Send + Sync;
@@ -139,4 +145,64 @@ impl Core for ListenCore {
     fn end_session(&self, _: SessionKey) {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Records of which it is known how often they were written, and whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) written: Mutex<usize>,
+    pub(crate) is_taken: Mutex<bool>,
+    pub(crate) is_away: Mutex<bool>,
+    /// Whoever has it to itself holds up what is written.
+    pub(crate) gate: RwLock<()>,
+}
+
+impl SessionRecords for Records {
+    fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
+        Box::pin(async move {
+            drop(self.gate.read().await);
+            *lock(&self.written) += 1;
+            !*lock(&self.is_away)
+        })
+    }
+    fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
+        Box::pin(ready(Claimed::Nobody))
+    }
+    fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
+        Box::pin(ready(Some(!*lock(&self.is_taken)).filter(|_| !*lock(&self.is_away))))
+    }
+    fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
+        Box::pin(ready(()))
+    }
+    fn prolong(&self, _: &str) {}
+    fn lifetime(&self) -> Duration {
+        Duration::MAX
+    }
+    fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
+        watch::channel(Some(!*lock(&self.is_taken))).1
+    }
+    fn mark(&self) -> Option<Mark> {
+        Some((1, u64::from(*lock(&self.is_taken))))
+    }
+}
+
+/// What is on record with these.
+pub(crate) fn archive(records: &Arc<Records>) -> Arc<SessionArchive> {
+    SessionArchive::new(&Keys::new([[1; 32]]), Arc::clone(records) as _).unwrap()
+}
+
+/// A session on record.
+pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
+    let session = Arc::new(ListenCore::refusing().session().keeping(ServerSessions::default()));
+    session.put_on_record(archive(records).of("id"));
+    session
+}
+
+/// The session at a server.
+pub(crate) fn at(session: &Session, server: &str) -> SessionAt {
+    session.context(false).caller.server_sessions().unwrap().at(&server.into())
+}
+
+pub(crate) fn server_session() -> ServerSession {
+    ServerSession { id: "s".into(), revision: "r".into(), description: Json::empty_object(), moves: 0 }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::SessionStreams;
 use crate::insight::shown_id;
-use crate::session::SessionGuard;
+use crate::session::{Session, SessionGuard};
 use crate::session_records::Released;
 
 /// Sessions by id. An id is a sealed handle and a secret, but it is not enough: only the principal that opened a session
@@ -133,11 +133,12 @@ impl InMemorySessions {
         drop(lost);
     }
 
-    /// The sessions for which servers keep others that are on record.
-    pub(crate) fn at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
+    /// The sessions for which servers keep others, and which other runs may have taken over.
+    pub(crate) fn doubtful_at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
         let table = self.lock();
-        let at_servers = table.iter().filter(|(_, entry)| entry.0.session.is_at_servers());
-        at_servers.map(|(id, entry)| (id.clone(), Arc::clone(&entry.0))).collect()
+        let is_asked_about = |session: &Session| session.is_at_servers() && session.is_doubtful();
+        let doubtful = table.iter().filter(|(_, entry)| is_asked_about(&entry.0.session));
+        doubtful.map(|(id, entry)| (id.clone(), Arc::clone(&entry.0))).collect()
     }
 
     /// The sessions that are on record, and from now on no longer by this run: others may claim them.

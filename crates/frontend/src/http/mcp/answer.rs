@@ -76,7 +76,7 @@ impl<C: Core> Endpoint<C> {
         let session = Arc::clone(&streams.session);
         let id = self.sessions.open(streams).await.map_err(|error| error.to_string());
         if let (Some(archive), Ok(id)) = (&self.archive, &id)
-            && self.ingress.core.sessions_may_move(session.endpoint())
+            && session.may_move()
         {
             session.put_on_record(archive.of(id));
             session.write_record().await;

@@ -73,21 +73,34 @@ impl<C: Core> Transport for Exchange<'_, C> {
     }
 
     /// Who keeps the session of a request is asked first, since that alone knows whether it lives.
-    fn task_without_session(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
+    fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
         let is_about_task = matches!(request.method, Method::GetTask | Method::TaskResult | Method::CancelTask);
         if !is_about_task || matches!(self.passing, Passing::Nowhere) {
             return None;
         }
         let id = request.params.as_ref().and_then(|params| params.get("taskId"));
         let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
-        match (self.passing, &self.session, self.endpoint.handles.keeper_of_task(&id, &origin.holder)) {
-            (_, _, Keeper::Nobody) => None,
-            (Passing::On(_) | Passing::Here | Passing::Task(Some(_)), Some(Ok(session)), Keeper::Another(run)) => {
-                legacy::tasks(session.session.revision()).map(|_| AboutTask::PassOn(run))
-            }
-            (Passing::Task(Some(_)), Some(Err(_)), Keeper::Another(run)) => Some(AboutTask::PassOn(run)),
-            (Passing::Task(_), Some(Err(_)), _) | (Passing::Here, None, Keeper::ThisRun) => Some(AboutTask::Here),
-            _ => None,
+        let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
+        if keeper == Keeper::Nobody {
+            return None;
+        }
+        match &self.session {
+            Some(Ok(session)) => match (self.passing, keeper) {
+                (Passing::On(_) | Passing::Here | Passing::Task(Some(_)), Keeper::Another(run)) => {
+                    legacy::tasks(session.session.revision()).map(|_| AboutTask::PassOn(run))
+                }
+                _ => None,
+            },
+            Some(Err(_)) => match (self.passing, keeper) {
+                (Passing::Task(Some(_)), Keeper::Another(run)) => Some(AboutTask::PassOn(run)),
+                (Passing::Task(_), _) => Some(AboutTask::Here),
+                _ => None,
+            },
+            // It was passed on without its session, which has been found where it was passed on.
+            None => match (self.passing, keeper) {
+                (Passing::Here, Keeper::ThisRun) => Some(AboutTask::Here),
+                _ => None,
+            },
         }
     }
 

@@ -165,12 +165,6 @@ impl<C: Core> Endpoint<C> {
         let destination = self.destination(at.as_ref(), path);
         let identity = Arc::clone(&opened.request.client.identity);
         let mut response = match self.ingress.identified(identity, arrived.facts(), &destination) {
-            // The replica that passes it on may find out who keeps the session now.
-            Ok(origin)
-                if self.named_session(&arrived.fields, &origin.holder).await.is_some_and(|named| named.is_err()) =>
-            {
-                reply::empty(StatusCode::MISDIRECTED_REQUEST)
-            }
             Ok(origin) => {
                 let reply = match at {
                     None => self.elsewhere(&arrived, &origin, body).await,

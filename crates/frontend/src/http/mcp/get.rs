@@ -12,7 +12,7 @@ use super::super::arrived::{Arrived, stream_permit};
 use super::super::events::stream::EventStream;
 use super::super::negotiate;
 use super::super::reply::{self, Refusal, Reply};
-use super::{Endpoint, headers};
+use super::{Endpoint, NamedSession, headers};
 use crate::eras::params::Meta;
 use crate::eras::{era, modern};
 use crate::ingress::Origin;
@@ -24,7 +24,7 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
-    pub(super) async fn get(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+    pub(super) async fn get(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, named: NamedSession) -> Reply {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
         let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
@@ -34,7 +34,7 @@ impl<C: Core> Endpoint<C> {
             return Err(Refusal::method(MODERN_METHODS));
         }
         negotiate::check_get(fields)?;
-        let session = super::found(self.named_session(fields, &origin.holder).await)?;
+        let session = super::found(named)?;
         // Earlier revisions know no such header.
         let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
         let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;

@@ -303,13 +303,17 @@ impl<C: Core> Endpoint<C> {
 
     /// Answers a request that is not a POST.
     async fn other_method(&self, arrived: &Arrived<'_>, origin: &Origin<'_>) -> Reply {
+        let session = self.named_session(&arrived.fields, &origin.holder).await;
+        if let Some(reply) = misdirected(arrived, &session) {
+            return reply;
+        }
         if self.other_replicas(arrived).is_some()
-            && let Some(Err(keeper @ Keeper::Another(_))) = self.named_session(&arrived.fields, &origin.holder).await
+            && let Some(Err(keeper @ Keeper::Another(_))) = session
         {
             return self.forward_refused(arrived, origin, Bytes::new(), unknown_session(keeper)).await;
         }
         match arrived.head.method {
-            http::Method::GET => self.get(arrived, origin).await,
+            http::Method::GET => self.get(arrived, origin, session).await,
             http::Method::DELETE => self.delete(arrived, &origin.holder).await,
             _ => Err(Refusal::method(METHODS)),
         }
@@ -329,8 +333,12 @@ impl<C: Core> Endpoint<C> {
             Source::Text(text, _) => text,
         };
         let kept = replicas.map(|_| text.clone());
-        // Before the message is taken, so that a message for a session that this process does not keep reaches nothing.
+        // When the body has been read, which takes as long as its client likes, and before the message is taken, so that a message
+        // for a session that this process does not keep reaches nothing.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
+        if let Some(reply) = misdirected(arrived, &session) {
+            return reply;
+        }
         let shutdown = arrived.active.shutdown();
         let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, passing, accepts, shutdown };
         let received = self.ingress.receive(&exchange, origin, text).await;
@@ -390,6 +398,13 @@ fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
 
 /// The session that a request names, or who keeps it if this process does not; `None` if it names none.
 type NamedSession = Option<Result<ActiveSession, Keeper>>;
+
+/// The answer to a request that another replica has passed on about a session that is not kept here: that replica may find out
+/// who keeps it now.
+fn misdirected(arrived: &Arrived<'_>, named: &NamedSession) -> Option<Reply> {
+    let is_misdirected = arrived.forwarded.is_some() && matches!(named, Some(Err(_)));
+    is_misdirected.then(|| Ok(reply::empty(StatusCode::MISDIRECTED_REQUEST)))
+}
 
 /// The session of a request that needs one.
 fn found(named: NamedSession) -> Result<ActiveSession, Box<ingress::Refusal>> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{Core, Keeper, ProcessRun};
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -21,6 +22,9 @@ const SUBSCRIBING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether others may have taken sessions over. No option: within a second they are given up.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Sessions that are asked about at the same time.
+const AT_ONCE: usize = 64;
 
 /// The sessions that are being taken over, each for one request. Others wait for what becomes of that.
 #[derive(Debug, Default)]
@@ -91,6 +95,10 @@ impl<C: Core> Endpoint<C> {
             TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
                 Some(session) => {
                     tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
+                    if session.session.is_at_servers() {
+                        // Before anything is sent in these.
+                        session.session.write_record().await;
+                    }
                     self.ingress.continue_server_sessions(&session, origin);
                     self.restore(&session, origin).await;
                     Keeper::ThisRun
@@ -155,9 +163,17 @@ impl<C: Core> Endpoint<C> {
             if mark.is_none() || mark == asked {
                 continue;
             }
-            asked = mark;
-            for (id, session) in self.sessions.at_servers() {
-                self.still_keeps(&id, &session).await;
+            let doubtful = stream::iter(self.sessions.doubtful_at_servers());
+            let ask = async |(id, session): (Box<str>, Arc<SessionStreams>)| {
+                // Else the store is away again, and tells nothing.
+                if archive.records.mark() == mark {
+                    self.still_keeps(&id, &session).await;
+                }
+            };
+            doubtful.for_each_concurrent(AT_ONCE, ask).await;
+            // Those without an answer are asked about again.
+            if self.sessions.doubtful_at_servers().is_empty() {
+                asked = mark;
             }
         }
     }
@@ -165,10 +181,50 @@ impl<C: Core> Endpoint<C> {
     /// Ends all sessions; other replicas can take over those that are on record.
     pub(in crate::http) async fn end_sessions(&self) {
         let released = self.sessions.leave_records();
+        // Before another opens streams of the same sessions at servers.
+        self.sessions.end_all();
         if let Some(archive) = self.archive.as_ref().filter(|_| !released.is_empty()) {
             tracing::info!(sessions = released.len(), "sessions handed over to other replicas");
             archive.records.release(released).await;
         }
-        self.sessions.end_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_canonical::ServerSessions;
+    use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::http::LiveLimits;
+    use crate::session::testing::{ListenCore, Records, at, server_session};
+    use crate::settings::FrontendSettings;
+
+    #[tokio::test(start_paused = true)]
+    async fn session_that_may_be_lost_is_asked_about_until_the_store_answers() {
+        let (core, records) = (ListenCore::refusing(), Arc::new(Records::default()));
+        let session_records = Some(Arc::clone(&records) as _);
+        let settings = Arc::new(FrontendSettings { session_records, ..FrontendSettings::default() });
+        let (limits, token) = (LiveLimits::new(&settings), CancellationToken::new);
+        let endpoint = Endpoint::new(Arc::clone(&core), &settings, limits, token(), token()).unwrap();
+        let session = SessionStreams::new(core.session().keeping(ServerSessions::default()), &settings);
+        session.session.put_on_record(endpoint.archive.as_ref().unwrap().of("id"));
+        at(&session.session, "server").opened(server_session()).await;
+        drop(endpoint.sessions.keep("id".into(), session).unwrap());
+        let story = async {
+            // Its mark changes, and it does not answer.
+            (*records.is_taken.lock().unwrap(), *records.is_away.lock().unwrap()) = (true, true);
+            sleep(4 * LOOK).await;
+            assert_eq!(endpoint.sessions.counts().0, 1);
+            *records.is_away.lock().unwrap() = false;
+            sleep(4 * LOOK).await;
+            assert_eq!(endpoint.sessions.counts().0, 0);
+        };
+        tokio::select! {
+            biased;
+            never = endpoint.give_up_what_is_lost() => match never {},
+            () = story => {}
+        }
     }
 }
