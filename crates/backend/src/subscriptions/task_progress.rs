@@ -171,9 +171,12 @@ impl Drop for WaitGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fanlight_canonical::Principal;
 
     use super::*;
+    use crate::subscriptions::joint_updates::JointUpdates;
 
     const BASE: ProcessNumber = ProcessNumber::BASE;
 
@@ -223,6 +226,24 @@ mod tests {
         assert!(matches!(progress.target((BASE, 5)), Some(ProgressTarget::Call(_))));
         drop(wait);
         assert!(progress.target((BASE, 5)).is_none());
+    }
+
+    /// The server of one connection cannot send progress to the client of another.
+    #[test]
+    fn token_means_nothing_on_another_connection() {
+        let (progress, joint) = (TaskProgress::new(8), JointUpdates::new(Duration::ZERO));
+        let (ann, bob) = (joint.next_process(), joint.next_process());
+        let told = |process| match progress.target((process, 1)) {
+            Some(ProgressTarget::Client { caller, .. }) => caller.session(),
+            Some(ProgressTarget::Call(_)) | None => None,
+        };
+        progress.expect((ann, 1), &caller(1), &Json::literal("1")).unwrap().made("task");
+        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), None, None]);
+        let of_bob = progress.expect((bob, 1), &caller(2), &Json::literal("1"));
+        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), Some(SessionKey(2)), None]);
+        drop(of_bob);
+        let _wait = progress.wait(&caller(2), "task".to_owned(), Some((bob, 1)), &ServerMessages::discard());
+        assert_eq!(told(ann), Some(SessionKey(1)));
     }
 
     #[test]
