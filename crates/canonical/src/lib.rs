@@ -55,6 +55,6 @@ pub use policy::{
 };
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
-pub use server_sessions::{Keeping, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of};
+pub use server_sessions::{Keeping, RequestIds, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of};
 pub use session_request::{SentAs, SessionRequest};
 pub use sign_in::SignInWish;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -17,8 +18,14 @@ const MOST: usize = 64;
 /// The most bytes that they take together. No option: what servers say of themselves is mostly some hundred bytes.
 const MOST_BYTES: usize = 64 << 10;
 
-/// How many processes go on with one. No option: the numbers of requests are left exact in JSON (RFC 8259, 6).
-const MOST_MOVES: u16 = 4000;
+/// How many processes go on with one. No option: the ids of requests stay below 2^31, since some servers read them as 32-bit
+/// numbers.
+const MOST_MOVES: u16 = 127;
+/// The ids that requests in one have at each process.
+const IDS: i64 = 1 << 24;
+/// So many before the last of them, no process is to go on with the session. No option: its record is written with the next
+/// request of its client, until when it may need some more.
+const SPARE_IDS: i64 = 1 << 10;
 
 /// The future of what the client edge is asked.
 pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -32,7 +39,7 @@ pub struct ServerSession {
     pub revision: Box<str>,
     /// What the server has said of itself.
     pub description: Json,
-    /// How many processes have gone on with it: the requests of each have numbers of their own.
+    /// Which range the ids of its requests are from ([`RequestIds`]). A process that goes on with it takes the next one.
     pub moves: u16,
 }
 
@@ -64,7 +71,7 @@ struct State {
 
 struct Entry {
     session: ServerSession,
-    /// A connection of this process has it.
+    /// A connection of this process has it, or none is to go on with it.
     is_used: bool,
 }
 
@@ -149,10 +156,10 @@ impl ServerSessions {
         self.lock().sessions.iter().any(|(place, entry)| !entry.is_used && is_at(place))
     }
 
-    /// Whether the client's session has ended.
+    /// Whether the client's session has ended here: it is over, or another process's.
     #[must_use]
-    pub fn have_ended(&self) -> bool {
-        matches!(self.lock().fate, Fate::Ended(_))
+    pub fn are_given_up(&self) -> bool {
+        !matches!(self.lock().fate, Fate::Open)
     }
 
     /// The client's session has ended; `is_ours` tells whether this process has kept it until then.
@@ -160,9 +167,11 @@ impl ServerSessions {
         self.lock().fate = Fate::Ended(is_ours);
     }
 
-    /// Leaves them to another process: none ends with a connection of this one.
+    /// Leaves them to another process: this one goes on with none, and none ends with a connection of it.
     pub fn leave(&self) {
-        self.lock().fate = Fate::Left;
+        let mut state = self.lock();
+        state.fate = Fate::Left;
+        state.sessions.values_mut().for_each(|entry| entry.is_used = true);
     }
 
     async fn may_end(&self) -> bool {
@@ -202,6 +211,14 @@ pub struct SessionAt {
     place: Arc<str>,
 }
 
+/// The ids of the requests of one connection whose session other processes may go on with. An id must not be used twice in a
+/// session (2025-11-25 basic/index, Requests), also not by another process, so each process has a range of its own.
+#[derive(Debug)]
+pub struct RequestIds {
+    next: AtomicI64,
+    at: SessionAt,
+}
+
 impl SessionAt {
     /// Whether another process has opened it, and no connection of this one has it so far.
     #[must_use]
@@ -209,10 +226,11 @@ impl SessionAt {
         self.sessions.lock().sessions.get(&*self.place).is_some_and(|entry| !entry.is_used)
     }
 
-    /// How many processes have gone on with the session so far, this one included.
+    /// The ids for the requests of a connection to the server: from the range of the session, or the first if there is none.
     #[must_use]
-    pub fn moves(&self) -> u16 {
-        self.sessions.lock().sessions.get(&*self.place).map_or(0, |entry| entry.session.moves)
+    pub fn request_ids(&self) -> RequestIds {
+        let range = self.sessions.lock().sessions.get(&*self.place).map_or(0, |entry| entry.session.moves);
+        RequestIds { next: AtomicI64::new(i64::from(range) * IDS + 1), at: self.clone() }
     }
 
     /// The session that another process has opened, once: a connection of this one has it from then on.
@@ -242,8 +260,12 @@ impl SessionAt {
 
     /// The session with this id has ended, or is given up. It leaves the record when that is written next.
     pub fn ended(&self, id: &str) {
+        self.forget(|session| *session.id == *id);
+    }
+
+    fn forget(&self, is_meant: impl FnOnce(&ServerSession) -> bool) {
         let mut state = self.sessions.lock();
-        if state.sessions.get(&*self.place).is_some_and(|entry| *entry.session.id == *id) {
+        if state.sessions.get(&*self.place).is_some_and(|entry| is_meant(&entry.session)) {
             state.sessions.remove(&*self.place);
             state.changes += 1;
         }
@@ -252,6 +274,23 @@ impl SessionAt {
     /// Whether the server may be told that it ends: not if another process has taken it over, or may have.
     pub async fn may_end(&self) -> bool {
         self.sessions.may_end().await
+    }
+}
+
+impl RequestIds {
+    /// The next id. Where few are left of the range, no other process is to go on with the session.
+    pub fn take(&self) -> i64 {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        if (id + SPARE_IDS) % IDS == 0 {
+            self.at.forget(|_| true);
+        }
+        id
+    }
+
+    /// Which range that of a session is that is opened now.
+    #[must_use]
+    pub fn moves(&self) -> u16 {
+        u16::try_from((self.next.load(Ordering::Relaxed) + SPARE_IDS) / IDS).unwrap_or(u16::MAX)
     }
 }
 
@@ -269,7 +308,7 @@ impl fmt::Debug for ServerSessions {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
 
@@ -330,7 +369,7 @@ mod tests {
         assert!(sessions.are_waiting_at("a") && !sessions.are_waiting_at("b"));
         assert!(elsewhere.take().is_none());
         let taken = here.take().unwrap();
-        assert_eq!((&*taken.id, taken.moves, here.moves()), ("1", 1, 1));
+        assert_eq!((&*taken.id, taken.moves, here.request_ids().moves()), ("1", 1, 1));
         assert!(here.take().is_none() && !sessions.are_waiting_at("a"));
         here.ended("2");
         assert_eq!(ids(&sessions), ["a\n0=1"]);
@@ -353,7 +392,7 @@ mod tests {
         for (is_ours, expected) in [(Some(true), true), (Some(false), false), (None, false)] {
             let (sender, receiver) = watch::channel(None);
             sessions.end(receiver);
-            assert!(sessions.have_ended());
+            assert!(sessions.are_given_up());
             let found = async {
                 tokio::task::yield_now().await;
                 sender.send_replace(is_ours);
@@ -366,7 +405,41 @@ mod tests {
     }
 
     #[test]
+    fn session_that_was_left_is_waiting_no_more_and_one_that_has_ended_is_until_its_server_is_told() {
+        let new = || Arc::new(ServerSessions::continuing([("a\n0".into(), session("1", 1))]));
+        let sessions = new();
+        assert!(!sessions.are_given_up());
+        sessions.end(watch::channel(None).1);
+        assert!(sessions.are_given_up() && sessions.at(&"a\n0".into()).take().is_some());
+        let sessions = new();
+        let at = sessions.at(&"a\n0".into());
+        sessions.leave();
+        assert!(sessions.are_given_up() && !sessions.are_waiting_at("a"));
+        assert!(!at.is_waiting() && at.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn ids_of_requests_are_of_the_range_of_the_session_and_it_is_continued_by_none_when_they_run_out() {
+        let sessions = Arc::new(ServerSessions::continuing([("a".into(), session("1", 1))]));
+        let at = sessions.at(&"a".into());
+        let ids = at.request_ids();
+        assert_eq!((ids.moves(), ids.take(), ids.take()), (1, IDS + 1, IDS + 2));
+        ids.next.store(2 * IDS - SPARE_IDS - 1, Ordering::Relaxed);
+        ids.take();
+        assert_eq!((ids.moves(), sessions.all().len(), sessions.changes()), (2, 1, 0));
+        ids.take();
+        assert_eq!((ids.moves(), sessions.all().len(), sessions.changes()), (2, 0, 1));
+        // One that the server opens now is continued with the ids after those that it may get.
+        at.opened(ServerSession { moves: ids.moves(), ..session("2", 1) }).await;
+        ids.next.store(2 * IDS, Ordering::Relaxed);
+        ids.take();
+        let next = Arc::new(ServerSessions::continuing(sessions.all()));
+        assert_eq!(next.at(&"a".into()).request_ids().take(), 3 * IDS + 1);
+    }
+
+    #[test]
     fn session_moves_as_often_as_its_requests_have_numbers() {
+        assert_eq!((i64::from(MOST_MOVES) + 1) * IDS, 1 << 31);
         let moved = |moves| ServerSessions::continuing([("a".into(), ServerSession { moves, ..session("1", 1) })]);
         assert_eq!(moved(MOST_MOVES - 1).all()[0].1.moves, MOST_MOVES);
         assert!(moved(MOST_MOVES).all().is_empty() && moved(u16::MAX).all().is_empty());

@@ -56,6 +56,6 @@ impl Connection {
 
     /// Whether the server has had time to forget the session.
     pub(crate) fn is_seasoned(&self) -> bool {
-        self.since.elapsed() >= self.context.timeouts.stable_connection
+        self.is_continued() || self.since.elapsed() >= self.context.timeouts.stable_connection
     }
 }

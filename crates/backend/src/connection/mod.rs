@@ -69,6 +69,8 @@ pub(crate) struct Connection {
     last_task: Mutex<Option<Instant>>,
     /// The connection was made because the era was in doubt.
     reprobed: bool,
+    /// It goes on with a session that another process has opened.
+    is_continued: bool,
     gone: Option<CancellationToken>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
@@ -132,7 +134,7 @@ impl Failure {
 
 impl Connection {
     pub(crate) fn new(context: Arc<TransportContext>, agreed: Agreed, reprobed: bool) -> Self {
-        let Agreed { transport, dialect, description } = agreed;
+        let Agreed { transport, dialect, description, is_continued } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
         let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
         let BackendLimits { mirrored_params, list_bytes, .. } = context.limits;
@@ -167,6 +169,7 @@ impl Connection {
             usage: ProcessUsage::default(),
             last_task: Mutex::new(None),
             reprobed,
+            is_continued,
             lost: CancellationToken::new(),
             loss: OnceLock::new(),
         }
@@ -353,7 +356,7 @@ impl Connection {
     /// The session that the server has assigned, for whoever goes on with it.
     pub(crate) fn session(&self) -> Option<ServerSession> {
         let revision = self.revision().as_str().into();
-        let (description, moves) = (self.description.clone(), self.context.moves);
+        let (description, moves) = (self.description.clone(), self.context.own_ids.as_ref()?.moves());
         Some(ServerSession { id: self.transport.session()?.into(), revision, description, moves })
     }
 
@@ -410,6 +413,11 @@ impl Connection {
     /// Whether the connection was made because the era was in doubt.
     pub(crate) fn is_reprobed(&self) -> bool {
         self.reprobed
+    }
+
+    /// Whether it goes on with a session that another process has opened.
+    pub(crate) fn is_continued(&self) -> bool {
+        self.is_continued
     }
 
     pub(crate) fn age(&self) -> Duration {

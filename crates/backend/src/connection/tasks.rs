@@ -24,15 +24,16 @@ impl Connection {
             return None;
         }
         let (tasks, caller) = (self.context.outlet.task_progress(), &call.context.caller);
+        let sent_as = |token| (self.context.outlet.process(), token);
         match call.method {
             Method::CallTool if call.context.wants_progress => {
                 call.params.as_ref()?.peek("task")?;
                 let own = call.context.request.as_ref()?.progress_token()?;
-                tasks.expect(progress.id.load(Ordering::Relaxed), caller, own).map(TaskRequest::Makes)
+                tasks.expect(sent_as(progress.id.load(Ordering::Relaxed)), caller, own).map(TaskRequest::Makes)
             }
             Method::TaskResult => {
                 let task = call.params.as_ref()?.get("taskId")?.as_str()?.into_owned();
-                let guard = tasks.wait(caller, task.clone(), progress.carries_on, &call.messages);
+                let guard = tasks.wait(caller, task.clone(), progress.carries_on.map(sent_as), &call.messages);
                 Some(TaskRequest::Awaits { task, _guard: guard })
             }
             _ => None,

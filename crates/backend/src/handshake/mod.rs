@@ -59,6 +59,8 @@ pub(crate) struct Agreed {
     pub(crate) dialect: Dialect,
     /// The result of `initialize` or `server/discover`, as received.
     pub(crate) description: Json,
+    /// Another process has agreed on it, and nothing was sent.
+    pub(crate) is_continued: bool,
 }
 
 /// A revision that the server agreed to, and what it said with it.
@@ -259,7 +261,7 @@ impl Handshake<'_> {
             transport.notify(initialized_text()).await?;
         }
         let dialect = Dialect::new(revision, self.own_info.clone());
-        Ok(Agreed { transport, dialect, description: description.detached() })
+        Ok(Agreed { transport, dialect, description: description.detached(), is_continued: false })
     }
 }
 
@@ -269,7 +271,7 @@ pub(crate) fn continued(mut http: HttpTransport, session: ServerSession, own_inf
     let revision = Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy)?;
     http.adopt(revision, Some(HeaderValue::from_str(&id).ok()?));
     let (transport, dialect) = (Transport::Http(Box::new(http)), Dialect::new(revision, own_info.clone()));
-    Some(Agreed { transport, dialect, description })
+    Some(Agreed { transport, dialect, description, is_continued: true })
 }
 
 /// Whether the process at the other end may have read a message before it ended.

@@ -30,10 +30,7 @@ use crate::outage::Outage;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
-use fanlight_canonical::{BackendError, CallContext, ServerMessages, SessionAt};
-
-/// How many bits the number of a request takes in its id. The rest tells processes apart that have the same session.
-const OWN_BITS: u32 = 40;
+use fanlight_canonical::{BackendError, CallContext, RequestIds, ServerMessages, SessionAt};
 
 /// What one connection of a backend needs to know. One value serves all parts of the connection: there is a connection for
 /// each session and for each suspended call.
@@ -47,8 +44,8 @@ pub(crate) struct TransportContext {
     pub(crate) end: CancellationToken,
     /// Where its session is on record, if another process could go on with it.
     pub(crate) kept: Option<SessionAt>,
-    /// How many processes have gone on with its first session.
-    pub(crate) moves: u16,
+    /// The ids of its requests then; otherwise they are the backend's.
+    pub(crate) own_ids: Option<RequestIds>,
 }
 
 /// State that all connections of one backend share.
@@ -58,7 +55,7 @@ pub(crate) struct BackendContext {
     pub(crate) timeouts: BackendTimeouts,
     /// The server is known to open its stream outside of calls late.
     pub(crate) stream_is_late: AtomicBool,
-    /// Request ids are never used twice, so that progress tokens stay unique across reconnects.
+    /// Request ids are never used twice on a connection, so that progress tokens stay unique across reconnects.
     pub(crate) ids: AtomicI64,
     /// Whether it still answers.
     pub(crate) health: Health,
@@ -95,14 +92,13 @@ impl TransportContext {
         end: CancellationToken,
         kept: Option<SessionAt>,
     ) -> Arc<Self> {
-        let moves = kept.as_ref().map_or(0, SessionAt::moves);
-        Arc::new(Self { backend, declared, outlet, end, kept, moves })
+        let own_ids = kept.as_ref().map(SessionAt::request_ids);
+        Arc::new(Self { backend, declared, outlet, end, kept, own_ids })
     }
 
-    /// The id of a request. It must not have been used before in the session (2025-11-25 basic/index, Requests), also not by
-    /// another process.
+    /// The id of a request. It must not have been used before in the session (2025-11-25 basic/index, Requests).
     pub(crate) fn next_id(&self) -> i64 {
-        i64::from(self.moves) << OWN_BITS | self.backend.next_id()
+        self.own_ids.as_ref().map_or_else(|| self.ids.fetch_add(1, Ordering::Relaxed), RequestIds::take)
     }
 
     /// Bounds on the requests of the server during one call.
@@ -113,12 +109,6 @@ impl TransportContext {
             number: self.limits.server_requests,
             notices: !self.outlet.is_of_one_request(),
         }
-    }
-}
-
-impl BackendContext {
-    fn next_id(&self) -> i64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -288,8 +288,7 @@ impl SessionPool {
         if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
             drop(self.lease(client).await?);
         }
-        let serves_own_era = || matches!(self.legacy_era.finding(&base), Some(Finding::Served(_)));
-        Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && serves_own_era()))
+        Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
     }
 
     /// Has the process start that serves lists, if it rests.
@@ -472,7 +471,10 @@ impl SessionPool {
     ) -> Result<Served, BackendError> {
         let error = match outcome {
             Ok(connection) => {
-                self.legacy_era.record(&base, || Finding::Served(connection.description()));
+                // What another process has opened says nothing of what the server serves now.
+                if !connection.is_continued() {
+                    self.legacy_era.record(&base, || Finding::Served(connection.description()));
+                }
                 return Ok(Served::InOwnEra(connection));
             }
             Err(error) => error,
@@ -550,7 +552,7 @@ impl SessionPool {
             known: Known { era: Era::Legacy, sse: false },
             reprobed: false,
             is_second_era: revision.is_some_and(|revision| revision.era() == Era::Modern),
-            is_proven: true,
+            is_proven: self.modern_base().is_some_and(|base| self.is_proven_at(&base)),
         };
         match self.open_as(Owner::Session(client.caller.clone()), client, for_client) {
             Ok(opened) => opened.wake(),
@@ -559,8 +561,8 @@ impl SessionPool {
                 tracing::debug!(backend, %error, "no connection that goes on with a session at the server");
             }
         }
-        // The client may have ended its session meanwhile.
-        if client.caller.server_sessions().is_some_and(|sessions| sessions.have_ended())
+        // The client's session may have ended here meanwhile.
+        if client.caller.server_sessions().is_some_and(|sessions| sessions.are_given_up())
             && let Some(session) = client.session()
         {
             self.end_session(session);
@@ -577,8 +579,13 @@ impl SessionPool {
     fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
         let is_second_era = base.era() == Era::Modern;
         let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
-        let is_proven = matches!(self.legacy_era.finding(base), Some(Finding::Served(_)));
+        let is_proven = self.is_proven_at(base);
         self.open_as(owner, client, ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven })
+    }
+
+    /// Whether the server is known to serve the legacy era, too.
+    fn is_proven_at(&self, base: &Arc<Connection>) -> bool {
+        matches!(self.legacy_era.finding(base), Some(Finding::Served(_)))
     }
 
     fn open_as(&self, owner: Owner, client: &CallContext, for_client: ForClient) -> Result<InUse, BackendError> {

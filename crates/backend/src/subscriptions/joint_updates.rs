@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const MOST_HELD: usize = 256;
 
 /// A process of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessNumber(u64);
 
 impl ProcessNumber {

@@ -416,10 +416,16 @@ impl SubscriptionRegistry {
         &self.task_progress
     }
 
-    /// Passes on progress that is on no running call. `on` is the request on whose stream it arrived, if it did on one.
-    pub(crate) fn deliver_progress(&self, notification: Notification, on: Option<(&Caller, &ServerMessages)>) {
+    /// Passes on progress of `process` that is on no running call. `on` is the request on whose stream it arrived, if it did on
+    /// one.
+    fn deliver_progress(
+        &self,
+        process: ProcessNumber,
+        notification: Notification,
+        on: Option<(&Caller, &ServerMessages)>,
+    ) {
         let target = notification.progress_token().and_then(|place| notification.text.slice(place).as_i64());
-        let (messages, message) = match target.and_then(|token| self.task_progress.target(token)) {
+        let (messages, message) = match target.and_then(|token| self.task_progress.target((process, token))) {
             Some(ProgressTarget::Call(messages)) => (Some(messages), ServerMessage::Notification(notification)),
             Some(ProgressTarget::Client { caller, token, waiting }) => {
                 let on_own = on.filter(|(receiver, _)| **receiver == caller).map(|(_, messages)| messages.clone());

@@ -11,6 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fanlight_canonical::{Caller, ServerMessages, SessionKey};
 use fanlight_protocol::Json;
 
+use super::ProcessNumber;
+
 /// Longest progress token of a client and longest id of a task that are kept, in bytes.
 const MOST_BYTES: usize = 1024;
 
@@ -22,14 +24,19 @@ pub(crate) struct TaskProgress {
 
 #[derive(Default)]
 struct Table {
-    /// By the progress token that the server got. The lowest is the oldest.
-    tasks: BTreeMap<i64, Tracked>,
+    tasks: BTreeMap<ServerToken, Tracked>,
+    last_task: u64,
     waits: BTreeMap<u64, Wait>,
     last_wait: u64,
 }
 
+/// A progress token that a server got, which has a meaning on that connection alone: another may be another client's.
+pub(crate) type ServerToken = (ProcessNumber, i64);
+
 /// A task, or a call that may make one.
 struct Tracked {
+    /// The lowest is the oldest.
+    number: u64,
     caller: Caller,
     /// The token that the client gave.
     token: Json,
@@ -42,7 +49,7 @@ struct Wait {
     caller: Caller,
     task: String,
     /// The token of the call that has made the task, if the client does not know of the task.
-    continues: Option<i64>,
+    continues: Option<ServerToken>,
     messages: ServerMessages,
 }
 
@@ -62,7 +69,7 @@ pub(super) enum ProgressTarget {
 /// A call that may make a task. Its progress is forgotten when this is dropped, unless it has made one.
 pub(crate) struct ExpectedTask<'a> {
     progress: &'a TaskProgress,
-    token: i64,
+    token: ServerToken,
     is_made: bool,
 }
 
@@ -78,17 +85,20 @@ impl TaskProgress {
         Self { limit: limit.max(1), table: Mutex::default() }
     }
 
-    /// A call of `caller` with the server's token `number` and the client's own `token` is sent, which may make a task.
-    pub(crate) fn expect(&self, number: i64, caller: &Caller, token: &Json) -> Option<ExpectedTask<'_>> {
+    /// A call of `caller` with the server's token `sent` and the client's own `token` is sent, which may make a task.
+    pub(crate) fn expect(&self, sent: ServerToken, caller: &Caller, token: &Json) -> Option<ExpectedTask<'_>> {
         if token.bytes().len() > MOST_BYTES {
             return None;
         }
         let mut table = self.lock();
         while table.tasks.len() >= self.limit {
-            table.tasks.pop_first();
+            let oldest = table.tasks.iter().min_by_key(|(_, known)| known.number).map(|(sent, _)| *sent);
+            oldest.map(|sent| table.tasks.remove(&sent));
         }
-        table.tasks.insert(number, Tracked { caller: caller.clone(), token: token.detached(), task: None });
-        Some(ExpectedTask { progress: self, token: number, is_made: false })
+        table.last_task += 1;
+        let number = table.last_task;
+        table.tasks.insert(sent, Tracked { number, caller: caller.clone(), token: token.detached(), task: None });
+        Some(ExpectedTask { progress: self, token: sent, is_made: false })
     }
 
     /// A `tasks/result` of `caller` is sent. `continues` is the token of the call that has made the task, if the client does
@@ -97,7 +107,7 @@ impl TaskProgress {
         &self,
         caller: &Caller,
         task: String,
-        continues: Option<i64>,
+        continues: Option<ServerToken>,
         messages: &ServerMessages,
     ) -> WaitGuard<'_> {
         let mut table = self.lock();
@@ -117,12 +127,12 @@ impl TaskProgress {
     }
 
     /// Where progress with this token goes.
-    pub(super) fn target(&self, token: i64) -> Option<ProgressTarget> {
+    pub(super) fn target(&self, token: ServerToken) -> Option<ProgressTarget> {
         let table = self.lock();
         if let Some(wait) = table.waits.values().find(|wait| wait.continues == Some(token)) {
             return Some(ProgressTarget::Call(wait.messages.clone()));
         }
-        let Tracked { caller, token, task } = table.tasks.get(&token)?;
+        let Tracked { caller, token, task, number: _ } = table.tasks.get(&token)?;
         let waits = |wait: &&Wait| task.as_ref() == Some(&wait.task) && wait.caller == *caller;
         let waiting = table.waits.values().find(waits).map(|wait| wait.messages.clone());
         Some(ProgressTarget::Client { caller: caller.clone(), token: token.clone(), waiting })
@@ -161,9 +171,14 @@ impl Drop for WaitGuard<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fanlight_canonical::Principal;
 
     use super::*;
+    use crate::subscriptions::joint_updates::JointUpdates;
+
+    const BASE: ProcessNumber = ProcessNumber::BASE;
 
     fn caller(session: u64) -> Caller {
         Caller::session_of(Principal::anonymous(), SessionKey(session))
@@ -171,7 +186,7 @@ mod tests {
 
     /// The client's token that progress is sent with, and whether its `tasks/result` can get it.
     fn target(progress: &TaskProgress, token: i64) -> Option<(String, bool)> {
-        match progress.target(token)? {
+        match progress.target((BASE, token))? {
             ProgressTarget::Client { token, waiting, .. } => Some((token.as_text().to_owned(), waiting.is_some())),
             ProgressTarget::Call(_) => Some((String::new(), true)),
         }
@@ -180,7 +195,7 @@ mod tests {
     #[test]
     fn progress_is_the_clients_from_the_call_until_the_task_ends() {
         let (progress, token) = (TaskProgress::new(8), Json::literal(r#""t""#));
-        let expected = progress.expect(5, &caller(1), &token).unwrap();
+        let expected = progress.expect((BASE, 5), &caller(1), &token).unwrap();
         assert_eq!(target(&progress, 5), Some((r#""t""#.to_owned(), false)), "before the answer is taken");
         expected.made("task");
         let messages = ServerMessages::discard();
@@ -197,9 +212,9 @@ mod tests {
     #[test]
     fn progress_of_calls_without_a_task_and_of_ended_sessions_is_forgotten() {
         let (progress, token) = (TaskProgress::new(8), Json::literal("1"));
-        drop(progress.expect(5, &caller(1), &token));
+        drop(progress.expect((BASE, 5), &caller(1), &token));
         assert!(target(&progress, 5).is_none());
-        progress.expect(6, &caller(1), &token).unwrap().made("task");
+        progress.expect((BASE, 6), &caller(1), &token).unwrap().made("task");
         progress.end_session(SessionKey(1));
         assert!(target(&progress, 6).is_none());
     }
@@ -207,20 +222,38 @@ mod tests {
     #[test]
     fn progress_continues_on_the_call_of_a_client_that_knows_no_tasks() {
         let progress = TaskProgress::new(8);
-        let wait = progress.wait(&caller(1), "task".to_owned(), Some(5), &ServerMessages::discard());
-        assert!(matches!(progress.target(5), Some(ProgressTarget::Call(_))));
+        let wait = progress.wait(&caller(1), "task".to_owned(), Some((BASE, 5)), &ServerMessages::discard());
+        assert!(matches!(progress.target((BASE, 5)), Some(ProgressTarget::Call(_))));
         drop(wait);
-        assert!(progress.target(5).is_none());
+        assert!(progress.target((BASE, 5)).is_none());
+    }
+
+    /// The server of one connection cannot send progress to the client of another.
+    #[test]
+    fn token_means_nothing_on_another_connection() {
+        let (progress, joint) = (TaskProgress::new(8), JointUpdates::new(Duration::ZERO));
+        let (ann, bob) = (joint.next_process(), joint.next_process());
+        let told = |process| match progress.target((process, 1)) {
+            Some(ProgressTarget::Client { caller, .. }) => caller.session(),
+            Some(ProgressTarget::Call(_)) | None => None,
+        };
+        progress.expect((ann, 1), &caller(1), &Json::literal("1")).unwrap().made("task");
+        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), None, None]);
+        let of_bob = progress.expect((bob, 1), &caller(2), &Json::literal("1"));
+        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), Some(SessionKey(2)), None]);
+        drop(of_bob);
+        let _wait = progress.wait(&caller(2), "task".to_owned(), Some((bob, 1)), &ServerMessages::discard());
+        assert_eq!(told(ann), Some(SessionKey(1)));
     }
 
     #[test]
     fn tasks_are_bounded() {
         let (progress, token) = (TaskProgress::new(2), Json::literal("1"));
-        for number in 1..=3 {
-            progress.expect(number, &caller(1), &token).unwrap().made(&number.to_string());
+        for number in [2, 1, 3] {
+            progress.expect((BASE, number), &caller(1), &token).unwrap().made(&number.to_string());
         }
-        assert!(target(&progress, 1).is_none() && target(&progress, 2).is_some() && target(&progress, 3).is_some());
+        assert!(target(&progress, 2).is_none() && target(&progress, 1).is_some() && target(&progress, 3).is_some());
         let long = Json::string(&"x".repeat(MOST_BYTES));
-        assert!(progress.expect(9, &caller(1), &long).is_none());
+        assert!(progress.expect((BASE, 9), &caller(1), &long).is_none());
     }
 }

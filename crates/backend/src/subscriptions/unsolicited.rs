@@ -53,7 +53,7 @@ impl UnsolicitedSender {
     /// Passes a notification on to every listener that it is for.
     pub(crate) fn deliver(&self, notification: Notification) {
         match (&notification.method, &self.origin) {
-            (Method::Progress, _) => self.registry.deliver_progress(notification, None),
+            (Method::Progress, _) => self.registry.deliver_progress(self.process, notification, None),
             (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
                 self.registry.deliver_update_of(self.process, principal, notification);
             }
@@ -63,7 +63,7 @@ impl UnsolicitedSender {
 
     /// Passes on progress that arrived on the stream of a request of `receiver` and belongs to another one.
     pub(crate) fn deliver_progress(&self, notification: Notification, receiver: &Caller, messages: &ServerMessages) {
-        self.registry.deliver_progress(notification, Some((receiver, messages)));
+        self.registry.deliver_progress(self.process, notification, Some((receiver, messages)));
     }
 
     /// The number of its process, or of its HTTP connection.

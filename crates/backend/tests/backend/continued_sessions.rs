@@ -1,17 +1,18 @@
 //! Sessions at a legacy server that another process has opened for a client's session.
 
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use fanlight_backend::{Backend, BackendSettings, Secret, TransportSettings};
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Caller, Keeping, Principal, ServerSession, ServerSessions, SessionKeeper,
-    SessionKey,
+    BackendClient, Call, CallContext, Caller, Interest, Keeping, Principal, ServerSession, ServerSessions,
+    SessionKeeper, SessionKey,
 };
 use tokio::sync::{Notify, watch};
 
 use crate::sessions::numbering;
-use crate::support::server::{Server, status};
-use crate::support::{call, json, listening, send, settings, start};
+use crate::support::server::{Reply, Server, legacy, modern, status};
+use crate::support::{call, json, listen, listening, send, settings, start};
 
 /// A client's session, as one process keeps it.
 fn client(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
@@ -25,6 +26,15 @@ fn client(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallCont
 
 fn request(key: u64, sessions: &Arc<ServerSessions>) -> Call {
     listening(call("x/y", ""), client(key, sessions)).0
+}
+
+/// That of a client that can be asked, so that the server's stream outside of calls is read.
+fn askable(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
+    let client = client(key, sessions);
+    move |context| {
+        client(context);
+        context.capabilities = json(r#"{"roots":{}}"#);
+    }
 }
 
 /// The same sessions, as another process finds them on record.
@@ -59,7 +69,8 @@ async fn session_of_another_process_goes_on_without_initialize_and_ends_with_the
         assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
         ids.push(seen.id());
     }
-    assert!(ids.iter().all(|id| id.parse::<i64>().unwrap() > 1 << 40), "{ids:?}");
+    // Some servers read ids as 32-bit numbers.
+    assert_eq!(ids, [(1 << 24) + 1, (1 << 24) + 2].map(|id: i64| id.to_string()));
     second.end_session(SessionKey(9));
     assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some(&*session));
     assert!(at_second.is_empty());
@@ -96,6 +107,87 @@ async fn session_of_another_process_is_found_by_the_first_request_and_replaced_w
     assert!(next != session && next != "forgotten");
     let on_record = forgotten.all();
     assert_eq!((&*on_record[0].1.id, on_record.len()), (&*next, 1));
+}
+
+#[tokio::test]
+async fn session_that_is_lost_again_is_not_continued() {
+    let mut server = numbering(|seen| seen.result("{}")).await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    let at_second = found(&sessions);
+    at_second.leave();
+    second.continue_session(&request(9, &at_second).context);
+    send(&second, request(9, &at_second)).await.unwrap();
+    assert_ne!(server.next_of("x/y").await.header("mcp-session-id"), Some(&*session));
+    second.end_session(SessionKey(9));
+    second.stop().await;
+    while let Some(seen) = server.try_next() {
+        assert_ne!(seen.header("mcp-session-id"), Some(&*session), "{seen:?}");
+    }
+}
+
+/// A server may count the stream of the process that has ended for a while, and allow one alone.
+#[tokio::test]
+async fn stream_of_a_continued_session_is_opened_once_the_server_has_noticed_the_end_of_the_last() {
+    let refusals = AtomicUsize::new(0);
+    let mut server = numbering(move |seen| match &*seen.verb {
+        "GET" if refusals.fetch_add(1, Ordering::Relaxed) < 2 => status(409),
+        "GET" => Reply::Open(String::new()),
+        _ => seen.result("{}"),
+    })
+    .await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    second.continue_session(&listening(call("x/y", ""), askable(9, &found(&sessions))).0.context);
+    for _ in 0..3 {
+        assert_eq!(server.next_of("GET").await.header("mcp-session-id"), Some(&*session));
+    }
+}
+
+#[tokio::test]
+async fn continued_session_whose_stream_the_server_does_not_know_is_replaced() {
+    let forgotten = Arc::new(OnceLock::<String>::new());
+    let is_forgotten = Arc::clone(&forgotten);
+    let mut server = numbering(move |seen| match &*seen.verb {
+        _ if is_forgotten.get().is_some_and(|id| seen.header("mcp-session-id") == Some(id)) => status(404),
+        "GET" => Reply::Open(String::new()),
+        _ => seen.result("{}"),
+    })
+    .await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    forgotten.set(session.clone()).unwrap();
+    let at_second = found(&sessions);
+    let interest = Interest { session: true, ..Interest::default() };
+    let _listening = listen(&second, interest, askable(9, &at_second)).await.unwrap();
+    second.continue_session(&listening(call("x/y", ""), askable(9, &at_second)).0.context);
+    assert_eq!(server.next_of("GET").await.header("mcp-session-id"), Some(&*session));
+    let next = server.next_of("GET").await.header("mcp-session-id").unwrap().to_owned();
+    assert_ne!(next, session);
+    assert_eq!(&*at_second.all()[0].1.id, next);
+}
+
+/// Only what is sent shows which eras a server serves.
+#[tokio::test]
+async fn session_that_is_continued_says_nothing_of_the_eras_that_its_server_serves_now() {
+    let is_modern = Arc::new(AtomicBool::new(false));
+    let serves_one = Arc::clone(&is_modern);
+    let mut server = Server::start(move |seen| match seen.method().as_str() {
+        "initialize" if serves_one.load(Ordering::Relaxed) => status(400),
+        _ => modern(seen).or_else(|| legacy(seen, "s")).unwrap_or_else(|| seen.result("{}")),
+    })
+    .await;
+    let (first, second) = (start(settings(server.transport())), start(settings(server.transport())));
+    let (sessions, session) = opened(&first, &mut server).await;
+    is_modern.store(true, Ordering::Relaxed);
+    let at_second = found(&sessions);
+    send(&second, request(9, &at_second)).await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some(&*session));
+    send(&second, request(9, &at_second)).await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-session-id"), Some(&*session));
+    // Another client is served in the other era, as by a server that has never had this one.
+    send(&second, request(10, &Arc::default())).await.unwrap();
+    assert_eq!(server.next_of("x/y").await.header("mcp-protocol-version"), Some("2026-07-28"));
 }
 
 /// Writes nothing for as long as it lives.

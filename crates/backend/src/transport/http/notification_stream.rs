@@ -61,7 +61,8 @@ impl HttpTransport {
                     missed = true;
                     continue;
                 }
-                Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => {
+                // 409: the server still counts an earlier stream of the session, and allows one.
+                Ok(Opened::Refused { status: 408 | 409 | 429 | 500 | 502..=504 }) | Err(_) => {
                     (failing, missed) = (true, position.last_event.is_none());
                     report(StreamState::Failing);
                 }
