@@ -166,6 +166,11 @@ impl Outcomes {
         (OF_EACH_ERA..2 * OF_EACH_ERA).map(lost).collect()
     }
 
+    /// When sessions were lost, and whose.
+    pub(crate) fn text_of_lost(&self) -> String {
+        self.text_of(|outcome| *outcome == Outcome::NoSession)
+    }
+
     /// That nothing has failed but for lost sessions.
     pub(crate) fn none_failed(&self) {
         assert_eq!(self.text_of(|outcome| matches!(outcome, Outcome::Failed(_))), "");

@@ -53,7 +53,7 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     let outcomes = updated(&ledger, "a server with processes").await;
     outcomes.none_failed();
     // A session that was opened anew may be at a replica that is updated later.
-    assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{:?}", outcomes.lost_sessions());
+    assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{}", outcomes.text_of_lost());
     outcomes.agree_with(&ledger);
 }
 

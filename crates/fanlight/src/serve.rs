@@ -26,8 +26,10 @@ use fanlight_frontend::{
 };
 use fanlight_gateway::Gateway;
 use fanlight_otlp::Guard;
+use fanlight_shared::WITHIN;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -276,7 +278,10 @@ impl Services {
         });
         if let Some((replicas, _)) = &replicas {
             // Servers may need what is shared. Without it, the process starts all the same.
-            let _ = replicas.shared.connected().await;
+            if replicas.shared.connected().await.is_ok() {
+                // What it opens is known to the others to be its own.
+                let _ = timeout(WITHIN, replicas.membership.joined()).await;
+            }
         }
         let lists = ListState::open(config, files_of(&plan.as_read, plan.common).as_deref())?;
         let record = Recorder::open(config, &telemetry, plan.replica())?;

@@ -8,6 +8,7 @@ mod certificate;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,9 @@ pub enum LinkError {
 pub trait Members: Send + Sync {
     /// Where a run of a replica is reached, if it lives.
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
+
+    /// Waits until it is known where a run is reached that has joined just now.
+    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
     /// The other replicas that have not been told to end, and have an address.
     fn others(&self) -> Vec<ProcessRun>;
@@ -180,6 +184,9 @@ impl Replicas for Link {
     fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a> {
         Box::pin(async move {
             let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Unreachable)?;
+            if self.members.address(run).is_none() {
+                self.members.settled(run).await;
+            }
             self.replica(run)?.answer(envelope, body).await
         })
     }
@@ -266,6 +273,10 @@ mod tests {
     impl Members for OnlyRun {
         fn address(&self, run: ProcessRun) -> Option<SocketAddr> {
             self.0.filter(|_| run == RUN)
+        }
+
+        fn settled(&self, _: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(std::future::ready(()))
         }
 
         fn others(&self) -> Vec<ProcessRun> {

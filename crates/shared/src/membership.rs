@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -26,6 +27,8 @@ use crate::connection::{Shared, SharedError};
 pub const LEASE: Duration = Duration::from_secs(2);
 /// How often it says so.
 const RENEWAL: Duration = Duration::from_millis(500);
+/// How often it is looked whether a process that has joined is known here.
+const LOOK: Duration = Duration::from_millis(100);
 /// The tag of the keys.
 const TAG: &str = "members";
 
@@ -196,6 +199,8 @@ struct Inner {
     written: [String; 2],
     members: ArcSwap<Vec<Member>>,
     lease: Mutex<Option<Lease>>,
+    /// Told of each renewal.
+    renewed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,8 +227,8 @@ impl Membership {
             // Its members are texts and numbers, which cannot fail to be written.
             serde_json::to_string(&written).unwrap_or_default()
         });
-        let (members, lease) = (ArcSwap::default(), Mutex::default());
-        Self(Arc::new(Inner { shared, id: me.id, written, members, lease }))
+        let (members, lease, renewed) = (ArcSwap::default(), Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { shared, id: me.id, written, members, lease, renewed }))
     }
 
     /// Joins, and renews the lease until `end`; then leaves. The others are told when it is `ending`.
@@ -256,6 +261,17 @@ impl Membership {
         self.leave().await;
     }
 
+    /// Waits until this process has joined the others.
+    pub async fn joined(&self) {
+        loop {
+            let renewed = self.0.renewed.notified();
+            if self.epoch().is_some() {
+                return;
+            }
+            renewed.await;
+        }
+    }
+
     /// What tells this process from all others.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -280,12 +296,23 @@ impl Membership {
         self.0.members.load().iter().find(|member| member.id == id).cloned()
     }
 
+    /// Whether a process lives, as far as is known. One that has joined just now is waited for, until it is known where it is reached.
+    pub async fn is_living(&self, id: &str, deadline: Instant) -> bool {
+        while self.find(id).is_none() {
+            match self.is_listed(id).await {
+                Ok(true) if Instant::now() < deadline => sleep(LOOK).await,
+                listed => return listed.unwrap_or(true),
+            }
+        }
+        true
+    }
+
     /// Whether the process of this id is in the list now, also if it has joined since that was last heard of.
     ///
     /// # Errors
     ///
     /// If Valkey has not said so in time.
-    pub async fn is_listed(&self, id: &str) -> Result<bool, SharedError> {
+    async fn is_listed(&self, id: &str) -> Result<bool, SharedError> {
         let mut script = self.script(&IS_LISTED);
         script.arg(id);
         self.0.shared.run(&script).await
@@ -318,6 +345,7 @@ impl Membership {
             _ => {}
         }
         *self.0.lease() = Some(Lease { epoch, until: asked + LEASE });
+        self.0.renewed.notify_waiters();
         Ok(())
     }
 

@@ -1,13 +1,15 @@
 //! The link to the other replicas: where they pass requests on to this one, and how this one does to them.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, Tls};
 use fanlight_frontend::{BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
 use fanlight_link::{Link, LinkTls, Members};
-use fanlight_shared::Member;
+use fanlight_shared::{LEASE, Member};
+use tokio::time::Instant;
 use tracing::info;
 
 use super::Replicas;
@@ -73,6 +75,12 @@ impl LinkCertificates {
 impl Members for Replicas {
     fn address(&self, run: ProcessRun) -> Option<SocketAddr> {
         self.membership.find(&run.to_string())?.address
+    }
+
+    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            let _ = self.membership.is_living(&run.to_string(), Instant::now() + LEASE).await;
+        })
     }
 
     fn others(&self) -> Vec<ProcessRun> {

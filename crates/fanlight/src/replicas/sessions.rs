@@ -150,17 +150,6 @@ impl Table {
     fn millis(&self) -> u64 {
         u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX)
     }
-
-    /// Whether a run lives, as far as is known. One that has joined just now is waited for, until this run knows where to reach it.
-    async fn is_living(&self, run: &str, deadline: Instant) -> bool {
-        while self.membership.find(run).is_none() {
-            match self.membership.is_listed(run).await {
-                Ok(true) if Instant::now() < deadline => sleep(LOOK).await,
-                listed => return listed.unwrap_or(true),
-            }
-        }
-        true
-    }
 }
 
 impl SessionRecords for SessionsInValkey {
@@ -180,7 +169,8 @@ impl SessionRecords for SessionsInValkey {
             let mut run = run.to_string();
             let unreachable = is_unreachable.then(|| run.clone());
             loop {
-                let is_gone = unreachable.as_ref() == Some(&run) || !self.table.is_living(&run, deadline).await;
+                let is_gone =
+                    unreachable.as_ref() == Some(&run) || !self.table.membership.is_living(&run, deadline).await;
                 let gone = if is_gone { run.clone() } else { String::new() };
                 let (table, name) = (self.table.clone(), name.to_owned());
                 // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was.
@@ -199,7 +189,9 @@ impl SessionRecords for SessionsInValkey {
                 let Some(other) = other else { return Claimed::Nobody };
                 // It may have ended just now.
                 let is_asked_about = keeper == run;
-                if (!is_asked_about || Instant::now() >= deadline) && self.table.is_living(&keeper, deadline).await {
+                if (!is_asked_about || Instant::now() >= deadline)
+                    && self.table.membership.is_living(&keeper, deadline).await
+                {
                     return Claimed::By(other);
                 }
                 if is_asked_about {
