@@ -57,12 +57,18 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     outcomes.agree_with(&ledger);
 }
 
+/// A legacy server that is a process, so that no other replica can take over a session with it.
+async fn process() -> Backend {
+    let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
+    backend.offers_tools(&["say"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    backend
+}
+
 /// A load balancer goes on sending requests on connections that are open.
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another() {
-    let (valkey, backend) = (Valkey::start().await, Backend::start(Era::Legacy, Transport::Stdio).await);
-    backend.offers_tools(&["say"]);
-    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    let (valkey, backend) = (Valkey::start().await, process().await);
     // A connection that has carried nothing has this long for its first request.
     let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
     let (ending, other) = group.start_two(&valkey.url()).await;
@@ -80,9 +86,7 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
 /// The connections of the old address end as at a stop, and the replica goes on.
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opened_there() {
-    let (valkey, backend) = (Valkey::start().await, Backend::start(Era::Legacy, Transport::Stdio).await);
-    backend.offers_tools(&["say"]);
-    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    let (valkey, backend) = (Valkey::start().await, process().await);
     let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
     let [place, next, _] = Fleet::places();
     let url = valkey.url();

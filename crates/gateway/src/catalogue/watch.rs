@@ -217,24 +217,25 @@ impl ListWatcher {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|backend, _| topology.get(*backend).is_some());
-        let mut begin = |heard, work: BoxFuture<'static, ()>| {
+        let mut begin = |heard, work: &dyn Fn() -> BoxFuture<'static, ()>| {
             listened.entry(heard).or_insert_with(|| {
                 let end = CancellationToken::new();
-                listening.push(end.clone().run_until_cancelled_owned(work).boxed());
+                listening.push(end.clone().run_until_cancelled_owned(work()).boxed());
                 end.drop_guard()
             });
         };
         for backend in topology.backends() {
             let client = backend.canary.as_ref().map_or(&backend.client, |canary| &canary.others);
-            let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(client), Listened::Itself);
-            let compare = Arc::clone(self).keep_comparing(backend.id, Arc::clone(client));
-            let both = async {
-                tokio::join!(listen, compare);
+            let listen = |client: &Arc<dyn BackendClient>, version| {
+                Arc::clone(self).keep_listening(backend.id, Arc::clone(client), version)
             };
-            begin((backend.id, None), both.boxed());
+            begin((backend.id, None), &|| {
+                let (listen, compare) =
+                    (listen(client, Listened::Itself), self.clone().keep_comparing(backend.id, Arc::clone(client)));
+                async { _ = tokio::join!(listen, compare) }.boxed()
+            });
             if let Some(canary) = &backend.canary {
-                let listen = Arc::clone(self).keep_listening(backend.id, Arc::clone(&canary.client), Listened::Canary);
-                begin((backend.id, Some(canary.id)), listen.boxed());
+                begin((backend.id, Some(canary.id)), &|| listen(&canary.client, Listened::Canary).boxed());
             }
         }
     }
