@@ -159,6 +159,15 @@ async fn session_at_a_server_ends_with_the_session_of_its_client_wherever_that_i
     assert_eq!(BTreeSet::from_iter(ended_at(&backend)), BTreeSet::from([first, second]));
 }
 
+/// Stops a replica, and has another go on with these sessions and those at the server.
+async fn taken_over_while_stopped(owner: &Linked, other: &Linked, backend: &Backend, both: [(&Client, &String); 2]) {
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    for ((client, session), id) in both.into_iter().zip(["3", "4"]) {
+        assert_eq!(call(client, other, backend, id).await, *session);
+    }
+}
+
 /// A replica that was away does not end what another has gone on with.
 #[tokio::test]
 async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
@@ -168,10 +177,7 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     let (client, idle) = (Client::open(&owner, ANN).await, Client::open(&owner, ANN).await);
     let session = call(&client, &owner, &backend, "1").await;
     let of_idle = call(&idle, &owner, &backend, "2").await;
-    signal(&owner.gateway, Signal::STOP);
-    until("one replica", async || members(&other.gateway).await == 1).await;
-    assert_eq!(call(&client, &other, &backend, "3").await, session);
-    assert_eq!(call(&idle, &other, &backend, "4").await, of_idle);
+    taken_over_while_stopped(&owner, &other, &backend, [(&client, &session), (&idle, &of_idle)]).await;
     signal(&owner.gateway, Signal::CONT);
     owner.gateway.log.line_with("has joined the others anew").await;
     // One that it hears of again, and one that it does not.
@@ -193,10 +199,7 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
     let client = Client::open(&owner, ANN).await;
     let session = call(&client, &owner, &backend, "1").await;
     let of_idle = call(&idle, &owner, &backend, "2").await;
-    signal(&owner.gateway, Signal::STOP);
-    until("one replica", async || members(&other.gateway).await == 1).await;
-    assert_eq!(call(&client, &other, &backend, "3").await, session);
-    assert_eq!(call(&idle, &other, &backend, "4").await, of_idle);
+    taken_over_while_stopped(&owner, &other, &backend, [(&client, &session), (&idle, &of_idle)]).await;
     assert!(other.gateway.terminate().await.success());
     signal(&owner.gateway, Signal::CONT);
     owner.gateway.log.line_with("has joined the others anew").await;
