@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::group::{admin, members, until};
 use crate::harness::Gateway;
 use crate::linked::{Client, Linked, LinkedGroup, error_code, modern};
+use crate::proxy::{Network, Proxy};
 use crate::raw_client::{Connection, JSON_HEADERS, legacy_request, modern_request_with};
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::tls::TlsClient;
@@ -71,6 +72,23 @@ async fn session_is_served_through_any_replica_and_kept_by_one() {
     assert_eq!(client.send(&other, "DELETE", &[], "").await.status, 204);
     for at in [&owner, &other] {
         assert_eq!(client.post(at, &say("4")).await.status, 404);
+    }
+}
+
+/// The list of replicas is told each half a second: until then nobody takes one that has joined for one that has ended.
+#[tokio::test]
+async fn session_of_a_replica_that_has_joined_just_now_is_served_through_others() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let proxy = Proxy::to(valkey.address).await;
+    let other = group.start(&proxy.url()).await;
+    // It hears of others later still.
+    proxy.set(Network::Takes(Duration::from_millis(100)));
+    for _ in 0..3 {
+        let joined = group.start(&valkey.url()).await;
+        let client = Client::open(&joined, ANN).await;
+        let answer = client.post(&other, &say("1")).await.text().await;
+        assert!(answer.contains("said"), "{answer}");
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn workers() -> usize {
 }
 
 /// One value for each worker, made at its first use. Threads that are no workers share one.
-pub(crate) struct PerWorker<T> {
+pub struct PerWorker<T> {
     of_workers: Box<[OnceLock<Box<T>>]>,
     of_others: OnceLock<Box<T>>,
 }
@@ -48,7 +48,7 @@ impl<T> PerWorker<T> {
     }
 
     /// The value of the current thread.
-    pub(crate) fn get(&self, make: impl FnOnce() -> T) -> &T {
+    pub fn get(&self, make: impl FnOnce() -> T) -> &T {
         let own = NUMBER.get().and_then(|number| self.of_workers.get(number)).unwrap_or(&self.of_others);
         own.get_or_init(|| Box::new(make()))
     }

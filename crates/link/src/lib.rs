@@ -1,5 +1,6 @@
-//! The connections over which a replica passes requests on to others: one to each that it has something for, HTTP/2 over TLS,
-//! with the certificates of replicas on both sides.
+//! The connections over which a replica passes requests on to others: HTTP/2 over TLS, with the certificates of replicas on both
+//! sides. Each worker thread has one to each replica that it has something for, so that a request wakes no other thread, and the
+//! workers of that replica share what is passed on to it.
 //!
 //! A replica that does not answer pings is given up within about two seconds, with all that runs there.
 
@@ -17,6 +18,7 @@ use fanlight_canonical::ProcessRun;
 use fanlight_forwarding::{
     ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas, TASK_ELSEWHERE,
 };
+use fanlight_http_pool::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
@@ -80,9 +82,9 @@ pub struct Link {
 
 /// How the others are reached.
 struct Clients {
-    tls: LinkTls,
-    /// A client for each replica that something was passed on to with `tls`.
-    made: HashMap<ProcessRun, OtherReplica>,
+    tls: Arc<LinkTls>,
+    /// Each replica that something was passed on to with `tls`.
+    made: HashMap<ProcessRun, Arc<OtherReplica>>,
 }
 
 /// What this replica shows and accepts.
@@ -94,12 +96,14 @@ pub struct LinkTls {
 }
 
 /// How one replica is reached.
-#[derive(Clone)]
 struct OtherReplica {
-    client: Client,
+    tls: Arc<LinkTls>,
+    address: SocketAddr,
     url: String,
+    /// With a connection for each worker; `None` if none can be made.
+    clients: PerWorker<Option<Client>>,
     /// When it was last found that it cannot be reached.
-    unreachable: Arc<Mutex<Option<Instant>>>,
+    unreachable: Mutex<Option<Instant>>,
 }
 
 impl Link {
@@ -109,27 +113,27 @@ impl Link {
     ///
     /// If the keys cannot be used.
     pub fn new(keys: &Keys, tls: LinkTls, members: Arc<dyn Members>) -> Result<Self, KeyError> {
-        let clients = Mutex::new(Clients { tls, made: HashMap::new() });
+        let clients = Mutex::new(Clients { tls: Arc::new(tls), made: HashMap::new() });
         Ok(Self { envelopes: Envelopes::new(keys)?, members, clients })
     }
 
     /// Has connections that are made from now on use other files. What was passed on before goes on.
     pub fn renew(&self, tls: LinkTls) {
-        *self.clients() = Clients { tls, made: HashMap::new() };
+        *self.clients() = Clients { tls: Arc::new(tls), made: HashMap::new() };
     }
 
-    fn replica(&self, run: ProcessRun) -> Result<OtherReplica, ForwardError> {
-        let address = self.members.address(run).ok_or(ForwardError::Gone)?;
+    fn replica(&self, run: ProcessRun) -> Option<Arc<OtherReplica>> {
+        let address = self.members.address(run)?;
         let mut clients = self.clients();
         if let Some(known) = clients.made.get(&run) {
-            return Ok(known.clone());
+            return Some(Arc::clone(known));
         }
-        let made = clients.tls.client(address).inspect_err(|error| tracing::error!(%error, "no link to a replica"));
-        let made = made.map_err(|_| ForwardError::Unreachable)?;
+        let tls = Arc::clone(&clients.tls);
+        let made = Arc::new(OtherReplica::new(tls, address));
         // Those that have ended.
         clients.made.retain(|run, _| self.members.address(*run).is_some());
-        clients.made.insert(run, made.clone());
-        Ok(made)
+        clients.made.insert(run, Arc::clone(&made));
+        Some(made)
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, Clients> {
@@ -157,26 +161,28 @@ impl LinkTls {
         Ok(made)
     }
 
-    fn client(&self, address: SocketAddr) -> Result<OtherReplica, reqwest::Error> {
-        let host = self.name.clone().unwrap_or_else(|| match address {
+    /// The host of a replica there, by the name in its certificate.
+    fn host(&self, address: SocketAddr) -> String {
+        self.name.clone().unwrap_or_else(|| match address {
             SocketAddr::V4(address) => address.ip().to_string(),
             SocketAddr::V6(address) => format!("[{}]", address.ip()),
-        });
-        let client = Client::builder()
+        })
+    }
+
+    fn client(&self, address: SocketAddr) -> Result<Client, reqwest::Error> {
+        Client::builder()
             .tls_certs_only(self.authorities.iter().cloned())
             .identity(self.identity.clone())
             .https_only(true)
             .http2_prior_knowledge()
             .no_proxy()
             .redirect(redirect::Policy::none())
-            .resolve(&host, address)
+            .resolve(&self.host(address), address)
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PONG)
             .pool_idle_timeout(IDLE)
-            .build()?;
-        let url = format!("https://{host}:{}/", address.port());
-        Ok(OtherReplica { client, url, unreachable: Arc::default() })
+            .build()
     }
 }
 
@@ -187,14 +193,14 @@ impl Replicas for Link {
             if self.members.address(run).is_none() {
                 self.members.settled(run).await;
             }
-            self.replica(run)?.answer(envelope, body).await
+            self.replica(run).ok_or(ForwardError::Gone)?.answer(envelope, body).await
         })
     }
 
     fn another(&self) -> Option<ProcessRun> {
         let mut others = self.members.others();
         let clients = self.clients();
-        others.retain(|run| !clients.made.get(run).is_some_and(OtherReplica::is_paused));
+        others.retain(|run| !clients.made.get(run).is_some_and(|known| known.is_paused()));
         fastrand::choice(others)
     }
 
@@ -204,6 +210,15 @@ impl Replicas for Link {
 }
 
 impl OtherReplica {
+    fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Self {
+        let url = format!("https://{}:{}/", tls.host(address), address.port());
+        Self { tls, address, url, clients: PerWorker::default(), unreachable: Mutex::default() }
+    }
+
+    fn client(&self) -> Option<Client> {
+        self.tls.client(self.address).inspect_err(|error| tracing::error!(%error, "no link to a replica")).ok()
+    }
+
     async fn answer(
         &self,
         envelope: HeaderValue,
@@ -212,7 +227,8 @@ impl OtherReplica {
         if self.is_paused() {
             return Err(ForwardError::Unreachable);
         }
-        match self.client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
+        let client = self.clients.get(|| self.client()).as_ref().ok_or(ForwardError::Unreachable)?;
+        match client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
             Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
@@ -231,9 +247,7 @@ impl OtherReplica {
             }
         }
     }
-}
 
-impl OtherReplica {
     /// Whether it was just found that it cannot be reached.
     fn is_paused(&self) -> bool {
         self.unreachable().is_some_and(|since| since.elapsed() < PAUSE)
@@ -326,6 +340,29 @@ mod tests {
         let again = Instant::now();
         assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
         assert!(again.elapsed() < CONNECT);
+    }
+
+    /// Requests of different workers do not wait for one connection, nor are they all answered by one worker at the other end.
+    #[test]
+    fn each_worker_has_a_connection_of_its_own() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let here = runtime();
+        let listener = here.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                scope.spawn({
+                    let link = &link;
+                    move || {
+                        fanlight_http_pool::worker::enter(number, 2);
+                        runtime().block_on(forward(link, RUN))
+                    }
+                });
+            }
+            // Each is held until there are both.
+            let both = [(); 2].map(|()| here.block_on(listener.accept()).unwrap());
+            drop(both);
+        });
     }
 
     /// Nothing is sent to one that shows another certificate, until the link has its authority.
