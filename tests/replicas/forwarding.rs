@@ -1,17 +1,21 @@
 //! Sessions and suspended calls whose clients come to another replica than the one that keeps them.
 
 use std::fs;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use fanlight_testkit::signing_in::{ANN, BOB, KEYS};
 use fanlight_tests::slicer::{member, plain_string};
+use hyper::body::{Body as _, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::net::TcpStream;
 
 use crate::group::{admin, members, until};
-use crate::harness::Gateway;
+use crate::harness::{Gateway, within};
 use crate::linked::{Client, Linked, LinkedGroup, error_code, modern};
-use crate::proxy::{Network, Proxy};
-use crate::raw_client::{Connection, JSON_HEADERS, legacy_request, modern_request_with};
+use crate::raw_client::{Connection, JSON_HEADERS, NEWEST_LEGACY, legacy_request, modern_request_with};
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::tls::TlsClient;
 use crate::valkey::Valkey;
@@ -80,10 +84,7 @@ async fn session_is_served_through_any_replica_and_kept_by_one() {
 async fn session_of_a_replica_that_has_joined_just_now_is_served_through_others() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
-    let proxy = Proxy::to(valkey.address).await;
-    let other = group.start(&proxy.url()).await;
-    // It hears of others later still.
-    proxy.set(Network::Takes(Duration::from_millis(100)));
+    let other = group.start(&valkey.url()).await;
     for _ in 0..3 {
         let joined = group.start(&valkey.url()).await;
         let client = Client::open(&joined, ANN).await;
@@ -117,6 +118,45 @@ async fn stream_of_a_session_passes_through_another_replica_and_is_resumed_there
         resumed.event().await.unwrap().unwrap().contains(r#""one""#),
         "what was sent after the event is sent again"
     );
+}
+
+/// A connection over HTTP/2 by which this session asks for long answers, of which it has taken the beginnings.
+async fn taking_little(at: &Linked, client: &Client, answers: usize) -> Vec<Incoming> {
+    let stream = TokioIo::new(TcpStream::connect(at.gateway.mcp).await.unwrap());
+    let mut http2 = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = http2.initial_stream_window_size(64 << 10).handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut taken = Vec::new();
+    for _ in 0..answers {
+        let call = legacy_request("1", "tools/call", r#""name":"tell","arguments":{}"#);
+        let mut request = hyper::Request::post(format!("http://{}/mcp", at.gateway.mcp));
+        let authorization = format!("Bearer {ANN}");
+        let session = [("mcp-session-id", client.session.as_str()), ("mcp-protocol-version", NEWEST_LEGACY)];
+        for (name, value) in JSON_HEADERS.into_iter().chain(session).chain([("authorization", authorization.as_str())]) {
+            request = request.header(name, value);
+        }
+        let response = within("a response", sender.send_request(request.body(call).unwrap())).await.unwrap();
+        let mut body = response.into_body();
+        assert!(within("its beginning", poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await.unwrap().unwrap().is_data());
+        taken.push(body);
+    }
+    taken
+}
+
+#[tokio::test]
+async fn clients_that_take_little_hold_up_no_others_behind_the_same_replica() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    backend.offers_tools(&["say", "tell"]);
+    let long = format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(3 << 20));
+    backend.on_target("tools/call", "tell", Reply::result(&long));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let (slow, quick) = (Client::open(&owner, ANN).await, Client::open(&owner, BOB).await);
+    let _taken = taking_little(&other, &slow, 8).await;
+    for id in ["1", "2", "3"] {
+        let answer = within("an answer", async { quick.post(&other, &say(id)).await.text().await }).await;
+        assert!(answer.contains("said"), "{answer}");
+    }
 }
 
 #[tokio::test]

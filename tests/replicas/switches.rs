@@ -5,6 +5,23 @@ use crate::harness::Gateway;
 use crate::signing_in::ANN;
 use crate::valkey::Valkey;
 
+/// As another replica has switched it, but for what is published: that is lost where nobody has subscribed just then.
+#[tokio::test]
+async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again() {
+    let (cluster, first, second) = (Valkey::cluster().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    let gateway = group.start(cluster[0].cluster_url()).await;
+    assert!(shows_second(&gateway).await);
+    for server in &cluster {
+        // One of them has the key.
+        server.ask("HSET fanlight:{switches}:servers second off").await;
+    }
+    for server in &cluster {
+        server.ask("CLIENT KILL TYPE pubsub").await;
+    }
+    until("the server", async || !shows_second(&gateway).await).await;
+}
+
 /// Whether clients are shown the tools of the second server.
 async fn shows_second(gateway: &Gateway) -> bool {
     request(gateway, "tools/list", "", ANN).await.text().await.contains("second__erase")

@@ -38,6 +38,13 @@ async fn list_in(valkey: &Valkey) -> String {
     valkey.ask("HGETALL fanlight:{members}:members").await
 }
 
+/// The replica that the only session is kept by, as Valkey has it.
+async fn keeper_in(valkey: &Valkey) -> String {
+    let keys = valkey.ask("KEYS fanlight:*:session").await;
+    let key = keys.lines().nth(2).unwrap_or_else(|| panic!("no session: {keys}"));
+    valkey.ask(&format!("HGET {key} owner")).await
+}
+
 /// Starts Valkey again, and waits until both have noticed.
 async fn is_back(valkey: &mut Valkey, keeps_data: bool, both: [&Linked; 2]) {
     for Linked { gateway, .. } in both {
@@ -79,6 +86,45 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
 }
 
 /// What a canary goes by is the session's own, and not of the replica that keeps it.
+/// Whoever has asked once where it went does not ask again.
+#[tokio::test]
+async fn session_that_has_moved_is_served_through_others_while_valkey_is_away() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let third = group.start(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    owner.gateway.kill().await;
+    for at in [&other, &third] {
+        assert_eq!(client.post(at, &say("1")).await.status, 200);
+    }
+    valkey.kill().await;
+    for Linked { gateway, .. } in [&other, &third] {
+        gateway.log.line_with("Valkey is away").await;
+    }
+    assert_eq!(client.post(&third, &say("2")).await.status, 200);
+}
+
+#[tokio::test]
+async fn session_is_not_lost_when_the_client_disconnects_whose_request_it_is_taken_over_for() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    fleet.kill(0).await;
+    let before = keeper_in(&valkey).await;
+    networks.to_valkey(1, Network::Takes(Duration::from_millis(50)));
+    let call = say("1");
+    tokio::select! {
+        // It was quicker than this test.
+        _ = client.post(fleet.replica(1), &call) => {}
+        // The replica does not know yet that the session is its own.
+        () = until("another replica", async || keeper_in(&valkey).await != before) => {}
+    }
+    for number in [1, 2] {
+        assert_eq!(client.post(fleet.replica(number), &say("2")).await.status, 200);
+    }
+}
+
 #[tokio::test]
 async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
     let (valkey, one, two) = (Valkey::start().await, backend().await, backend().await);
@@ -205,6 +251,25 @@ async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     assert_eq!(sessions[0].header("mcp-session-id"), sessions[1].header("mcp-session-id"), "both at the same replica");
 }
 
+/// It must not take what it does not find for what Valkey has lost.
+#[tokio::test]
+async fn replica_that_was_stopped_does_not_bring_back_what_has_ended_elsewhere() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("1")).await.status, 200);
+    assert_eq!(client.send(&other, "DELETE", &[], "").await.status, 204);
+    until("the end of the session", async || keeper_in(&valkey).await.contains("ended")).await;
+    signal(&owner.gateway, Signal::CONT);
+    owner.gateway.log.line_with("has joined the others anew").await;
+    for at in [&owner, &other] {
+        assert_eq!(client.post(at, &say("2")).await.status, 404);
+    }
+}
+
 #[tokio::test]
 async fn session_is_handed_over_when_its_replica_is_told_to_end() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -248,6 +313,8 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
     let (fleet, networks) = with_networks(&backend, &valkey).await;
     let (owner, other) = (fleet.replica(0), fleet.replica(1));
     let client = Client::open(owner, ANN).await;
+    let mut stream = client.stream(owner, None).await;
+    let event = stream.whole_event().await.unwrap().unwrap().id.unwrap();
     networks.between_replicas(Network::Silent);
     assert_eq!(client.post(other, &say("1")).await.status, 200);
     assert_eq!(list_in(&valkey).await.matches("version\":").count(), 3, "{}", list_in(&valkey).await);
@@ -256,6 +323,9 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
     assert_eq!(client.post(owner, &say("2")).await.status, 200);
     owner.gateway.log.line_with("another replica has taken it over").await;
     assert_eq!(backend.received("tools/call").len(), 2);
+    // What it has sent the first time is no part of what it sends now.
+    let mut again = client.stream(owner, Some(&event)).await;
+    assert!(again.whole_event().await.unwrap().unwrap().id.is_some_and(|id| id != event));
 }
 
 #[tokio::test]

@@ -43,5 +43,5 @@ pub use protection::{
     CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, RateState,
     RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
 };
-pub use session_records::{Claimed, Mark, Recorded, Released, SessionRecords};
+pub use session_records::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody};

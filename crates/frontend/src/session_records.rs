@@ -52,11 +52,39 @@ pub struct Released {
 /// The epoch of this run, and the number of its connection to the store.
 pub type Mark = (u64, u64);
 
+/// A session that this run has claimed. Unless it is kept, others may claim it: the request that it was claimed for may have ended.
+pub struct Claim(Option<Box<dyn FnOnce() + Send>>);
+
+impl Claim {
+    /// One that is given up so, which must not block.
+    pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(give_up)))
+    }
+
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(give_up) = self.0.take() {
+            give_up();
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Claim")
+    }
+}
+
 /// Who keeps a session after an attempt to claim it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Claimed {
     /// This run, by this record.
-    Ours(String),
+    Ours(String, Claim),
     /// Another run.
     By(ProcessRun),
     /// Nobody: it is not on record, or the store is away.

@@ -36,6 +36,12 @@ const PONG: Duration = Duration::from_millis(1500);
 /// How long no connection is attempted to a replica that could not be reached. No option: each attempt may cost a request
 /// [`CONNECT`].
 const PAUSE: Duration = Duration::from_secs(5);
+/// How much of one answer is on its way or waits for its client. No option: replicas are near each other, and this is what one waits
+/// for that comes over one network.
+const ANSWER_WINDOW: u32 = 64 << 10;
+/// How much of all answers together: never less than they may have, so that a client that takes nothing holds up nobody else (the
+/// most that HTTP/2 has, RFC 9113 section 6.9.1).
+const WINDOW: u32 = (1 << 31) - 1;
 /// How long a connection without requests is kept; the other end keeps it for longer.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -179,6 +185,8 @@ impl LinkTls {
             .redirect(redirect::Policy::none())
             .resolve(&self.host(address), address)
             .connect_timeout(CONNECT)
+            .http2_initial_stream_window_size(ANSWER_WINDOW)
+            .http2_initial_connection_window_size(WINDOW)
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PONG)
             .pool_idle_timeout(IDLE)

@@ -326,11 +326,12 @@ impl Shared {
             return;
         }
         match kind {
-            // In a cluster, others may still be reached.
+            // In a cluster, others may still be reached, and the client of it subscribes again by itself: what was published
+            // meanwhile is known by reading it.
             PushKind::Disconnection if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) => {
                 self.lost(None, "the connection broke");
             }
-            PushKind::Message => self.0.changes.send_modify(|count| *count += 1),
+            PushKind::Message | PushKind::Subscribe => self.0.changes.send_modify(|count| *count += 1),
             _ => {}
         }
     }

@@ -55,6 +55,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('
     table.insert(changed, id)
   end
 end
+-- No lease lasts longer, unless the clock was set back, or is another server's.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now + ARGV[4]), '+inf')) do
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[4]), id)
+end
 local epoch, last = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], '#epoch') or '0')
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 local is_held = held and tonumber(string.match(held, '^%d+')) == epoch

@@ -56,22 +56,24 @@ fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
     let program = profile_folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     let newest_source = sources.iter().map(|folder| newest(folder)).max();
     if modified(&program) <= newest_source {
-        build(package, name, profile_folder);
+        build(name, profile_folder);
     }
     assert!(program.exists(), "{} is missing; run `cargo build -p {package}`", program.display());
     program
 }
 
-fn build(package: &str, name: &str, profile_folder: &Path) {
+/// Builds a program with the features that dependencies have in tests of the workspace: nothing is compiled twice then, for which
+/// cargo needs to be asked for some test as well.
+fn build(name: &str, profile_folder: &Path) {
     let mut cargo = std::process::Command::new(env!("CARGO"));
-    cargo.args(["build", "--package", package, "--bin", name, "--manifest-path"]);
+    cargo.args(["build", "--workspace", "--bin", name, "--test", "docs", "--manifest-path"]);
     cargo.arg(workspace().join("Cargo.toml"));
     cargo.arg("--target-dir").args(profile_folder.parent());
     if profile_folder.ends_with("release") {
         cargo.arg("--release");
     }
     let status = cargo.status().unwrap();
-    assert!(status.success(), "`cargo build --package {package} --bin {name}` failed: {status}");
+    assert!(status.success(), "`cargo build --workspace --bin {name} --test docs` failed: {status}");
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {

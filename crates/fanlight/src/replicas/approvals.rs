@@ -17,7 +17,7 @@ use fanlight_protocol::seal::Seal;
 use fanlight_shared::{Script, Shared, SharedError};
 use serde::{Deserialize, Serialize};
 
-use super::{NESTING, digest};
+use super::{CLOCKS, NESTING, digest};
 
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
@@ -26,8 +26,6 @@ const WAITS: Duration = Duration::from_secs(2);
 const ROUNDS: &str = "rounds";
 /// The word for one, which no approver says.
 const CONTINUED: &str = "continued";
-/// How much the clocks of replicas may differ, in seconds.
-const CLOCKS: u64 = 90;
 /// What seals what approvers are shown.
 const PURPOSE: &[u8] = b"approval in common: ";
 
@@ -311,7 +309,7 @@ impl ApprovalsInCommon {
     fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
         let text = self.seal.open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?;
         let (expires, name) = std::str::from_utf8(&text).ok()?.split_once(' ')?;
-        (expires.parse::<u64>().ok()?.saturating_add(CLOCKS) >= now()).then(|| name.to_owned())
+        (expires.parse::<u64>().ok()?.saturating_add(CLOCKS.as_secs()) >= now()).then(|| name.to_owned())
     }
 
     /// What an approver has said, if it was said here.
@@ -508,8 +506,8 @@ mod tests {
         let sealed = |text: &str| common.seal.seal_for(text.as_bytes(), b"id call approved").unwrap();
         assert!(is_said(&common.statement("id", "call", "approved", "ann", Duration::ZERO).unwrap()));
         // The clock of another replica may be a little behind.
-        assert!(is_said(&sealed(&format!("{} ann", now() - CLOCKS / 2))));
-        assert!(!is_said(&sealed(&format!("{} ann", now() - 2 * CLOCKS))));
+        assert!(is_said(&sealed(&format!("{} ann", now() - CLOCKS.as_secs() / 2))));
+        assert!(!is_said(&sealed(&format!("{} ann", now() - 2 * CLOCKS.as_secs()))));
         assert!(!is_said(&sealed("ann")), "without a time");
     }
 }

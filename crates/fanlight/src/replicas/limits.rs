@@ -33,6 +33,10 @@ local turn, used = 0, {}
 for i, key in ipairs(KEYS) do
   local part, most, queue = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
   local before = tonumber(redis.call('GET', key) or '0')
+  if before > now + part * most + queue then
+    -- More than can be taken: the clock was set back, or is another server's.
+    before = now
+  end
   used[i] = math.max(before, now) + part
   local wait = math.max(0, used[i] - now - part * most)
   if wait > queue then

@@ -43,6 +43,9 @@ use crate::wiring::keys;
 /// Levels of arguments that are kept: they were checked when the call arrived.
 const NESTING: usize = 1024;
 
+/// How much the clocks of replicas may differ.
+const CLOCKS: Duration = Duration::from_secs(90);
+
 /// What this process shares with others.
 #[derive(Clone, Debug)]
 pub(crate) struct Replicas {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fanlight_auth::{NotKnown, UsedOnce};
 use fanlight_shared::Script;
 
-use super::{Replicas, digest};
+use super::{CLOCKS, Replicas, digest};
 
 /// Marks a key for a time in milliseconds; 1 if it was not marked.
 static MARK: LazyLock<Script> =
@@ -23,7 +23,8 @@ impl UsedOnce for Replicas {
         Box::pin(async move {
             // Each name has a tag of its own: any server of a cluster may have it.
             let mut script = MARK.key(self.shared.key(&name, "used"));
-            script.arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+            // A replica whose clock is behind accepts it for as much longer.
+            script.arg(u64::try_from((time + CLOCKS).as_millis()).unwrap_or(u64::MAX));
             self.shared.run::<u8>(&script).await.map(|marked| marked == 1).map_err(|error| {
                 tracing::warn!(%error, "whether a proof of possession was used before is not known");
                 NotKnown

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
-use fanlight_frontend::{Claimed, Mark, Recorded, Released, SessionRecords};
+use fanlight_frontend::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
 use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
@@ -35,7 +35,13 @@ end
 if is_own and ARGV[2] == 'prolong' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 elseif is_own and ARGV[2] == 'forget' then
+  local has_moved = redis.call('HEXISTS', KEYS[1], 'claim') == 1
   redis.call('DEL', KEYS[1])
+  if has_moved then
+    -- A run that kept it before, and does not know yet that others have, would take it for one that was lost.
+    redis.call('HSET', KEYS[1], 'owner', 'ended')
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
 elseif is_own and ARGV[2] == 'release' then
   redis.call('HSET', KEYS[1], 'owner', '')
 end
@@ -72,6 +78,7 @@ enum Note {
     Prolong,
     /// Told whether this run has kept it.
     Forget(watch::Sender<Option<bool>>),
+    GiveUp,
 }
 
 /// [`SessionRecords`] in Valkey.
@@ -108,6 +115,7 @@ impl SessionsInValkey {
                     Note::Forget(told) => {
                         told.send_replace(table.change("forget", &name, "", Instant::now()).await.ok());
                     }
+                    Note::GiveUp => drop(table.change("release", &name, "", Instant::now() + LEASE).await),
                 }
             }
         };
@@ -172,11 +180,17 @@ impl SessionRecords for SessionsInValkey {
                 let is_gone =
                     unreachable.as_ref() == Some(&run) || !self.table.membership.is_living(&run, deadline).await;
                 let gone = if is_gone { run.clone() } else { String::new() };
-                let (table, name) = (self.table.clone(), name.to_owned());
-                // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was.
-                let keeper = match tokio::spawn(async move { table.try_claim(&name, &gone).await }).await {
-                    Ok(Ok((keeper, record))) if keeper.is_empty() => return Claimed::Ours(record),
-                    Ok(Ok((keeper, _))) => keeper,
+                let (table, notes, name) = (self.table.clone(), self.notes.clone(), name.to_owned());
+                // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was, and then given up.
+                let claiming = tokio::spawn(async move {
+                    let (keeper, record) = table.try_claim(&name, &gone).await?;
+                    let give_up = move || drop(notes.try_send((Note::GiveUp, name.into())));
+                    let claim = keeper.is_empty().then(|| Claim::new(give_up));
+                    Ok::<_, SharedError>((keeper, record, claim))
+                });
+                let keeper = match claiming.await {
+                    Ok(Ok((_, record, Some(claim)))) => return Claimed::Ours(record, claim),
+                    Ok(Ok((keeper, ..))) => keeper,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, "a session cannot be taken over");
                         return Claimed::Nobody;
@@ -184,9 +198,15 @@ impl SessionRecords for SessionsInValkey {
                     // This process ends.
                     Err(_) => return Claimed::Nobody,
                 };
-                // Where this run keeps it by its record alone, it has ended.
-                let other = ProcessRun::parse(&keeper).filter(|_| keeper != self.table.membership.id());
-                let Some(other) = other else { return Claimed::Nobody };
+                let Some(other) = ProcessRun::parse(&keeper) else { return Claimed::Nobody };
+                if keeper == self.table.membership.id() {
+                    // By its record alone: it has ended, or was claimed in vain, and that is being written.
+                    if Instant::now() >= deadline {
+                        return Claimed::Nobody;
+                    }
+                    sleep(LOOK).await;
+                    continue;
+                }
                 // It may have ended just now.
                 let is_asked_about = keeper == run;
                 if (!is_asked_about || Instant::now() >= deadline)

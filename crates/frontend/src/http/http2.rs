@@ -27,6 +27,7 @@ pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> htt
         .max_concurrent_streams(limits.http2_streams)
         .max_header_list_size(u32::try_from(limits.max_header).unwrap_or(u32::MAX))
         .max_send_buf_size(2 * PIECE)
+        .max_pending_accept_reset_streams(limits.http2_resets)
         .keep_alive_interval(limits.keep_alive)
         .keep_alive_timeout(limits.http2_ping);
     builder

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use fanlight_http_edge::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
+use super::http2::PIECE;
 use crate::settings::FrontendSettings;
 
 /// The limits of one connection.
@@ -31,7 +32,12 @@ pub(crate) struct ConnectionLimits {
     pub(crate) max_header: usize,
     /// Requests at once on HTTP/2.
     pub(crate) http2_streams: u32,
+    /// Requests that were cancelled before they were looked at and end the connection, on HTTP/2.
+    pub(crate) http2_resets: usize,
 }
+
+/// What the HTTP/2 library has by default, against clients that cancel on and on.
+const RESETS: usize = 20;
 
 impl From<&FrontendSettings> for ConnectionLimits {
     fn from(settings: &FrontendSettings) -> Self {
@@ -45,6 +51,22 @@ impl From<&FrontendSettings> for ConnectionLimits {
             http2_ping: settings.http2_ping,
             max_header: settings.max_header,
             http2_streams: settings.http2_streams,
+            http2_resets: RESETS,
+        }
+    }
+}
+
+impl ConnectionLimits {
+    /// Those of a connection with the requests of many clients, which another replica passes on: none of them can have it end. How
+    /// long a client may take nothing is bounded where it is connected.
+    pub(crate) fn of_many(settings: &FrontendSettings) -> Self {
+        let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
+        let between = Duration::from_secs(4 * PIECE as u64) / settings.write_rate.max(1);
+        Self {
+            http2_streams,
+            http2_resets: settings.max_connections,
+            write_timeout: settings.write_timeout.saturating_add(between),
+            ..Self::from(settings)
         }
     }
 }
@@ -62,8 +84,18 @@ impl LiveLimits {
     /// Those of `settings`.
     #[must_use]
     pub fn new(settings: &FrontendSettings) -> Arc<Self> {
+        Self::with(settings.into(), settings)
+    }
+
+    /// Those of the listener for other replicas, which have as many connections as they need.
+    pub(crate) fn of_replicas(settings: &FrontendSettings) -> Arc<Self> {
+        let any_number = FrontendSettings { max_peer_connections: 0, ..settings.clone() };
+        Self::with(ConnectionLimits::of_many(settings), &any_number)
+    }
+
+    fn with(each: ConnectionLimits, settings: &FrontendSettings) -> Arc<Self> {
         Arc::new(Self {
-            each: ArcSwap::from_pointee(settings.into()),
+            each: ArcSwap::from_pointee(each),
             admissions: Admissions::new(accept_limits(settings)),
             streams: ListenOnlyStreams::new(settings.stream_limit()),
         })

@@ -126,9 +126,7 @@ async fn serve_replicas<C: Core>(
     drain: impl Fn() -> Duration,
     drained: &CancellationToken,
 ) {
-    // Each replica passes on the requests of many clients over one connection.
-    let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
-    let limits = LiveLimits::new(&FrontendSettings { http2_streams, max_peer_connections: 0, ..(**settings).clone() });
+    let limits = LiveLimits::of_replicas(settings);
     let cut = CancellationToken::new();
     let ends = Ends { shutdown: drained, cut: &cut };
     listener::serve(sockets, tls, &limits, Arc::new(forwarded), settings, drain, ends).await;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::Session;
 use crate::eras::legacy::InitializeParams;
-use crate::session_records::{Claimed, Mark, SessionRecords};
+use crate::session_records::{Claim, Claimed, Mark, SessionRecords};
 
 /// Sealed into every record, so that a change of their form makes old ones unknown.
 const PURPOSE: &[u8] = b"session record 1";
@@ -79,7 +79,7 @@ pub(super) struct WriteTurn<'a> {
 
 /// Who keeps a session after an attempt to take it over.
 pub(crate) enum TakenOver {
-    Session(Box<ArchivedSession>, OnRecord),
+    Session(Box<ArchivedSession>, OnRecord, Claim),
     By(ProcessRun),
     Nobody,
 }
@@ -111,11 +111,11 @@ impl SessionArchive {
     ) -> TakenOver {
         let mut on_record = self.of(id);
         match self.records.claim(&on_record.name, run, is_unreachable).await {
-            Claimed::Ours(record) => match self.read(&record, &on_record.name, holder) {
+            Claimed::Ours(record, claim) => match self.read(&record, &on_record.name, holder) {
                 Some(session) => {
                     // That of the other run is as good, but for who has the sessions at servers now.
                     on_record.changes = session.server_sessions.is_empty().then_some(0);
-                    TakenOver::Session(Box::new(session), on_record)
+                    TakenOver::Session(Box::new(session), on_record, claim)
                 }
                 None => TakenOver::Nobody,
             },

@@ -126,6 +126,11 @@ impl Session {
         self
     }
 
+    /// What tells it from all others of this process, also from itself at an earlier time here.
+    pub(crate) fn key(&self) -> SessionKey {
+        self.key
+    }
+
     /// Has it be on record until it ends.
     pub(crate) fn put_on_record(self: &Arc<Self>, on_record: OnRecord) {
         *lock(&self.on_record) = Some(on_record);

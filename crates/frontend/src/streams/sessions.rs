@@ -104,10 +104,12 @@ impl InMemorySessions {
         Ok(id)
     }
 
-    /// [`Self::open_now`] of a session that has its id: it continues one of another run. Ids of events of that are unknown here.
+    /// [`Self::open_now`] of a session that has its id: it continues one of another run. Ids of events of that are unknown here, and
+    /// those of an earlier time here as well.
     pub(crate) fn keep(&self, id: Box<str>, session: Arc<SessionStreams>) -> Result<ActiveSession, OpenError> {
         let active = ActiveSession::new(&session);
-        session.set_event_tag(self.handles.tag(HandleKind::Event, &id, session.session.holder()));
+        let of = format!("{id} {}", session.session.key().0);
+        session.set_event_tag(self.handles.tag(HandleKind::Event, &of, session.session.holder()));
         let mut table = self.lock();
         let mut ended = Vec::new();
         if table.len() >= self.limit {

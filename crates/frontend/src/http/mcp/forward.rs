@@ -95,7 +95,8 @@ impl<C: Core> Endpoint<C> {
                     };
                     return self.take_here(arrived, origin, Source::Text(body, passing), refusal).await;
                 }
-                Keeper::Another(next) if next != asked && moves < MOVES => asked = next,
+                // The same one if it was not known yet where that is reached.
+                Keeper::Another(next) if moves < MOVES && (next != asked || moves == 1) => asked = next,
                 Keeper::Another(_) | Keeper::Nobody => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
                 }

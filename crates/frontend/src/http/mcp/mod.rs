@@ -224,7 +224,7 @@ impl<C: Core> Endpoint<C> {
                 .as_ref()
                 .map(|records| SessionArchive::new(&settings.keys, Arc::clone(records)))
                 .transpose()?,
-            take_overs: TakeOvers::default(),
+            take_overs: TakeOvers::new(settings.max_sessions),
             ending,
             limits,
             settings: Arc::clone(settings),
@@ -370,7 +370,7 @@ impl<C: Core> Endpoint<C> {
         }
         match entered {
             Err(Keeper::ThisRun) => Some(Err(self.after_this_run())),
-            entered => Some(entered),
+            entered => Some(entered.map_err(|keeper| self.take_overs.latest(id, keeper))),
         }
     }
 

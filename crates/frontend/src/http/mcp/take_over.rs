@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use fanlight_canonical::{Core, Keeper, ProcessRun};
 use futures_util::{StreamExt as _, stream};
+use quick_cache::sync::Cache;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Endpoint;
 use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
-use crate::streams::{ActiveSession, SessionStreams};
+use crate::streams::{ActiveSession, SessionStore as _, SessionStreams};
 
 /// How long the first request of a session that is taken over waits for its subscriptions to be made again. No option: they go
 /// on being made when the next notification of theirs is due.
@@ -26,9 +27,13 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Sessions that are asked about at the same time.
 const AT_ONCE: usize = 64;
 
-/// The sessions that are being taken over, each for one request. Others wait for what becomes of that.
-#[derive(Debug, Default)]
-pub(super) struct TakeOvers(Mutex<Running>);
+/// Where sessions have gone whose replica has ended.
+pub(super) struct TakeOvers {
+    /// Those that are being taken over, each for one request. Others wait for what becomes of that.
+    running: Mutex<Running>,
+    /// The run that was last found to keep a session, for which no store needs to be asked then: the one that its id names has ended.
+    moved: Cache<Box<str>, ProcessRun>,
+}
 
 /// Who keeps each session then, once that is known.
 type Running = HashMap<Box<str>, watch::Receiver<Option<Keeper>>>;
@@ -41,6 +46,26 @@ struct TakingOver<'a> {
 }
 
 impl TakeOvers {
+    /// It is remembered of so many sessions where they have gone.
+    pub(super) fn new(sessions: usize) -> Self {
+        Self { running: Mutex::default(), moved: Cache::new(sessions) }
+    }
+
+    /// Who keeps a session now, as far as is known, that was kept by `keeper`.
+    pub(super) fn latest(&self, id: &str, keeper: Keeper) -> Keeper {
+        match keeper {
+            Keeper::Another(_) => self.moved.get(id).map_or(keeper, Keeper::Another),
+            Keeper::ThisRun | Keeper::Nobody => keeper,
+        }
+    }
+
+    fn found(&self, id: &str, keeper: Keeper) {
+        match keeper {
+            Keeper::Another(run) => self.moved.insert(id.into(), run),
+            Keeper::ThisRun | Keeper::Nobody => drop(self.moved.remove(id)),
+        }
+    }
+
     /// Begins, unless that has been done: then what becomes of that.
     fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Option<Keeper>>> {
         let mut all = self.lock();
@@ -56,19 +81,19 @@ impl TakeOvers {
     pub(super) async fn settled(&self, id: &str) {
         let running = self.lock().get(id).cloned();
         if let Some(running) = running {
-            outcome_of(running).await;
+            let _ = outcome_of(running).await;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
         // Nothing that can panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who keeps the session then; nobody if the request was dropped.
-async fn outcome_of(mut running: watch::Receiver<Option<Keeper>>) -> Keeper {
-    running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome).unwrap_or(Keeper::Nobody)
+/// Who keeps the session then; `None` if the request that it was taken over for has ended before that was known.
+async fn outcome_of(mut running: watch::Receiver<Option<Keeper>>) -> Option<Keeper> {
+    running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome)
 }
 
 impl Drop for TakingOver<'_> {
@@ -87,13 +112,24 @@ impl<C: Core> Endpoint<C> {
         is_unreachable: bool,
     ) -> Keeper {
         let Some(archive) = &self.archive else { return Keeper::Nobody };
-        let turn = match self.take_overs.begin(id) {
-            Ok(turn) => turn,
-            Err(running) => return outcome_of(running).await,
+        let turn = loop {
+            match self.take_overs.begin(id) {
+                Ok(turn) => break turn,
+                Err(running) => {
+                    if let Some(keeper) = outcome_of(running).await {
+                        return keeper;
+                    }
+                }
+            }
         };
+        // By a request that has ended since.
+        if self.sessions.enter(id, &origin.holder).await.is_ok() {
+            return Keeper::ThisRun;
+        }
         let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
-            TakenOver::Session(archived, on_record) => match self.continue_session(id, origin, *archived, on_record) {
+            TakenOver::Session(archived, on_record, claim) => match self.continue_session(id, origin, *archived, on_record) {
                 Some(session) => {
+                    claim.keep();
                     tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
                     if session.session.is_at_servers() {
                         // Before anything is sent in these.
@@ -108,6 +144,7 @@ impl<C: Core> Endpoint<C> {
             TakenOver::By(run) => Keeper::Another(run),
             TakenOver::Nobody => Keeper::Nobody,
         };
+        self.take_overs.found(id, keeper);
         turn.outcome.send_replace(Some(keeper));
         keeper
     }
