@@ -98,25 +98,29 @@ async fn cost_of_calls_with_replicas() {
     });
     let alone = Gateway::start(&plain.group.alone()).await;
     let (one, other) = plain.start_two(&valkey.url()).await;
+    let third = plain.start(&valkey.url()).await;
     let elsewhere = Valkey::start().await;
     let Linked { gateway: common, .. } = limited.start(&elsewhere.url()).await;
     let session = Client::open(&one, ANN).await.session;
     let modern = |at| join_all((0..CLIENTS).map(move |_| Caller::modern(at)));
+    let all = [&one.gateway, &other.gateway, &third.gateway];
+    let spread = join_all(all.iter().cycle().take(CLIENTS).map(|gateway| Caller::modern(gateway.mcp)));
     let legacy = |at| join_all((0..CLIENTS).map(|_| Caller::legacy(at, &session)));
     let mut callers = [
         (modern(alone.mcp).await, vec![&alone]),
         (modern(one.gateway.mcp).await, vec![&one.gateway]),
+        (spread.await, all.to_vec()),
         (modern(common.mcp).await, vec![&common]),
         (legacy(one.gateway.mcp).await, vec![&one.gateway, &other.gateway]),
         (legacy(other.gateway.mcp).await, vec![&one.gateway, &other.gateway]),
     ];
-    let mut rounds: [Vec<Duration>; 5] = Default::default();
+    let mut rounds: [Vec<Duration>; 6] = Default::default();
     for _ in 0..=ROUNDS {
         for ((callers, gateways), costs) in callers.iter_mut().zip(&mut rounds) {
             costs.push(cost(callers, gateways).await);
         }
     }
-    let [alone, with, common, kept, passed_on] = rounds.map(|costs| {
+    let [alone, with, spread, common, kept, passed_on] = rounds.map(|costs| {
         // The first is of a process that has just begun.
         let mut costs = costs[1..].to_vec();
         costs.sort();
@@ -125,6 +129,10 @@ async fn cost_of_calls_with_replicas() {
     let mut text = "\n| processor time of a call | us | of what | |\n|---|--:|---|--:|\n".to_owned();
     text.push_str(&format!("| modern, without replicas | {alone:.0} | | |\n"));
     text.push_str(&format!("| modern, with replicas | {with:.0} | of that without | × {:.2} |\n", with / alone));
+    text.push_str(&format!(
+        "| modern, spread over three replicas | {spread:.0} | of that without | × {:.2} |\n",
+        spread / alone
+    ));
     text.push_str(&format!(
         "| modern, under a common limit | {common:.0} | more than without | + {:.0} |\n",
         common - with

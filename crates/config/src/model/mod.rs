@@ -102,8 +102,8 @@ options! {
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
         /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64
         /// hexadecimal digits. The first key seals, and all of them open: to change keys, put the new one first and
-        /// remove the old one a day later. Set them to keep cursors valid across restarts and replicas. Default: a new
-        /// key at each start. `openssl rand -base64 32` makes one.
+        /// remove the old one a day later; several replicas need one step more, which docs/replicas.md has. Set them to
+        /// keep cursors valid across restarts and replicas. Default: a new key at each start. `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
         /// Several processes of Fanlight that are one to their clients. They need the same `keys`. Default: this one alone.
         "replicas" => replicas: Option<ReplicaOptions> = None, Maybe(Nested::<ReplicaOptions>::KIND), example "# {valkey: \"${VALKEY_URL}\"}";
