@@ -88,8 +88,21 @@ impl Scene {
 
     /// Puts other policies in force.
     pub(crate) async fn change(&mut self, policies: &str) {
-        self.changes += 1;
         fs::write(self.folder.path().join("a.cedar"), policies).unwrap();
+        self.reload().await;
+    }
+
+    /// Changes the configuration.
+    pub(crate) async fn configure(&mut self, from: &str, to: &str) {
+        let config = self.folder.path().join("fanlight.json");
+        let text = fs::read_to_string(&config).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&config, text.replacen(from, to, 1)).unwrap();
+        self.reload().await;
+    }
+
+    async fn reload(&mut self) {
+        self.changes += 1;
         self.gateway.hang_up();
         let generation = format!(r#""generation":{}"#, self.changes + 1);
         self.gateway.log.line_with_all(&["configuration reloaded", &generation]).await;
@@ -339,6 +352,33 @@ async fn call_that_a_policy_asks_about_does_not_run_unasked() {
     connection.request("GET", "/api/approvals", &[], b"").await;
     let asked = connection.response().await.text().await;
     assert!(asked.contains("May it really be erased?"), "{asked}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completion_is_decided_about_what_its_reference_means() {
+    let policies = r#"permit(principal, action, resource);
+        forbid(principal, action == Action::"complete", resource) when { resource.name like "file:*" };"#;
+    let scene = Scene::start(Era::Modern, 1, policies, "").await;
+    let (name, uri) = (r#","name":"open""#, r#","uri":"file:///{+path}""#);
+    let denied = [("resource", "", uri), ("resource", name, uri), ("resource", uri, name), ("prompt", name, uri)];
+    for (kind, one, other) in denied.into_iter().chain([("prompt", name, "")]) {
+        let params = format!(r#""ref":{{"type":"ref/{kind}"{one}{other}}},"argument":{{"name":"path","value":"p"}}"#);
+        let answer = scene.modern(BOB, "completion/complete", &params).await;
+        assert_eq!(member(&answer, "result").is_some(), other.is_empty(), "{params}: {answer}");
+    }
+    assert_eq!(scene.reached(&["completion/complete"]), 1);
+}
+
+/// The server's own rule asks the caller, whose client could agree to anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stricter_of_the_rules_of_a_server_and_a_policy_counts() {
+    let policies = POLICIES.replace(r#"@by("caller")"#, r#"@by("other")"#);
+    let more = r#","testing":true,"timeouts":{"approval":"10ms"}"#;
+    let mut scene = Scene::start(Era::Modern, 1, &policies, more).await;
+    scene.configure(r#""files":{"#, r#""files":{"approval":{"tools":["erase"],"by":"caller"},"#).await;
+    let erase = r#""name":"erase","arguments":{}"#;
+    let answer = scene.modern_with(r#"{"elicitation":{}}"#, BOB, "tools/call", erase).await;
+    assert_eq!(member(&answer, "error.code"), Some("-31007"), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

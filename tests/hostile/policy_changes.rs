@@ -119,6 +119,22 @@ async fn call_of_a_legacy_client_does_not_go_on_under_a_policy_that_denies_it() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_of_a_legacy_client_that_began_without_policies_does_not_go_on_under_the_first() {
+    const ON: &str = r#""policy":{"files":["*.cedar"]}"#;
+    const OFF: &str = r#""policy":{}"#;
+    let mut scene = asking(Era::Legacy, EVERYTHING).await;
+    scene.configure(ON, OFF).await;
+    let id = scene.open_with(CLIENT, BOB).await;
+    let mut stream = scene.send(BOB, &session(&id), &legacy_request("1", "tools/call", LOOK)).await;
+    let question = stream.event().await.unwrap().expect("a question");
+    scene.configure(OFF, ON).await;
+    let response = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, member(&question, "id").unwrap());
+    assert_eq!(scene.send(BOB, &session(&id), &response).await.status, 202);
+    let answer = within("an answer", stream.event()).await.unwrap().expect("an answer");
+    assert_ended(&scene, Era::Legacy, &answer, Some("-31007"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn word_for_a_call_is_worth_nothing_once_the_policy_has_changed() {
     let asked = |rest: &str| {
         format!(

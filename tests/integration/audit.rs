@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use crate::clients::Client;
 use crate::harness::{Gateway, TempFile, fanlight};
 use crate::http_recorder::{HttpRecorder, says};
-use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request_with};
+use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request_with};
 use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::server_lives::text_at;
 
@@ -58,6 +58,10 @@ impl Scene {
     }
 
     async fn ask(&self, key: &str, method: &str, params: &str) -> String {
+        self.send(key, method, params).await.messages().await.1
+    }
+
+    async fn send(&self, key: &str, method: &str, params: &str) -> Response {
         let capabilities = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
         let body = modern_request_with(capabilities, "1", method, params, "");
         let bearer = format!("Bearer {key}");
@@ -66,7 +70,7 @@ impl Scene {
         let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).chain([("Authorization", bearer.as_str())]).collect();
         let mut connection = Connection::open(self.gateway.mcp).await;
         connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
-        connection.response().await.messages().await.1
+        connection.response().await
     }
 
     /// What a command about the record prints.
@@ -184,20 +188,43 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
         format!(r#"{{"audit":{{"file":{file:?},"required":true}},"mcpServers":{{{}}}}}"#, backend.entry("files"));
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     client.call("look").await.member("result.content");
-    // The limit on the size of files is that of a disk that is full.
-    let pid = rustix::process::Pid::from_raw(i32::try_from(client.gateway().pid()).unwrap());
-    let full = rustix::process::Rlimit { current: Some(0), maximum: None };
-    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, full).unwrap();
+    fill_disk(client.gateway(), true);
     let refused = client.call("look").await;
     assert_eq!(refused.member("error.code"), "-32603", "{}", refused.answer);
     assert!(refused.member("error.message").contains("could not be put on record"), "{}", refused.answer);
     assert_eq!(backend.received("tools/call").len(), 1);
     client.gateway().log.line_with("the audit record cannot be written").await;
-    let free = rustix::process::Rlimit { current: None, maximum: None };
-    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, free).unwrap();
+    fill_disk(client.gateway(), false);
     client.call("look").await.member("result.content");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.lines().any(|line| line.contains(r#""event":"lost""#)), "{text}");
+}
+
+/// Has the gateway find the disk full, or not any more: its files may not grow, by the limit on their size.
+fn fill_disk(gateway: &Gateway, is_full: bool) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(gateway.pid()).unwrap());
+    let limit = rustix::process::Rlimit { current: is_full.then_some(0), maximum: None };
+    rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
+}
+
+#[tokio::test]
+async fn record_verifies_after_its_next_file_could_not_be_begun() {
+    let scene = Scene::start(r#""required":true,"arguments":"full","size":"1MiB""#, "").await;
+    let params = format!(r#""name":"look","arguments":{{"text":"{}"}}"#, "x".repeat(15 << 10));
+    let current = scene.folder.path().join("state/audit/audit.jsonl");
+    while fs::metadata(&current).unwrap().len() < 256 << 10 {
+        scene.call(ANN, &params).await;
+    }
+    fill_disk(&scene.gateway, true);
+    for _ in 0..2 {
+        let refused = scene.call(ANN, &params).await;
+        assert!(refused.contains("could not be put on record"), "{refused}");
+    }
+    fill_disk(&scene.gateway, false);
+    assert!(member(&scene.call(ANN, &params).await, "result").is_some());
+    assert!(scene.lines("state/audit/audit.jsonl")[0].contains(r#""event":"file""#));
+    let (is_ok, verified) = scene.audit(&["verify"]).await;
+    assert!(is_ok && verified.contains("lines 1 to "), "{verified}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,6 +271,34 @@ fn exported(collector: &HttpRecorder) -> (Vec<String>, Vec<String>) {
         }
     }
     (lines, notes)
+}
+
+#[tokio::test]
+async fn listening_takes_from_limits_and_is_on_record_from_its_beginning_to_its_end() {
+    let rates = r#","limits":{"rates":[{"for":"principal","rate":"1/h"}]}"#;
+    let scene = Scene::start(r#""required":true"#, rates).await;
+    let filter = r#""notifications":{"toolsListChanged":true}"#;
+    let mut listening = scene.send(ANN, "subscriptions/listen", filter).await;
+    assert!(listening.event().await.unwrap().unwrap().contains("acknowledged"));
+    assert_eq!(scene.send(ANN, "subscriptions/listen", filter).await.status, 429);
+    drop(listening);
+    scene.gateway.terminate().await;
+    let (_, lines) = audit(scene.folder.path(), &["query", "--json", "--action", "subscriptions/listen"]).await;
+    let outcomes: Vec<_> = lines.lines().filter_map(|line| plain_string(member(line, "outcome")?)).collect();
+    assert!(outcomes.contains(&"decided") && outcomes.contains(&"refused") && outcomes.len() == 3, "{lines}");
+}
+
+#[tokio::test]
+async fn clients_without_credentials_do_not_fill_the_record() {
+    let scene = Scene::start(r#""required":true"#, "").await;
+    for _ in 0..30 {
+        scene.call("fanlight_wrong", &call("look")).await;
+    }
+    scene.call(ANN, &call("look")).await;
+    let lines = scene.lines("state/audit/audit.jsonl");
+    let refused = lines.iter().filter(|line| line.contains(r#""event":"authentication""#)).count();
+    // Some in ten seconds.
+    assert!((1..30).contains(&refused), "{lines:?}");
 }
 
 #[tokio::test]

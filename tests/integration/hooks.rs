@@ -3,10 +3,10 @@
 use fanlight_tests::slicer::member;
 
 use crate::clients::Client;
-use crate::harness::{Gateway, TempFile};
+use crate::harness::{Gateway, TempFile, within};
 use crate::http_recorder::{HttpRecorder, Recorded, says};
-use crate::raw_client::{modern_request, post_modern};
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::raw_client::{modern_request, modern_request_with, post_modern};
+use crate::scripted::{Backend, Era, Reply, Task, Transport, config};
 
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -122,4 +122,66 @@ async fn hook_judges_results_and_can_have_somebody_asked() {
     let waiting = client.request("1", "tools/call", CALL, "").await;
     assert_eq!((waiting.member("error.code"), waiting.member("error.data.status")), ("-31007", r#""open""#));
     assert_eq!(backend.received("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn result_of_a_task_is_judged_whichever_way_it_comes() {
+    const TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+    const LEAK: &str = r#""result":{"content":[{"type":"text","text":"1.0e2"}]}"#;
+    let backend = backend().await;
+    let task = |status| Task { id: "job-7", status, ttl: 600_000, poll: 60_000 };
+    backend.declares(r#"{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+    backend.on("tools/call", Reply::result(task("working").created(Era::Modern)));
+    backend.on("tasks/get", Reply::result(task("completed").got(Era::Modern, LEAK)));
+    backend.once("tasks/get", Reply::result(task("working").got(Era::Modern, "")));
+    backend.on("subscriptions/listen", Reply::listening());
+    let guardrail = HttpRecorder::start(|question| match question.text().contains("1.0e2") {
+        true => says(r#"{"decision":"deny","text":"a secret"}"#),
+        false => says(r#"{"decision":"allow"}"#),
+    })
+    .await;
+    let config = hooked(&backend, &guardrail, r#","on":["result"]"#);
+    let mut client = Client::start_with(TASKS, &config, Era::Modern, Transport::Http).await;
+    let begun = client.request("1", "tools/call", CALL, "").await;
+    let about = format!(r#""taskId":{}"#, begun.member("result.taskId"));
+    let asked = guardrail.requests().len();
+    client.request("2", "tasks/get", &about, "").await.member("result.status");
+    assert_eq!(guardrail.requests().len(), asked, "there is no result yet");
+    let denied = client.request("3", "tasks/get", &about, "").await;
+    assert!(denied.member("error.message").contains("a secret"), "{}", denied.answer);
+    let question = guardrail.requests().pop().unwrap().text();
+    assert_eq!((member(&question, "task"), member(&question, "tool")), (Some(r#""job-7""#), None), "{question}");
+    assert!(question.contains(LEAK), "{question}");
+
+    let listen =
+        modern_request_with(TASKS, "4", "subscriptions/listen", r#""notifications":{"taskIds":["job-7"]}"#, "");
+    let mut listening = post_modern(client.gateway().mcp, &listen).await;
+    listening.event().await.unwrap();
+    let server = backend.stream(0).await;
+    for (status, more) in [("completed", format!(",{LEAK}")), ("cancelled", String::new())] {
+        server.notify("notifications/tasks", &format!("{}{more}", task(status).members(Era::Modern))).await;
+    }
+    let told = listening.event().await.unwrap().unwrap();
+    assert!(told.contains("cancelled"), "{told}");
+}
+
+#[tokio::test]
+async fn denied_call_gets_its_own_error_at_once_whatever_others_wait_for() {
+    let backend = backend().await;
+    let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
+    let folder = TempFile::folder();
+    let policies = r#"permit(principal, action, resource);
+        forbid(principal, action, resource == Tool::"files/leak");"#;
+    std::fs::write(folder.path().join("a.cedar"), policies).unwrap();
+    let more = r#""policy":{"files":["a.cedar"]},"limits":{"rates":[{"rate":"1/m","burst":1,"queue":"60s"}]}"#;
+    let config = hooked(&backend, &guardrail, "").replacen('{', &format!("{{{more},"), 1);
+    std::fs::write(folder.path().join("fanlight.json"), config).unwrap();
+    let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
+    // The second one would have its turn in a minute.
+    for _ in 0..2 {
+        let request = modern_request("1", "tools/call", r#""name":"leak","arguments":{}"#, "");
+        let answer = within("an answer", post_modern(gateway.mcp, &request)).await.text().await;
+        assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
+    }
+    assert!(guardrail.requests().is_empty());
 }

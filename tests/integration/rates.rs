@@ -114,6 +114,24 @@ async fn queued_call_waits_for_its_turn_in_both_eras_and_one_that_leaves_gives_i
 }
 
 #[tokio::test]
+async fn input_for_a_suspended_call_counts_though_it_waits_for_no_turn() {
+    const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
+    let backend = Backend::start(Era::Legacy, Transport::Http).await;
+    backend.offers_tools(&["search"]);
+    backend.on("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[ASK]));
+    let config = limited(&backend, r#"{"rate":"2/m","burst":1,"queue":"40s"}"#, "");
+    let mut client = Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
+    let call = r#""name":"search","arguments":{}"#;
+    let asked = client.request("1", "tools/call", call, "").await;
+    let input = asked.inputs().unwrap()[0].0.trim_matches('"').to_owned();
+    let state = asked.member("result.requestState");
+    let retry = format!(r#"{call},"requestState":{state},"inputResponses":{{"{input}":{{"roots":[]}}}}"#);
+    client.request("2", "tools/call", &retry, "").await.member("result.content");
+    // Without the input it would have its turn in half a minute.
+    assert_eq!(client.request("3", "tools/call", call, "").await.member("error.code"), "-32023");
+}
+
+#[tokio::test]
 async fn batch_takes_for_each_of_its_requests() {
     let backend = backend().await;
     let gateway =

@@ -33,7 +33,7 @@ pub trait Operations: Send + Sync + 'static {
         Json::literal("[]")
     }
 
-    /// Approves a definition that [`Self::pins`] has under this id, as it is now.
+    /// Approves the definition that [`Self::pins`] has under this id.
     fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
         let _ = id;
         Box::pin(async { Err(OperationError::NoSuchDefinition) })

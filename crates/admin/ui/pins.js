@@ -39,5 +39,5 @@ function card(one, held, refresh) {
 
 function approve(one, refresh) {
   const now = (event) => act([event.target], `/api/pins/${encodeURIComponent(one.id)}/approve`, "Approved", refresh);
-  return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as it is now` }, "Approve");
+  return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as it is shown` }, "Approve");
 }

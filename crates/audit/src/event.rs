@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Decidable, Endpoint, SentTo, Verdict};
+use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, SentTo, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_identity::{Identity, Principal};
 use fanlight_ledger::{Acknowledgement, NotWritten};
@@ -126,8 +126,8 @@ pub enum AuditEvent<'a> {
     Approval {
         /// Who calls; `None` for a client that is not authenticated.
         client: Option<&'a Identity>,
-        /// `server/tool`.
-        call: &'a str,
+        /// What is called.
+        tool: Item<'a>,
         /// Under which id operators are asked; `client` if the client asks its user.
         id: &'a str,
         /// `asked`, `approved` or `refused`.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Endpoint, PolicyOutcome, Principal, Verdict};
+use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
+use fanlight_fair::LogLimit;
 use fanlight_identity::Identity;
 use fanlight_ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
 use fanlight_protocol::{Json, Method, Response};
@@ -54,10 +55,14 @@ impl KeptRecord {
     }
 
     /// Adds an event that is no request; what lets somebody do something that is recorded before is acknowledged by nobody.
-    pub(crate) fn add(&self, event: &AuditEvent<'_>) {
-        if let Some(entry) = self.entry(event) {
-            self.ledger.add(entry);
+    /// `limit` bounds what anybody can have written, who could push everything else out of the record.
+    pub(crate) fn add(&self, event: &AuditEvent<'_>, limit: &LogLimit) {
+        let Some(mut entry) = self.entry(event) else { return };
+        if is_of_anybody(event) {
+            let Some(omitted) = limit.admit() else { return };
+            entry.omitted = omitted;
         }
+        self.ledger.add(entry);
     }
 
     fn entry(&self, event: &AuditEvent<'_>) -> Option<Entry> {
@@ -78,12 +83,11 @@ impl KeptRecord {
                     ..of_identity("request", client)
                 }
             }
-            AuditEvent::Approval { client, call, id, outcome } => {
-                let (server, item) = call.split_once('/').unwrap_or(("", call));
+            AuditEvent::Approval { client, tool: Item { server, name }, id, outcome } => {
                 let of_client = client.map(|client| of_identity("approval", client));
                 Entry {
                     server: Some(cut(server).into()),
-                    item: Some(cut(item).into()),
+                    item: Some(cut(name).into()),
                     reason: Some(cut(id).into()),
                     outcome,
                     ..of_client.unwrap_or(Entry { event: "approval", ..Entry::default() })
@@ -209,6 +213,16 @@ impl KeptRecord {
 
     fn path(&self, endpoint: &Endpoint) -> Box<str> {
         cut(endpoint.path().map_or(self.default_path.as_str(), |path| path)).into()
+    }
+}
+
+/// Whether somebody can cause it who has not shown who they are.
+fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
+    match event {
+        AuditEvent::ClientDenied { .. } | AuditEvent::SignInDenied { .. } | AuditEvent::OperatorDenied(_) => true,
+        AuditEvent::Decided { client, .. } => client.principal.is_anonymous(),
+        AuditEvent::Connection(change) => change.principal.is_none() && change.outcome != "ok",
+        _ => false,
     }
 }
 

@@ -24,6 +24,9 @@ use crate::kept::{ArgumentsKept, KeptRecord};
 /// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
 const LINES: u32 = 20;
 
+/// Most lines in ten seconds of the record in files that anybody can cause: in a week half of what is kept by default.
+const KEPT_LINES: u32 = 2;
+
 /// Most characters of a path or a name in a line.
 const LONGEST: usize = 200;
 
@@ -64,13 +67,16 @@ pub struct AuditLog {
     counts: Mutex<Counts>,
     /// Bounds the lines that anybody can cause.
     lines: LogLimit,
+    /// Bounds those of the record in files.
+    kept_lines: LogLimit,
     /// The record in files; `None` if none is kept.
     kept: ArcSwapOption<KeptRecord>,
 }
 
 impl Default for AuditLog {
     fn default() -> Self {
-        Self { counts: Mutex::default(), lines: LogLimit::new(LINES), kept: ArcSwapOption::empty() }
+        let (lines, kept_lines) = (LogLimit::new(LINES), LogLimit::new(KEPT_LINES));
+        Self { counts: Mutex::default(), lines, kept_lines, kept: ArcSwapOption::empty() }
     }
 }
 
@@ -86,7 +92,7 @@ struct Counts {
 impl Record for AuditLog {
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
         if let Some(kept) = &*self.kept.load() {
-            kept.add(event);
+            kept.add(event, &self.kept_lines);
         }
         match event {
             AuditEvent::Decided { client, endpoint, subject, refused: None } => {
@@ -98,7 +104,7 @@ impl Record for AuditLog {
             AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
-            AuditEvent::Approval { client, call, id, outcome } => approval(*client, call, id, outcome),
+            AuditEvent::Approval { client, tool, id, outcome } => approval(*client, tool, id, outcome),
             AuditEvent::Definition(pinned) => definition(pinned),
             AuditEvent::Connection(change) => self.connection(change),
             AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
@@ -260,9 +266,9 @@ impl AuditLog {
 }
 
 /// Somebody was asked to agree to a call, or has answered.
-fn approval(client: Option<&Identity>, call: &str, id: &str, outcome: &'static str) {
+fn approval(client: Option<&Identity>, Item { server, name }: &Item<'_>, id: &str, outcome: &'static str) {
     let (who, source) = (client.map(|client| shown(&client.name)), client.map(|client| client.source.as_str()));
-    let about = shown(call);
+    let about = shown(&format!("{server}/{name}"));
     info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
 }
 

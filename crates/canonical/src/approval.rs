@@ -29,15 +29,15 @@ pub struct ApprovalRule {
     pub number: u64,
 }
 
-/// Who agrees to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who agrees to a call: where several rules want somebody asked, the last of these counts, who is the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApprovedBy {
+    /// The one who calls, whom their client asks; a client that cannot ask leaves it to operators.
+    Caller,
     /// An operator with the role for that.
     Approver,
     /// Such an operator who is certainly another than the one who calls.
     Other,
-    /// The one who calls, whom their client asks; a client that cannot ask leaves it to operators.
-    Caller,
 }
 
 /// Something that a server has: what rules are about. Names that clients see may depend on the other servers; this does

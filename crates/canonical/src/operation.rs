@@ -92,6 +92,11 @@ pub trait ResolvedOperation: Decidable + 'static {
         self.params()?.get("arguments")
     }
 
+    /// Whether it is certain that it is answered with an error, and reaches no server.
+    fn is_refused(&self) -> bool {
+        false
+    }
+
     /// What a policy has decided about; `None` if there was none, or it was about nothing that a server has.
     fn policy_subject(&self) -> Option<PolicySubject> {
         None

@@ -26,7 +26,9 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
     // What is held is to be seen here.
     let mut config = Config { pins: PinOptions { mode: None, ..config.pins }, ..config };
     let wanted = match &args.command {
-        Some(PinCommand::Approve { items }) => items.iter().map(|item| server_of(item)).collect::<Result<_, _>>()?,
+        Some(PinCommand::Approve { items }) => {
+            items.iter().map(|item| servers_of(item, &config)).collect::<Result<Vec<_>, _>>()?.concat()
+        }
         None => args.server.clone(),
     };
     if let Some(unknown) = wanted.iter().find(|name| config.servers.iter().all(|server| server.name != **name)) {
@@ -64,11 +66,17 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
     }
 }
 
-fn server_of(item: &str) -> Result<String, Failure> {
-    let (server, _) = item.split_once('/').ok_or_else(|| {
-        Failure::usage(format!("{item:?} names no server: write server/name, with the server's own name of it"))
-    })?;
-    Ok(server.to_owned())
+/// The servers that an item may be of: names of servers may have a slash, too.
+fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
+    let is_of = |name: &str| item.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+    let names = config.servers.iter().map(|server| &server.name).filter(|name| is_of(name));
+    let servers: Vec<_> = names.cloned().collect();
+    if servers.is_empty() {
+        let item = plain(item, 60);
+        let message = format!("{item} names no server: write server/name, with the server's own name of it");
+        return Err(Failure::usage(message));
+    }
+    Ok(servers)
 }
 
 /// What all servers list; fails if a list is missing.

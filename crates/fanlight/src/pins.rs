@@ -6,11 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use aws_lc_rs::digest::{Digest, SHA256, digest as sha256};
 use fanlight_audit::{AuditEvent, PinnedDefinition, Record};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical};
+use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical, digest};
 use fanlight_protocol::Json;
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ pub(crate) struct Pins {
 #[derive(Clone, Debug)]
 struct Seen {
     /// Of its text.
-    fingerprint: u64,
+    fingerprint: Digest,
     /// `None` for one that is as it was approved, or whose server is not pinned.
     objection: Option<Objection>,
 }
@@ -52,11 +53,9 @@ struct Objection {
     offered: Value,
 }
 
-/// By what operators name an item.
-fn id_of(key: &ItemKey) -> String {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+/// By what operators name a definition that they have seen: another one of the same item has another id.
+fn id_of(key: &ItemKey, offered: &Value) -> String {
+    digest(&json!([key.server, key.kind.noun(), key.name, offered]))
 }
 
 /// Writes the file with what was approved, as a whole. Anybody may read it, as files beside it.
@@ -157,7 +156,7 @@ impl Pins {
             .into_iter()
             .map(|(key, Objection { what, reasons, approved, offered })| {
                 json!({
-                    "id": id_of(&key), "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what,
+                    "id": id_of(&key, &offered), "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what,
                     "reasons": reasons, "approved": approved, "offered": offered,
                 })
             })
@@ -174,13 +173,10 @@ impl Pins {
 
     /// What is approved under an id, and all that is approved then.
     pub(crate) fn approved(&self, id: &str) -> Option<(String, Lock)> {
-        let objected = |(key, seen): (&ItemKey, &Seen)| {
-            let objection = seen.objection.as_ref().filter(|_| id_of(key) == id)?;
-            Some((key.clone(), objection.offered.clone()))
-        };
-        let (key, offered) = self.seen().iter().find_map(objected)?;
+        let mut objections = self.objections().into_iter();
+        let (key, objection) = objections.find(|(key, objection)| id_of(key, &objection.offered) == id)?;
         let mut lock = self.lock.clone();
-        lock.pin(&key, &offered);
+        lock.pin(&key, &objection.offered);
         Some((key.to_string(), lock))
     }
 
@@ -226,10 +222,9 @@ impl DefinitionGuard for Pins {
     fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool {
         let Some(kind) = locked_kind(kind) else { return true };
         let key = ItemKey { server: server.to_owned(), kind, name: name.to_owned() };
-        let mut hasher = DefaultHasher::new();
-        definition.bytes().hash(&mut hasher);
-        let fingerprint = hasher.finish();
-        if let Some(known) = self.seen().get(&key).filter(|seen| seen.fingerprint == fingerprint) {
+        // The server chooses the text: no other one may have the same.
+        let fingerprint = sha256(&SHA256, definition.bytes());
+        if let Some(known) = self.seen().get(&key).filter(|seen| seen.fingerprint.as_ref() == fingerprint.as_ref()) {
             return known.objection.is_none() || !self.holds();
         }
         let objection = self.objection(&key, definition);

@@ -217,8 +217,9 @@ impl CallBeforeApproval {
 
     /// Puts down what has become of it. What cannot be put on record is not carried out.
     fn record(&self, outcome: &'static str, id: &str) -> Result<(), RpcError> {
-        let (client, call) = (self.identity().map(|identity| &**identity), self.name());
-        let event = AuditEvent::Approval { client, call: &call, id, outcome };
+        let client = self.identity().map(|identity| &**identity);
+        let tool = Item { server: &self.call.server, name: (&*self.call.tool).into() };
+        let event = AuditEvent::Approval { client, tool, id, outcome };
         let recorded = self.settings.record.record(&event);
         recorded.map_err(|error| not_recorded(&error))
     }

@@ -41,6 +41,11 @@ impl LiveHooks {
     pub(crate) fn load(&self) -> Option<Arc<dyn CallHook>> {
         Option::clone(&self.0.load())
     }
+
+    /// Whether results are judged before clients get them.
+    pub(crate) fn judge_results(&self) -> bool {
+        self.load().is_some_and(|hook| hook.wants(HookMoment::Result))
+    }
 }
 
 /// Guardrails of the operator's own.

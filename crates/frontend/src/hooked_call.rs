@@ -1,4 +1,4 @@
-//! Calls that guardrails of the operator's own are asked about, and their results. No bytes change.
+//! Calls that guardrails of the operator's own are asked about, and their results, those of tasks included. No bytes change.
 
 use std::sync::Arc;
 
@@ -11,10 +11,11 @@ use crate::decision;
 use crate::guardrail::{CallHook, HookAnswer, HookMoment};
 use crate::settings::FrontendSettings;
 
-/// A call that hooks are asked about.
+/// A call, or a request about the task that it has become, that hooks are asked about.
 #[derive(Debug)]
 pub(crate) struct HookedCall {
     hook: Arc<dyn CallHook>,
+    method: Method,
     /// The call, to which its result may be added.
     described: ObjectBuilder,
     /// Where a hook wants somebody to agree; `None` if it is not known which server's call it is.
@@ -24,9 +25,16 @@ pub(crate) struct HookedCall {
 impl HookedCall {
     /// `operation`, if hooks are asked about it.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
-        let hook = settings.hooks.load().filter(|_| *operation.method() == Method::CallTool)?;
+        let method = operation.method().clone();
+        let hook = settings.hooks.load().filter(|hook| match method {
+            Method::CallTool => true,
+            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask => {
+                hook.wants(HookMoment::Result)
+            }
+            _ => false,
+        })?;
         let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| hook.wants(HookMoment::Call));
-        Some(Box::new(Self { hook, described: described(settings, operation), approval }))
+        Some(Box::new(Self { hook, method, described: described(settings, operation), approval }))
     }
 
     /// Asks before the call runs, and then whoever has to agree to it.
@@ -35,7 +43,7 @@ impl HookedCall {
     ///
     /// If it must not run.
     pub(crate) async fn before(&mut self, messages: ServerMessages) -> Result<(), RpcError> {
-        if !self.hook.wants(HookMoment::Call) {
+        if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call) {
             return Ok(());
         }
         match (self.hook.ask(HookMoment::Call, self.described.clone().finish()).await, self.approval.take()) {
@@ -50,8 +58,15 @@ impl HookedCall {
         if response.is_error() || !self.hook.wants(HookMoment::Result) {
             return response;
         }
+        let body = response.body();
+        let result = match (&self.method, body.find_distinct(&["result"])) {
+            // A state of a task has the result once there is one.
+            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([None])) => return response,
+            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([Some(place)])) => body.slice(place),
+            _ => body,
+        };
         let mut described = self.described.clone();
-        described.member("result", &response.body());
+        described.member("result", &result);
         match self.hook.ask(HookMoment::Result, described.finish()).await {
             HookAnswer::Allow => response,
             HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
@@ -86,7 +101,8 @@ fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) ->
     // One that no list has is called as the client calls it.
     match (&tool, operation.shown_name()) {
         (Some(tool), _) => call.string("tool", &tool.name),
-        (None, Some(name)) => call.string("tool", &name),
+        (None, Some(name)) if *operation.method() == Method::CallTool => call.string("tool", &name),
+        (None, Some(task)) => call.string("task", &task),
         (None, None) => &mut call,
     };
     if let Some(arguments) = operation.params().and_then(|params| params.get("arguments")) {

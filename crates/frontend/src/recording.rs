@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_audit::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
-use fanlight_canonical::{ResolvedOperation, SentTo, Verdict};
+use fanlight_canonical::{CallContext, ResolvedOperation, SentTo, Verdict};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::settings::FrontendSettings;
 #[derive(Debug)]
 pub(crate) struct RequestRecording {
     record: Arc<dyn Record>,
-    context: Arc<fanlight_canonical::CallContext>,
+    context: Arc<CallContext>,
     method: Method,
     shown: Option<Box<str>>,
     target: Option<SentTo>,
@@ -43,6 +43,29 @@ impl RequestRecording {
             params: params.filter(|_| kept.arguments).cloned(),
             definition: operation.definition().filter(|_| kept.definitions).cloned(),
             task: task(operation.method(), params),
+            bytes: params.map_or(0, |params| params.bytes().len()),
+            began: None,
+            is_ended: false,
+        }))
+    }
+
+    /// That of listening, which has ended when nothing more comes of it; `None` if requests are not recorded.
+    pub(crate) fn of_listening(
+        settings: &FrontendSettings,
+        context: &Arc<CallContext>,
+        params: Option<&Json>,
+    ) -> Option<Box<Self>> {
+        settings.record.keeps_requests()?;
+        Some(Box::new(Self {
+            record: Arc::clone(&settings.record),
+            context: Arc::clone(context),
+            method: Method::Listen,
+            shown: None,
+            target: None,
+            verdict: None,
+            params: None,
+            definition: None,
+            task: None,
             bytes: params.map_or(0, |params| params.bytes().len()),
             began: None,
             is_ended: false,

@@ -472,6 +472,11 @@ impl<'a> Router<'a> {
     /// `completion/complete` refers to a prompt by name or to a template by URI.
     async fn by_reference(&self) -> Result<Target, RpcError> {
         let (_, reference) = self.string_at(&["ref", "type"])?;
+        let named = |member| self.params.get("ref").is_some_and(|reference| reference.peek(member).is_some());
+        if named("name") && named("uri") {
+            // A server might take the other one than it is decided about.
+            return Err(fault::invalid_params("params.ref has both a name and a uri".to_owned()));
+        }
         match reference.as_str() {
             "ref/prompt" => self.by_name(ListKind::Prompts, &["ref", "name"]).await,
             "ref/resource" => self.by_uri(&["ref", "uri"]).await,

@@ -66,6 +66,8 @@ pub struct Entry {
     pub arguments: Arguments,
     /// How many entries were lost before this one.
     pub lost: u64,
+    /// How many like this one were left out since the last that is there.
+    pub omitted: u64,
 }
 
 /// What is recorded of arguments.
@@ -165,8 +167,10 @@ impl Entry {
                 line.member("arguments", &text.on_one_line());
             }
         }
-        if self.lost > 0 {
-            line.integer("lost", integer(self.lost));
+        for (name, count) in [("lost", self.lost), ("omitted", self.omitted)] {
+            if count > 0 {
+                line.integer(name, integer(count));
+            }
         }
         line.string("prev", &HEXLOWER.encode(previous));
         line.finish().as_text().to_owned()

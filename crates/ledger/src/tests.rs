@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::query::head_of;
 
 fn retention(file_bytes: u64, kept_bytes: u64) -> Retention {
     Retention { file_bytes, kept_bytes, kept_for: Duration::from_secs(86_400) }
@@ -67,6 +68,35 @@ fn record_is_continued_by_the_next_process_and_verified_as_a_whole() {
     assert_eq!(verified(&settings).unwrap().lines, (1, 6));
     write(&settings, 1);
     assert_eq!(verified(&settings).unwrap().lines, (1, 7));
+}
+
+#[test]
+fn checkpoint_that_was_not_written_to_its_end_is_none() {
+    let folder = TempDir::new().unwrap();
+    let settings = settings(folder.path());
+    write(&settings, 1);
+    let whole = fs::read(settings.files.checkpoints()).unwrap();
+    for length in 1..whole.len() {
+        fs::write(settings.files.checkpoints(), [&whole, &whole[..length]].concat()).unwrap();
+        assert_eq!(verified(&settings).unwrap().checkpoints, 1, "{length}");
+    }
+    write(&settings, 1);
+    assert_eq!(verified(&settings).unwrap().checkpoints, 2);
+}
+
+#[test]
+fn file_that_was_not_begun_goes_on_where_the_last_one_has_ended() {
+    let folder = TempDir::new().unwrap();
+    let settings = LedgerSettings { retention: retention(1, 9_000), ..settings(folder.path()) };
+    write(&settings, 2);
+    write(&settings, 2);
+    let before = settings.files.all();
+    // The process ended between renaming a file and beginning the next.
+    let head = head_of(lines(&settings.files.current())[0].as_bytes()).unwrap();
+    fs::rename(settings.files.current(), settings.files.rotated(head.number)).unwrap();
+    write(&settings, 2);
+    assert!(settings.files.all().len() > before.len());
+    assert_eq!(verified(&settings).unwrap().lines.0, 1);
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +180,7 @@ fn only_the_newest_checkpoints_are_kept() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());
     let count = || verify::notes(&fs::read_to_string(settings.files.checkpoints()).unwrap()).count();
-    let before: String = (0..1_998).map(|number| format!("earlier\n{number}\nhash\n\nsignature\n\n")).collect();
+    let before: String = (0..1_998).map(|number| format!("earlier\n{number}\nhash\n\n— signature\n\n")).collect();
     fs::write(settings.files.checkpoints(), before).unwrap();
     write(&settings, 1);
     assert_eq!(count(), 1_999);

@@ -66,13 +66,28 @@ pub(crate) fn notes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Where the last whole note in a text ends: what follows is left of one that could not be written to its end.
+pub(crate) fn end_of_notes(text: &[u8]) -> usize {
+    let (mut at, mut end) = (0, 0);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        at += line.len();
+        let is_signature = line.starts_with("— ".as_bytes()) && line.ends_with(b"\n");
+        // Each is followed by an empty line.
+        if is_signature || (line == b"\n" && end + 1 == at) {
+            end = at;
+        }
+    }
+    end
+}
+
 /// Verifies a record: the chain of its lines, and the checkpoints that `key` has signed, those beside it and `more`.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong.
 pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<Verified, Wrong> {
-    let beside = std::fs::read_to_string(files.checkpoints()).unwrap_or_default();
+    let beside = std::fs::read(files.checkpoints()).unwrap_or_default();
+    let beside = String::from_utf8_lossy(beside.get(..end_of_notes(&beside)).unwrap_or_default());
     let mut checkpoints = BTreeMap::new();
     for note in notes(&beside).chain(more.iter().flat_map(|text| notes(text))) {
         let Checkpoint { size, root } = key.open(note).map_err(|_| Wrong::Checkpoint {

@@ -23,7 +23,7 @@ use crate::entry::Entry;
 use crate::files::{self, LedgerFiles};
 use crate::query::{head_of, lines_of};
 use crate::tree::{Edge, Hash};
-use crate::verify::notes;
+use crate::verify::{end_of_notes, notes};
 
 /// Entries that wait.
 const QUEUE: usize = 8192;
@@ -321,6 +321,12 @@ impl Writer {
             // The process ended in the middle of a line.
             file.set_len(continued.length)?;
         }
+        if continued.length == 0
+            && let Some(last) = files.earlier().last()
+        {
+            // The process ended before it could begin the file, which goes on where the last one has ended.
+            continued.chain = Continued::of(last)?.chain;
+        }
         let now = Instant::now();
         let Continued { length, first_line, day, chain, .. } = continued;
         let checkpointed = chain.edge.size();
@@ -384,8 +390,13 @@ impl Writer {
     }
 
     fn write_entries<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
-        if self.length >= self.shared.retention().file_bytes || self.day != day_now() {
+        let is_full = self.length >= self.shared.retention().file_bytes || self.day != day_now();
+        if is_full && self.length > 0 {
             self.rotate()?;
+        }
+        // Also where that has failed before: no line may come before it.
+        if self.length == 0 {
+            self.begin_file()?;
         }
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
         let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
@@ -446,13 +457,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the current file aside, and begins the next one.
+    /// Puts the current file aside, and opens the next one, which is empty.
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         self.checkpoint();
         let files = &self.files;
-        // Only where it can be begun is the next one taken.
         let rotated = files.rotated(self.first_line);
+        // Renaming would replace it. No other process writes here.
+        if fs::exists(&rotated)? {
+            let message = format!("{} exists already, which the current file is to be called", rotated.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
         fs::rename(files.current(), &rotated)?;
         let next = files::open(&files.current()).and_then(|next| lock(&next).map(|()| next));
         match next {
@@ -462,7 +477,7 @@ impl Writer {
                 return Err(error);
             }
         }
-        self.begin_file()?;
+        // Before anything is written: it may be what the disk has no space for.
         self.remove_old();
         Ok(())
     }
@@ -507,9 +522,12 @@ impl Writer {
         }
     }
 
-    /// Signs the tree as it is.
+    /// Signs the tree as it is, once its lines are on the disk.
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
+        if let Err(error) = self.sync() {
+            return self.complain(&error);
+        }
         let text = self.key.sign(&self.chain.edge);
         self.shared.mirror().iter().for_each(|mirror| mirror.checkpoint(&text));
         match self.append_checkpoint(&text) {
@@ -521,12 +539,21 @@ impl Writer {
     fn append_checkpoint(&mut self, text: &str) -> io::Result<()> {
         let path = self.files.checkpoints();
         let mut file = files::open(&path)?;
-        file.write_all(format!("{text}\n").as_bytes())?;
-        file.sync_data()?;
-        let count = match self.checkpoints {
-            Some(before) => before + 1,
-            None => notes(&fs::read_to_string(&path)?).count(),
+        let before = match self.checkpoints {
+            Some(before) => before,
+            None => {
+                let kept = fs::read(&path)?;
+                let end = end_of_notes(&kept);
+                file.set_len(u64::try_from(end).unwrap_or(u64::MAX))?;
+                notes(&String::from_utf8_lossy(kept.get(..end).unwrap_or_default())).count()
+            }
         };
+        let length = file.metadata()?.len();
+        if let Err(error) = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_data()) {
+            let _ = file.set_len(length);
+            return Err(error);
+        }
+        let count = before + 1;
         self.checkpoints = Some(count);
         if count < 2 * CHECKPOINTS {
             return Ok(());

@@ -12,6 +12,9 @@ use fanlight_identity::{Identity, Scopes};
 use crate::expression::Reads;
 use crate::rule::Rule;
 
+/// Bytes of the longest name or version of a client that policies see.
+const LONGEST_INFO: usize = 256;
+
 /// The subject, and the id, of all clients that are not authenticated.
 const ANONYMOUS: &str = "anonymous";
 
@@ -143,8 +146,10 @@ impl Differences {
 /// What a client says of itself: the names in policies, and the members of `clientInfo`.
 const INFO: [(&str, &str); 2] = [("clientName", "name"), ("clientVersion", "version")];
 
+/// As the client writes it. One that is longer than any that means something is none: what is decided is kept by it.
 fn info(request: &CallContext, member: &str) -> Option<String> {
-    Some(request.client_info.as_ref()?.peek(member)?.as_str()?.into_owned())
+    let text = request.client_info.as_ref()?.peek(member)?.as_str()?;
+    (text.len() <= LONGEST_INFO).then(|| text.into_owned())
 }
 
 /// The issuer and the subject of a client.

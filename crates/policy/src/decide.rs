@@ -280,7 +280,7 @@ impl Hints {
 /// What a set of rules says.
 struct Said {
     decision: Decision,
-    /// The rules that decided it.
+    /// The rules that decided it, in their order.
     policies: Vec<usize>,
     notes: Vec<String>,
 }
@@ -394,7 +394,9 @@ impl ClientRights {
 
     fn verdict(&self, said: &Said, denied: PolicyOutcome) -> Verdict {
         let rules = || said.policies.iter().filter_map(|at| self.shared.rules.get(*at));
-        let outcome = match (said.decision, rules().find_map(|rule| rule.ask.clone())) {
+        // The strictest counts; of those that are equally strict, the first.
+        let asked = rules().rev().filter_map(|rule| rule.ask.clone()).max_by_key(|(by, _)| *by);
+        let outcome = match (said.decision, asked) {
             (Decision::Deny, _) => denied,
             (Decision::Allow, None) => PolicyOutcome::Allowed,
             (Decision::Allow, Some((by, text))) => PolicyOutcome::Asked { by, text, number: self.shared.number },
@@ -432,13 +434,14 @@ impl ClientRights {
             }
         }
         let reasons = response.diagnostics().reason().filter_map(|id| self.shared.by_id.get(id).copied());
-        match (response.decision(), failed.is_empty()) {
-            (decision, true) => Said { decision, policies: reasons.collect(), notes },
-            (Decision::Deny, false) => {
-                Said { decision: Decision::Deny, policies: reasons.chain(failed).collect(), notes }
-            }
-            (Decision::Allow, false) => Said { decision: Decision::Deny, policies: failed, notes },
-        }
+        let (decision, mut policies) = match (response.decision(), failed.is_empty()) {
+            (decision, true) => (decision, reasons.collect()),
+            (Decision::Deny, false) => (Decision::Deny, reasons.chain(failed).collect()),
+            (Decision::Allow, false) => (Decision::Deny, failed),
+        };
+        // The authorizer gives them in no order.
+        policies.sort_unstable();
+        Said { decision, policies, notes }
     }
 
     fn request(

@@ -231,6 +231,44 @@ fn calls_that_are_to_be_asked_about_say_whom_and_what() {
 }
 
 #[test]
+fn name_of_a_client_that_is_longer_than_any_is_none() {
+    let all = policies(
+        r#"permit(principal, action, resource) when { context has clientName && context.clientName like "x*" };"#,
+    );
+    let rights_of = |name: &str| {
+        let info = Json::parse(format!(r#"{{"name":"{name}"}}"#).into(), 8).unwrap();
+        let client = client_of(identity("a", &[]), Endpoint::Default);
+        all.rights_of(&CallContext { client_info: Some(info), ..client }).unwrap()
+    };
+    assert_eq!(call(&*rights_of(&"x".repeat(256)), "s/t", "{}"), "allow");
+    assert_eq!(call(&*rights_of(&"x".repeat(257)), "s/t", "{}"), "hidden");
+    // So that nothing is kept for each of them.
+    assert_eq!(rights_of(&"x".repeat(257)).number(), rights_of(&"y".repeat(999)).number());
+}
+
+#[test]
+fn strictest_of_all_policies_that_ask_counts() {
+    let ask = |text: &str, by: &str| {
+        format!(r#"@ask("{text}") @by("{by}") permit(principal, action == Action::"call", resource);"#)
+    };
+    let by = |texts: &[String]| {
+        let all = policies(&texts.join("\n"));
+        let definition = plain();
+        let verdict = rights(&all, "a", &[]).decide(PolicyAction::Call, &tool("s/t", &definition), None).unwrap();
+        let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else { panic!("{verdict:?}") };
+        let in_order: Vec<_> = (1..=texts.len()).map(|at| format!("p.cedar:{at}")).collect();
+        assert_eq!(verdict.policies.iter().map(|id| &**id).collect::<Vec<_>>(), in_order);
+        (by, text.to_string())
+    };
+    let [caller, operator, first, second] =
+        [("1", "caller"), ("2", "operator"), ("3", "other"), ("4", "other")].map(|(text, by)| ask(text, by));
+    let strict = (ApprovedBy::Other, "3".to_owned());
+    assert_eq!(by(&[caller.clone(), first.clone(), operator.clone(), second.clone()]), strict);
+    assert_eq!(by(&[first, second, operator.clone(), caller.clone()]), strict);
+    assert_eq!(by(&[caller, operator]), (ApprovedBy::Approver, "2".to_owned()));
+}
+
+#[test]
 fn endpoints_and_lists_can_be_forbidden() {
     let all = policies(
         r#"permit(principal, action, resource);

@@ -62,7 +62,8 @@ impl From<OperationError> for Refusal {
         match error {
             OperationError::NoSuchDefinition => Self::new(
                 StatusCode::NOT_FOUND,
-                "no definition waits for approval under this id; `/api/pins` lists them",
+                "no definition waits for approval under this id: it was approved, or the server has changed it again since; \
+                 `/api/pins` lists those of now",
             ),
             OperationError::NotWritten => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -40,7 +40,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
     Ok(answer(&Pins { pins: Verbatim(operations.pins()), flags: Verbatim(operations.flagged()) }))
 }
 
-/// Approves a definition as it is now.
+/// Approves a definition as it was listed under this id.
 pub(super) async fn approve(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let about = admin.subject.operations.approve_pin(id.clone()).await?;
     let mut response = answer(&PinApproved { id, about: about.clone(), done: "approve" });

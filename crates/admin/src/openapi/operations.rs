@@ -150,7 +150,7 @@ fn rate_limits() {}
 #[utoipa::path(get, path = "/api/pins", responses((status = 200, description = "The definitions", body = pins::Pins)))]
 fn pinned() {}
 
-/// Approves a definition as it is now.
+/// Approves a definition as it was listed under this id.
 #[utoipa::path(post, path = "/api/pins/{id}/approve",
     params(("id" = String, Path, description = "The `id` of the definition")),
     responses(

@@ -47,6 +47,8 @@ pub(crate) struct MayGoOn(pub(crate) Box<dyn Fn() -> Result<(), RpcError> + Send
 /// The client's answer to a server request, and where it goes.
 #[derive(Debug)]
 struct HeldAnswer {
+    /// That of the server request.
+    number: u64,
     answer: oneshot::Receiver<Response>,
     to_server: oneshot::Sender<Response>,
 }
@@ -70,14 +72,21 @@ impl LegacyCall {
     }
 
     fn open_server_request(&mut self, mut request: ServerRequest) {
-        if self.may_go_on.is_some() {
+        let held = self.may_go_on.is_some().then(|| {
             let (sender, answer) = oneshot::channel();
-            let to_server = std::mem::replace(&mut request.answer, sender);
-            self.held.push(HeldAnswer { answer, to_server });
-        }
-        if let Some((number, text)) = self.session.open_server_request(request) {
-            self.open.push(number);
-            self.outbox.push_back(text.into_bytes().into());
+            (answer, std::mem::replace(&mut request.answer, sender))
+        });
+        match (self.session.open_server_request(request), held) {
+            (Some((number, text)), held) => {
+                self.held.extend(held.map(|(answer, to_server)| HeldAnswer { number, answer, to_server }));
+                self.open.push(number);
+                self.outbox.push_back(text.into_bytes().into());
+            }
+            // Refused; then it may have been answered.
+            (None, Some((mut answer, to_server))) => {
+                let _ = answer.try_recv().map(|refusal| to_server.send(refusal));
+            }
+            (None, None) => {}
         }
     }
 
@@ -99,6 +108,14 @@ impl LegacyCall {
             }
         }
         Ok(())
+    }
+
+    /// Has the client's answers go to the server itself, now that the call has ended, if it might go on now.
+    fn release_answers(&mut self) {
+        let may_go_on = self.may_go_on.as_ref().is_none_or(|MayGoOn(may_go_on)| may_go_on().is_ok());
+        for HeldAnswer { number, to_server, .. } in self.held.drain(..).filter(|_| may_go_on) {
+            self.session.server_requests.pass_to(number, to_server);
+        }
     }
 
     /// Informs the client of requests that the server no longer waits for.
@@ -152,6 +169,7 @@ impl ResponseStream<Response> for LegacyCall {
                 }
                 // Open server requests stay open: the client can still answer them.
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
+                    self.release_answers();
                     self.withdraw_closed(cx);
                     self.open.clear();
                     self.end = Some(Some(ResponseItem::Response(response)));

@@ -22,6 +22,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
 use crate::decision::LastingDecision;
+use crate::eras::notifications::has_result;
+use crate::guardrail::LiveHooks;
+use crate::protection::Turn;
+use crate::recording::{RequestRecording, not_recorded};
 use crate::session::Cancellation;
 
 const TOOLS: &str = "toolsListChanged";
@@ -73,6 +77,15 @@ pub(crate) struct Subscriptions {
     limit: usize,
     /// Messages that wait for the client of one subscription.
     buffer: usize,
+    hooks: LiveHooks,
+}
+
+/// What a subscription waits for before it is opened, and what puts it on record.
+pub(crate) struct SubscriptionBegins {
+    /// Its turn.
+    pub(crate) turn: Option<Turn>,
+    /// `None` if that is not wanted.
+    pub(crate) recording: Option<Box<RequestRecording>>,
 }
 
 /// What ends a subscription.
@@ -95,6 +108,8 @@ pub(crate) struct Subscription {
     /// `None` if nothing restricts its client.
     decision: Option<LastingDecision>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    recording: Option<Box<RequestRecording>>,
+    hooks: LiveHooks,
     _entry: Box<dyn Any + Send>,
 }
 
@@ -105,8 +120,8 @@ enum State {
 
 impl Subscriptions {
     /// At most `limit` subscriptions with `buffer` waiting messages each.
-    pub(crate) fn new(limit: usize, buffer: usize) -> Self {
-        Self { store: Box::new(InMemorySubscriptions::new(limit)), limit, buffer }
+    pub(crate) fn new(limit: usize, buffer: usize, hooks: &LiveHooks) -> Self {
+        Self { store: Box::new(InMemorySubscriptions::new(limit)), limit, buffer, hooks: hooks.clone() }
     }
 
     /// The number of subscriptions.
@@ -119,7 +134,7 @@ impl Subscriptions {
         &self,
         core: &C,
         request: &Request,
-        context: CallContext,
+        context: &Arc<CallContext>,
     ) -> Result<C::ResolvedListen, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
         let missing = MissingCapability::of(&context.capabilities, ClientCapability::Tasks)
@@ -127,7 +142,7 @@ impl Subscriptions {
         if let Some(error) = missing.and_then(|missing| missing_capability_error(&[missing], &[])) {
             return Err(error);
         }
-        Ok(core.resolve_listen(interest, Arc::new(context)))
+        Ok(core.resolve_listen(interest, Arc::clone(context)))
     }
 
     /// Opens the subscription of `caller` that has this id.
@@ -135,8 +150,8 @@ impl Subscriptions {
         &self,
         core: &Arc<C>,
         operation: C::ResolvedListen,
-        caller: &Caller,
-        id: &Json,
+        (caller, id): (&Caller, &Json),
+        begins: SubscriptionBegins,
         ends: SubscriptionEnds,
     ) -> Result<Subscription, RpcError> {
         let entry = self.store.enter(caller).ok_or_else(|| {
@@ -145,7 +160,20 @@ impl Subscriptions {
         })?;
         let (messages, receiver) = ServerMessages::channel(self.buffer);
         let core = Arc::clone(core);
-        let opening: Opening = Box::pin(async move { core.listen(operation, messages).await });
+        let SubscriptionBegins { turn, mut recording } = begins;
+        let announced = recording.as_ref().map_or(Ok(None), |recording| recording.announce())?;
+        if let Some(recording) = &mut recording {
+            recording.begin();
+        }
+        let opening: Opening = Box::pin(async move {
+            if let Some(turn) = turn {
+                turn.come().await;
+            }
+            if let Some(acknowledged) = announced {
+                acknowledged.await.map_err(|error| not_recorded(&error))?;
+            }
+            core.listen(operation, messages).await
+        });
         Ok(Subscription {
             id: id.detached(),
             decision: ends.decision,
@@ -153,6 +181,8 @@ impl Subscriptions {
             messages: receiver,
             cancellation: ends.cancellation,
             closing: Box::pin(ends.closing.cancelled_owned()),
+            recording,
+            hooks: self.hooks.clone(),
             _entry: entry,
         })
     }
@@ -166,11 +196,9 @@ impl Subscription {
         result.string("resultType", "complete").member("_meta", &meta_of(&self.id));
         ResponseItem::Response(Response::from_result(&result.finish()))
     }
-}
 
-impl ResponseStream<Response> for Subscription {
-    /// The first item says which part of the filter is honoured.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+    /// What [`ResponseStream::poll_next`] returns, before it is put on record.
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.cancellation.as_mut().is_some_and(|cancellation| Pin::new(cancellation).poll(cx).is_ready()) {
             self.cancellation = None;
             self.state = None;
@@ -206,7 +234,9 @@ impl ResponseStream<Response> for Subscription {
             Some(State::Open(listening)) => loop {
                 match self.messages.poll_recv(cx) {
                     Poll::Ready(Some(ServerMessage::Notification(notification))) => {
-                        if is_wanted(&listening.honoured, &notification) {
+                        // A result that nobody has judged is had by `tasks/get`, which has it judged.
+                        let is_unjudged = has_result(&notification) && self.hooks.judge_results();
+                        if !is_unjudged && is_wanted(&listening.honoured, &notification) {
                             let text = with_id(&notification, &self.id);
                             return Poll::Ready(Some(ResponseItem::Message(text.into_bytes().into())));
                         }
@@ -226,6 +256,17 @@ impl ResponseStream<Response> for Subscription {
                 }
             },
         }
+    }
+}
+
+impl ResponseStream<Response> for Subscription {
+    /// The first item says which part of the filter is honoured.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let item = ready!(self.poll_item(cx));
+        if let (Some(ResponseItem::Response(response)), Some(recording)) = (&item, &mut self.recording) {
+            recording.end(response);
+        }
+        Poll::Ready(item)
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct NotificationFilter {
     pub(crate) logs: LogGate,
     /// The era whose notifications it knows.
     pub(crate) era: Era,
+    /// Whether guardrails judge results before the client gets them, also those of tasks.
+    pub(crate) judges_results: bool,
 }
 
 /// Which log messages a client gets.
@@ -38,9 +40,16 @@ impl NotificationFilter {
             }
             Method::LogMessage if !self.logs.lets_through(&notification) => None,
             ref method if !is_known_to(self.era, method) => None,
+            _ if self.judges_results && has_result(&notification) => None,
             _ => Some(notification.text.into_bytes().into()),
         }
     }
+}
+
+/// Whether a notification has the result of a task.
+pub(crate) fn has_result(notification: &Notification) -> bool {
+    let has_result = |params: Json| !matches!(params.find_distinct(&["result"]), Ok([None]));
+    notification.method == Method::TaskChanged && notification.params().is_some_and(has_result)
 }
 
 /// Whether clients of `era` know a notification. Unknown ones are sent to both.
@@ -72,7 +81,12 @@ mod tests {
         let Ok(Message::Notification(notification)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
             panic!("not a notification")
         };
-        let filter = NotificationFilter { progress_token: token.map(Json::literal), logs, era: Era::Legacy };
+        let filter = NotificationFilter {
+            progress_token: token.map(Json::literal),
+            logs,
+            era: Era::Legacy,
+            judges_results: false,
+        };
         filter.translate(notification).map(|text| String::from_utf8(text.into_bytes().to_vec()).unwrap())
     }
 

@@ -39,7 +39,7 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Admits one message: this or [`Self::admit_request`] is called once for each, after it has been found valid, and with
+    /// Admits one message: this, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once for each, after it has been found valid, and with
     /// exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an identity alone.
     pub(super) fn admit(&self, origin: &Origin<'_>, asked: Option<&dyn Decidable>) -> Result<(), Box<Refusal>> {
         let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
@@ -54,10 +54,20 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         subject: &dyn Decidable,
     ) -> Result<Admitted, Box<Refusal>> {
+        let turn = self.admit_in_turn(origin, subject).await?;
+        Ok(Admitted { permit: self.permit(transport)?, turn })
+    }
+
+    /// Admits a request that lasts, so that it is not among those that run at once: it takes from the limits. Returns its
+    /// turn, if it has to wait for that.
+    pub(super) async fn admit_in_turn(
+        &self,
+        origin: &Origin<'_>,
+        subject: &dyn Decidable,
+    ) -> Result<Option<Turn>, Box<Refusal>> {
         let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
         let decided = decision::decide_request(&self.settings, client, || origin.peer(), subject).await;
-        let turn = decided.map_err(refusal)?;
-        Ok(Admitted { permit: self.permit(transport)?, turn })
+        decided.map_err(refusal)
     }
 
     /// A permit for one more request that reaches the core.

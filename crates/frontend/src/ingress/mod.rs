@@ -208,7 +208,11 @@ impl<C: Core> Ingress<C> {
         Ok(Self {
             core,
             suspended_calls: SuspendedCalls::new(settings, cut)?,
-            subscriptions: Subscriptions::new(settings.max_subscriptions, settings.notification_buffer),
+            subscriptions: Subscriptions::new(
+                settings.max_subscriptions,
+                settings.notification_buffer,
+                &settings.hooks,
+            ),
             settings: Arc::clone(settings),
             nobody: Arc::new(Identity::anonymous()),
         })

@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::authorization::Admitted;
 use super::{AboutTask, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
 use crate::approval::CallBeforeApproval;
-use crate::call::subscription::SubscriptionEnds;
+use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
 use crate::call::{
     Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
     input_rounds,
@@ -147,7 +147,8 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&request.method, params)?;
         modern::check_method(&request.method, &sender)?;
         if request.method == Method::Listen {
-            return self.start_subscription(transport, origin, parsed, revision, sender);
+            // Boxed: it is rare.
+            return Box::pin(self.start_subscription(transport, origin, parsed, revision, sender)).await;
         }
         let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
         let found = if is_of_server {
@@ -200,10 +201,12 @@ impl<C: Core> Ingress<C> {
         waiting: WaitingCall,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
+        let Admitted { permit, turn } = self.admit_request(transport, origin, &*waiting.decided).await?;
         // It has waited for the client, and waits for no turn.
-        let Admitted { permit, .. } = self.admit_request(transport, origin, &*waiting.decided).await?;
+        turn.into_iter().for_each(Turn::pass);
         let ends = ends_of(transport, origin, parsed);
-        let filter = parsed.modern_filter(sender.log_level, transport.takes_messages());
+        let judges_results = self.settings.hooks.judge_results();
+        let filter = parsed.modern_filter(sender.log_level, transport.takes_messages(), judges_results);
         let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender.client_info.as_ref()) };
         let decided = self.core.may_go_on(&waiting.decided, &client);
         let waiting = if decided.is_ok() { waiting } else { waiting.without_answers() };
@@ -231,7 +234,7 @@ impl<C: Core> Ingress<C> {
     }
 
     /// A stream of what servers send outside of calls.
-    fn start_subscription<T: Transport>(
+    async fn start_subscription<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
@@ -243,7 +246,7 @@ impl<C: Core> Ingress<C> {
         let caller = caller_of(origin);
         let core = &self.core;
         // Detached, since the subscription lasts: a slice would keep the whole request in memory.
-        let context = CallContext {
+        let context = Arc::new(CallContext {
             caller: caller.clone(),
             peer: origin.peer(),
             address: origin.facts.client_address(),
@@ -256,16 +259,18 @@ impl<C: Core> Ingress<C> {
             request: None,
             trace: span.parent(),
             sent_to: None,
-        };
-        let resolved = self.subscriptions.resolve(&**core, request, context);
+        });
+        let resolved = self.subscriptions.resolve(&**core, request, &context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
-        self.admit(origin, Some(asked))?;
+        let turn = self.admit_in_turn(origin, asked).await?;
+        let recording = RequestRecording::of_listening(&self.settings, &context, request.params.as_ref());
+        let begins = SubscriptionBegins { turn, recording };
         let cancellation = transport.running().map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
             let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
             let ends = SubscriptionEnds { cancellation, decision, closing: transport.closing().clone() };
-            self.subscriptions.open(core, operation, &caller, &request.id, ends)
+            self.subscriptions.open(core, operation, (&caller, &request.id), begins, ends)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
@@ -328,8 +333,13 @@ impl<C: Core> Ingress<C> {
 
     /// An operation that has been admitted, with what it waits for: its turn, and somebody's agreement if it needs that.
     fn admitted(&self, operation: C::Resolved, turn: Option<Turn>) -> AdmittedOperation<C::Resolved> {
-        let approval = CallBeforeApproval::of(&self.settings, &operation);
         let recording = RequestRecording::of(&self.settings, &operation);
+        if operation.is_refused() {
+            // Its error does not wait, and nobody need agree to it.
+            turn.into_iter().for_each(Turn::pass);
+            return AdmittedOperation { operation, before: BeforeRun::default(), hooked: None, recording };
+        }
+        let approval = CallBeforeApproval::of(&self.settings, &operation);
         let hooked = HookedCall::of(&self.settings, &operation);
         AdmittedOperation { operation, before: BeforeRun { turn, approval }, hooked, recording }
     }
@@ -343,7 +353,8 @@ impl<C: Core> Ingress<C> {
         ends: RequestEnds,
     ) -> Responses {
         let AdmittedOperation { mut operation, before, hooked, recording } = admitted;
-        let filter = parsed.modern_filter(operation.context().log_level, takes_messages);
+        let judges_results = self.settings.hooks.judge_results();
+        let filter = parsed.modern_filter(operation.context().log_level, takes_messages, judges_results);
         let request = &mut parsed.request;
         let method = request.method.clone();
         let params = match resumption {
@@ -472,14 +483,16 @@ impl<C: Core> Ingress<C> {
         };
         let client = &session.session;
         let operation = &admitted.operation;
-        let governed = (method.may_need_input() && operation.verdict().is_some()).then(|| operation.decided());
-        let may_go_on = governed.map(|decided| {
+        // Also where there is no policy yet: a reload may bring one in.
+        let may_be_asked = method.may_need_input() && can_be_asked(&operation.context().capabilities);
+        let decided = may_be_asked.then(|| operation.decided());
+        let may_go_on = decided.map(|decided| {
             let (core, context) = (Arc::clone(&self.core), Arc::clone(operation.context()));
             MayGoOn(Box::new(move || core.may_go_on(&decided, &context)))
         });
         let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
-        let filter = NotificationFilter { progress_token, logs, era: Era::Legacy };
+        let filter = NotificationFilter { progress_token, logs, era: Era::Legacy, judges_results: false };
         let limits = || input_rounds::RoundLimits {
             rounds: self.settings.max_input_rounds,
             timeout: self.settings.input_timeout,
@@ -600,7 +613,7 @@ impl<C: Core> Ingress<C> {
             input_rounds: None,
         };
         let logs = legacy::log_gate(None);
-        let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy };
+        let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy, judges_results: false };
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
         let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
@@ -638,9 +651,15 @@ fn caller_of(origin: &Origin<'_>) -> Caller {
 
 impl ParsedRequest {
     /// The notifications that a modern client gets with the answer; `None` if it can get none.
-    fn modern_filter(&self, level: Option<LogLevel>, takes_messages: bool) -> Option<NotificationFilter> {
+    fn modern_filter(
+        &self,
+        level: Option<LogLevel>,
+        takes_messages: bool,
+        judges_results: bool,
+    ) -> Option<NotificationFilter> {
         let (progress_token, logs) = (|| self.params.meta.progress_token(), modern::log_gate(level));
-        takes_messages.then(|| NotificationFilter { progress_token: progress_token(), logs, era: Era::Modern })
+        let era = Era::Modern;
+        takes_messages.then(|| NotificationFilter { progress_token: progress_token(), logs, era, judges_results })
     }
 
     /// The call that answers the request, which takes over its id and span.

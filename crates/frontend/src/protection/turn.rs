@@ -82,8 +82,13 @@ impl Turn {
     }
 
     /// Waits until it has come.
-    pub(crate) async fn come(mut self) {
+    pub(crate) async fn come(self) {
         sleep(self.wait).await;
+        self.pass();
+    }
+
+    /// Does without it: what was charged stays used.
+    pub(crate) fn pass(mut self) {
         self.charges.clear();
     }
 }

@@ -72,6 +72,13 @@ impl ServerRequests {
         self.lock().open.len()
     }
 
+    /// Has the answer to a request go elsewhere, if it is still open.
+    pub(crate) fn pass_to(&self, number: u64, answer: oneshot::Sender<Response>) {
+        if let Some(open) = self.lock().open.get_mut(&number) {
+            open.answer = answer;
+        }
+    }
+
     /// Passes a client's answer to the server that waits for it. An answer to nothing is ignored: the
     /// request may just have been withdrawn.
     pub(crate) fn answer(&self, response: Response) {

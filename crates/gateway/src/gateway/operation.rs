@@ -235,10 +235,12 @@ pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, Strin
         Method::GetPrompt => Some((PolicyKind::Prompt, text(params, "name")?)),
         Method::GetSkill => Some((PolicyKind::Skill, text(params, "uri")?)),
         Method::Complete => {
+            // By the type, as it is sent.
             let reference = params.get("ref")?;
-            match text(&reference, "name") {
-                Some(name) => Some((PolicyKind::Prompt, name)),
-                None => Some(of_uri(text(&reference, "uri")?)),
+            match text(&reference, "type")?.as_str() {
+                "ref/prompt" => Some((PolicyKind::Prompt, text(&reference, "name")?)),
+                "ref/resource" => Some(of_uri(text(&reference, "uri")?)),
+                _ => None,
             }
         }
         Method::ReadResource | Method::ReadDirectory | Method::Subscribe | Method::Unsubscribe => {
@@ -303,13 +305,15 @@ impl Decidable for Operation {
             true => member.approval(self.tool().as_ref().map(|tool| &*tool.name)),
             false => None,
         };
-        let (rule, text) = match (configured, self.verdict.as_ref().map(|verdict| &verdict.outcome)) {
-            (Some(rule), _) => (rule, None),
-            (None, Some(PolicyOutcome::Asked { by, text, number })) => {
-                (ApprovalRule { by: *by, number: *number }, Some(Arc::clone(text)))
+        let asked = match self.verdict.as_ref().map(|verdict| &verdict.outcome) {
+            Some(PolicyOutcome::Asked { by, text, number }) => {
+                Some((ApprovalRule { by: *by, number: *number }, Some(Arc::clone(text))))
             }
-            (None, _) => return None,
+            _ => None,
         };
+        // The stricter one; of two that are equally strict the policy's, which has words of its own.
+        let rules = configured.map(|rule| (rule, None)).into_iter().chain(asked);
+        let (rule, text) = rules.max_by_key(|(rule, _)| rule.by)?;
         // One that cannot be read needs approval, too: what it means, only the server knows.
         let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned())).unwrap_or_default();
         let arguments = params.and_then(|params| params.get("arguments"));
@@ -325,6 +329,10 @@ impl ResolvedOperation for Operation {
 
     fn params(&self) -> Option<&Json> {
         self.request.params.as_ref()
+    }
+
+    fn is_refused(&self) -> bool {
+        self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
     fn sent_arguments(&self) -> Option<Json> {
