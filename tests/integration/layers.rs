@@ -142,7 +142,9 @@ fn policy_reaches_the_core_alone() {
 #[test]
 fn forwarding_reaches_the_core_alone_and_does_no_io() {
     assert_layer("fanlight-forwarding", CORE, &["hyper", "reqwest"]);
-    assert_layer("fanlight-link", &[CORE, &["fanlight-forwarding"]].concat(), &["axum"]);
+    // A connection for each worker thread, as to servers.
+    let link = [CORE, &["fanlight-forwarding", "fanlight-http-pool"]].concat();
+    assert_layer("fanlight-link", &link, &["axum"]);
 }
 
 #[test]
