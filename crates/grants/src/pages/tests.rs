@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
-use crate::record::BegunSignIn;
+use crate::record::{BegunSignIn, GivenFor};
 use crate::sealing_key::NoKeyring;
 use crate::store::Store;
 
@@ -105,6 +105,7 @@ impl Setting {
             browser: digest(&SHA256, COOKIE_VALUE.as_bytes()).as_ref().to_vec(),
             rules: 0,
             expires,
+            given_for: GivenFor { origin: String::new(), client_id: String::new() },
         };
         self.pages.grants.store().put(&place_of(state), &record).await.unwrap();
     }
