@@ -127,7 +127,8 @@ async fn failure_is_not_repeated_at_once() {
     world.authority.conduct("/token", Conduct::Good);
     assert!(access.change(settings(&server, MachineGrant::ClientCredentials)));
     // Those for another server are not for this access.
-    assert!(!access.change(settings("https://other.example.com/mcp", MachineGrant::ClientCredentials)));
+    let other = "https://other.example.com/mcp".parse().unwrap();
+    assert!(!access.change(settings(&other, MachineGrant::ClientCredentials)));
     assert!(token(&access, &server).await.is_ok());
 }
 
