@@ -1,15 +1,11 @@
 //! Attacks on the sign-in of users at the issuer of their clients' tokens: ID tokens that are not theirs, answers that belong to
 //! no sign-in of the browser, and browsers of other users.
 
-use fanlight_testkit::browser::{Browser, Page, origin};
+use fanlight_testkit::browser::{Browser, Page};
 use fanlight_testkit::identity_provider::{IdentityProvider, Signature};
-use fanlight_testkit::issuer::{Conduct, seconds_from_now};
+use fanlight_testkit::issuer::seconds_from_now;
 use fanlight_testkit::signing_in::{SignInSetting, link_in};
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use serde_json::json;
-
-use crate::harness::within;
 
 async fn setting() -> (SignInSetting, IdentityProvider) {
     let provider = IdentityProvider::start().await;
@@ -119,41 +115,6 @@ async fn cookie_that_a_browser_was_told_to_forget_is_worth_nothing() {
     assert_eq!(copy.open(&back).await.status, 403);
     assert_eq!(provider.server.asked("/token").len(), 1);
 }
-
-/// Whoever keeps an identity provider busy keeps nobody at another address from signing in.
-#[tokio::test]
-async fn sign_ins_of_one_address_leave_room_for_others() {
-    let provider = IdentityProvider::start().await;
-    let lines = provider.lines(", signIn: {clientId: fanlight}") + "trustedProxies: [127.0.0.1]\n";
-    let setting = SignInSetting::start(&lines, r#"{"type":"user"}"#).await;
-    let mut begun_in = Vec::new();
-    for _ in 0..MOST_OF_ONE + 1 {
-        let mut browser = Browser::default();
-        begun_in.push((begun(&setting, &provider, &mut browser).await, browser));
-    }
-    provider.server.conduct("/token", Conduct::Slow);
-    let ends = begun_in.into_iter().map(|(back, mut browser)| async move { browser.open(&back).await.status });
-    let ends: FuturesUnordered<_> = ends.collect();
-    let ends = tokio::spawn(ends.collect::<Vec<_>>());
-    provider.server.wait_for("/token", MOST_OF_ONE).await;
-    let mut browser = Browser::default();
-    let page = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
-    let fields: Vec<_> = page.hidden().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let form = format!("{}&action=identify", fields.join("&"));
-    let (from, kind) = (origin(&page.url), ("Content-Type", "application/x-www-form-urlencoded"));
-    let mut statuses = Vec::new();
-    for address in ["127.0.0.1", "192.0.2.1"] {
-        let headers = [kind, ("Origin", from.as_str()), ("X-Forwarded-For", address)];
-        statuses.push(browser.request("POST", &page.url, &headers, &form).await.status);
-    }
-    assert_eq!(statuses, [502, 303]);
-    provider.server.conduct("/token", Conduct::Good);
-    let statuses = within("the sign-ins", ends).await.unwrap();
-    assert_eq!(statuses.iter().filter(|status| **status == 303).count(), MOST_OF_ONE, "{statuses:?}");
-}
-
-/// Sign-ins of one address that ask an identity provider at the same time, of 32 in all.
-const MOST_OF_ONE: usize = 16;
 
 #[tokio::test]
 async fn answer_that_was_changed_spends_the_sign_in() {

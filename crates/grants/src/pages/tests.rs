@@ -124,6 +124,14 @@ async fn answer_that_is_late_is_not_taken() {
     assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::FORBIDDEN);
 }
 
+#[test]
+fn sign_ins_of_one_address_leave_room_for_others() {
+    let asking = setting().pages.asking;
+    let turn = |address: [u8; 4]| asking.reserve(&Some(address.into()), 1).ok();
+    let held: Vec<_> = (0..ASKING).map_while(|_| turn([192, 0, 2, 1])).collect();
+    assert!(held.len() == ASKING / 2 && turn([192, 0, 2, 2]).is_some());
+}
+
 #[tokio::test]
 async fn link_opens_with_the_keys_of_the_store_alone() {
     let (one, other) = (setting(), setting());
