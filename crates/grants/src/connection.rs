@@ -193,7 +193,7 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserCo
         }
         let kept = grants.kept_as(&owner);
         let Some(grant) = found(&granted, &kept) else { return Some(UserConnection::none(&name)) };
-        let is_outdated = !grants.server(kept.server()).is_some_and(|server| server.is_meant_by(grant));
+        let is_outdated = grants.server(kept.server()).is_none_or(|server| !server.is_meant_by(grant));
         Some(UserConnection { is_outdated, ..UserConnection::of_grant(&name, grant) })
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())

@@ -18,16 +18,20 @@ pub(super) struct Spent(Mutex<HashMap<Vec<u8>, u64>>);
 impl Spent {
     /// Ends the sign-in with this `state`, which expires then; whether it had not ended before.
     pub(super) fn spend(&self, state: &Secret, expires: u64, now: u64) -> bool {
+        let place = digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.contains_key(&place) {
+            return false;
+        }
         if all.len() >= MOST {
             all.retain(|_, end| *end > now);
         }
         if all.len() >= MOST
-            && let Some(first) = all.iter().min_by_key(|(_, end)| **end).map(|(place, _)| place.clone())
+            && let Some(first) = all.iter().min_by_key(|(_, end)| **end).map(|(first, _)| first.clone())
         {
             all.remove(&first);
         }
-        all.insert(digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec(), expires).is_none()
+        all.insert(place, expires).is_none()
     }
 }
 
