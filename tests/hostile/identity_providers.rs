@@ -104,6 +104,18 @@ async fn answer_is_taken_once_and_only_where_it_belongs() {
     assert_eq!(provider.server.asked("/token").len(), 1);
 }
 
+/// A browser that keeps its cookie has the identity provider asked once, not for ten minutes.
+#[tokio::test]
+async fn cookie_that_a_browser_was_told_to_forget_is_worth_nothing() {
+    let (setting, provider) = setting().await;
+    let (mut browser, mut copy) = (Browser::default(), Browser::default());
+    let back = begun(&setting, &provider, &mut browser).await;
+    browser.cookie_names().iter().for_each(|name| copy.steal(&browser, name));
+    assert_eq!(browser.open(&back).await.status, 303);
+    assert_eq!(copy.open(&back).await.status, 403);
+    assert_eq!(provider.server.asked("/token").len(), 1);
+}
+
 #[tokio::test]
 async fn answer_that_was_changed_spends_the_sign_in() {
     let (setting, provider) = setting().await;

@@ -247,6 +247,48 @@ async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
     assert!(is_result(&setting.call(None).await));
 }
 
+/// Neither is what a sign-in gets that was begun before, nor is the secret of another client shown for its code.
+#[tokio::test]
+async fn sign_in_that_has_begun_before_the_server_or_its_client_changed_is_not_redeemed() {
+    let other = Backend::start(Era::Modern, Transport::Http).await;
+    for is_moved in [true, false] {
+        let setting = SignInSetting::start("", r#"{"type":"user","clientId":"client-1"}"#).await;
+        let mut browser = Browser::default();
+        let sent = setting.agree(&mut browser, None).await;
+        match is_moved {
+            true => setting.reconfigure(&setting.backend.url(), &other.url()).await,
+            false => setting.reconfigure("client-1", "client-2").await,
+        }
+        let refused = browser.follow(sent).await;
+        assert!(refused.status == 403 && refused.text.contains("has changed"), "{refused:?}");
+        assert_eq!(setting.asked_for_tokens("authorization_code"), 0);
+    }
+}
+
+/// Tokens are given back only as the client that they were given to.
+#[tokio::test]
+async fn user_who_signs_out_after_the_client_has_changed_shows_nothing_of_the_other_one() {
+    let setting = SignInSetting::start("", r#"{"type":"user","clientId":"client-1"}"#).await;
+    setting.sign_in(None).await;
+    setting.reconfigure("client-1", "client-2").await;
+    let (mut browser, url) = (Browser::default(), format!("http://{}/connections", setting.gateway.mcp));
+    let page = browser.open(&url).await;
+    assert!(page.text.contains("not in use") && !page.text.contains("<code>signed in</code>"), "{page:?}");
+    let page = browser.submit(&page, &[("action", "sign-out")]).await;
+    assert!(page.text.contains("not signed in"), "{page:?}");
+    assert!(setting.authorization.asked("/revoke").is_empty());
+}
+
+#[tokio::test]
+async fn token_that_ends_in_a_far_future_ends_no_page() {
+    let setting = SignInSetting::local().await;
+    setting.authorization.grants_with(json!({ "expires_in": 999_999_999_999_u64 }));
+    setting.sign_in(None).await;
+    let page = Browser::default().open(&format!("http://{}/connections", setting.gateway.mcp)).await;
+    assert!(page.status == 200 && page.text.contains("signed in at"), "{page:?}");
+    assert!(is_result(&setting.call(None).await));
+}
+
 const EVERYTHING: &str = "permit(principal, action, resource);";
 const NOT_BOB: &str = r#"permit(principal, action, resource);
     forbid(principal == User::"key#bob", action == Action::"signIn", resource == Server::"notes");"#;

@@ -8,6 +8,8 @@ use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{SignInSetting, is_result, link_in};
 use futures_util::future::join_all;
 
+use crate::scripted::{Backend, Era, Reply, Transport};
+
 const SIGN_IN: &str = ", signIn: {clientId: fanlight, clientSecret: s3cret}";
 
 /// A setting whose server gets tokens of the identity provider in exchange for the users'.
@@ -83,6 +85,24 @@ async fn identity_assertion_is_had_for_the_id_token_of_each_user() {
     );
     let redeemed = setting.authorization.asked("/token");
     assert_eq!(redeemed[0].parameter("assertion"), Some("jag-of-ann"));
+}
+
+/// A name in the configuration is not a server: a token that was had for one is sent to no other that takes its name.
+#[tokio::test]
+async fn token_is_sent_to_the_server_alone_that_it_was_had_for() {
+    let (setting, provider) = with_exchange().await;
+    let ann = provider.access_token("ann");
+    sign_in(&setting, &provider, "ann").await;
+    assert!(is_result(&setting.call(Some(&ann)).await), "{}", setting.gateway.log.text());
+    let other = Backend::start(Era::Modern, Transport::Http).await;
+    other.offers_tools(&["t"]);
+    other.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    setting.reconfigure(&setting.backend.url(), &other.url()).await;
+    assert!(is_result(&setting.call(Some(&ann)).await), "{}", setting.gateway.log.text());
+    let shown = other.received("tools/call")[0].header("authorization").unwrap_or_default().to_owned();
+    assert!(shown.starts_with("Bearer exchanged-of-ann-") && !setting.shown().contains(&shown), "{shown}");
+    let exchanges = provider.asked_for_tokens("token-exchange");
+    assert_eq!(exchanges.last().unwrap().parameter("resource"), Some(other.url().as_str()));
 }
 
 #[tokio::test]

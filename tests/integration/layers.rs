@@ -83,8 +83,14 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-fair", &[], HTTP);
     assert_layer("fanlight-approvals", &["fanlight-identity", "fanlight-protocol"], HTTP);
     assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
-    let below_grants =
-        ["fanlight-credentials", "fanlight-identity", "fanlight-oauth", "fanlight-protocol", "fanlight-settings"];
+    let below_grants = [
+        "fanlight-credentials",
+        "fanlight-fair",
+        "fanlight-identity",
+        "fanlight-oauth",
+        "fanlight-protocol",
+        "fanlight-settings",
+    ];
     assert_layer("fanlight-shared", &["fanlight-settings"], &["hyper", "reqwest", "axum"]);
     assert_layer("fanlight-grants", &below_grants, &["axum"]);
 }

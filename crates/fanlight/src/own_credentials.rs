@@ -127,10 +127,7 @@ impl Kind {
             ServerAuthKind::Bearer => bearer(auth).map(Self::Fixed),
             ServerAuthKind::Basic => basic(auth).map(Self::Fixed),
             _ => settings(place, auth).map(|settings| match earlier {
-                Some(Self::Token(access)) => {
-                    access.change(settings);
-                    Self::Token(Arc::clone(access))
-                }
+                Some(Self::Token(access)) if access.change(settings.clone()) => Self::Token(Arc::clone(access)),
                 _ => Self::Token(MachineAccess::new(settings)),
             }),
         };

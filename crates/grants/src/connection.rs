@@ -1,7 +1,8 @@
 //! What a user has at the servers whose users have credentials of their own, for people.
 
 use std::collections::HashSet;
-use std::time::SystemTime;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -33,32 +34,38 @@ pub struct UserConnection {
     pub expires: Option<u64>,
     /// Whether it is renewed without the user.
     pub is_renewed: bool,
+    /// Whether what is kept is not used, since it is for another URL, client or authorization server than the server has now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_outdated: bool,
 }
 
 impl UserConnection {
     /// Whether the user is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
+        self.is_kept() && !self.is_outdated
+    }
+
+    /// Whether something of the user is kept, which may be of no use any more.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
         self.since.is_some()
     }
 
     /// What there is to say of it.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let state = match (self.is_connected(), self.wants_key) {
+        let state = match (self.is_kept(), self.wants_key) {
+            (true, _) if self.is_outdated => "not in use: the server's entry has changed since",
             (true, true) => "your key is kept",
             (true, false) => "signed in",
             (false, true) => "no key",
             (false, false) => "not signed in",
         };
-        let moment =
-            |at: u64| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at));
-        let ends = self.expires.map(|at| match self.is_renewed {
-            true => format!("{}; renewed before", moment(at)),
-            false => moment(at).to_string(),
-        });
+        let ends = self.expires.and_then(moment);
+        let ends = ends.map(|end| if self.is_renewed { format!("{end}; renewed before") } else { end });
         let optional = [
-            ("since", self.since.map(|at| moment(at).to_string())),
+            ("since", self.since.and_then(moment)),
             ("signed in at", self.issuer.clone()),
             ("scopes", self.scopes.clone()),
             ("ends", ends),
@@ -78,6 +85,7 @@ impl UserConnection {
             scopes: grant.scopes().map(ToString::to_string),
             expires: grant.tokens.expires_at.map(seconds),
             is_renewed: grant.tokens.refresh_token.is_some(),
+            is_outdated: false,
         }
     }
 
@@ -89,8 +97,17 @@ impl UserConnection {
 
     fn none(server: &str) -> Self {
         let (since, issuer, scopes, expires) = (None, None, None, None);
-        Self { server: server.to_owned(), wants_key: false, since, issuer, scopes, expires, is_renewed: false }
+        let (is_renewed, is_outdated) = (false, false);
+        Self { server: server.to_owned(), wants_key: false, since, issuer, scopes, expires, is_renewed, is_outdated }
     }
+}
+
+/// A moment, in seconds since 1970, as people write it; `None` for one that has no such form.
+fn moment(at: u64) -> Option<String> {
+    let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
+    let mut text = String::new();
+    write!(text, "{}", humantime::format_rfc3339_seconds(at)).ok()?;
+    Some(text)
 }
 
 /// What all users have: who has signed in, and then who has deposited a key.
@@ -168,12 +185,16 @@ pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserCo
     let (granted, deposited) = (grants.granted(principal).await?, grants.deposited(principal).await?);
     let of = |name: String| {
         let server = grants.server(&name)?;
-        let wants_key = matches!(server.settings.method, Method::Key { .. });
-        if wants_key {
-            return Some(UserConnection::of_key(&name, found(&deposited, &Owner::new(principal, &name))));
+        let owner = Owner::new(principal, &name);
+        if matches!(server.settings.method, Method::Key { .. }) {
+            let key = found(&deposited, &owner);
+            let is_outdated = key.is_some_and(|key| key.origin != server.origin());
+            return Some(UserConnection { is_outdated, ..UserConnection::of_key(&name, key) });
         }
-        let grant = found(&granted, &grants.kept_as(&Owner::new(principal, &name)));
-        Some(grant.map_or_else(|| UserConnection::none(&name), |grant| UserConnection::of_grant(&name, grant)))
+        let kept = grants.kept_as(&owner);
+        let Some(grant) = found(&granted, &kept) else { return Some(UserConnection::none(&name)) };
+        let is_outdated = grants.server(kept.server()).is_none_or(|server| !server.is_meant_by(grant));
+        Some(UserConnection { is_outdated, ..UserConnection::of_grant(&name, grant) })
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())
 }
@@ -247,6 +268,12 @@ mod tests {
         fn ended(&self, change: GrantChange<'_>, _: &GrantChangeEnd<'_>) {
             self.0.lock().unwrap().push(change.owner.principal().to_vec());
         }
+    }
+
+    #[test]
+    fn moment_without_a_form_for_people_is_left_out() {
+        assert_eq!(moment(0).unwrap(), "1970-01-01T00:00:00Z");
+        assert_eq!((moment(999_999_999_999), moment(u64::MAX)), (None, None));
     }
 
     #[tokio::test]

@@ -99,8 +99,8 @@ impl Grants {
         let server = Arc::new(Server::new(settings)?);
         let mut tables = self.lock();
         if let Method::Exchange(settings) = &server.settings.method {
-            let own = tables.exchanged.iter().filter(|(owner, _)| owner.server() == server.name());
-            own.for_each(|(_, access)| access.machine.change(settings.as_ref().clone()));
+            let takes = |access: &ExchangedAccess| access.machine.change(settings.as_ref().clone());
+            tables.exchanged.retain(|owner, access| owner.server() != server.name() || takes(access));
         }
         tables.discovered.retain(|recent| recent.server != server.name());
         tables.servers.insert(server.name().to_owned(), server);
@@ -315,9 +315,12 @@ impl Grants {
         let (at, wanted) = (Instant::now(), wanted.clone());
         let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
         let mut tables = self.lock();
-        tables.discovered.retain(Recent::is_recent);
-        tables.discovered.truncate(MOST_RECENT - 1);
-        tables.discovered.push(recent);
+        // What a server says that has been replaced meanwhile is not that of the one which has its name now.
+        if tables.servers.get(server.name()).is_some_and(|current| std::ptr::eq(&**current, server)) {
+            tables.discovered.retain(Recent::is_recent);
+            tables.discovered.truncate(MOST_RECENT - 1);
+            tables.discovered.push(recent);
+        }
         discovered
     }
 

@@ -112,6 +112,8 @@ pub(crate) struct BegunSignIn {
     pub(crate) client: Option<ClientRegistration>,
     pub(crate) proof_key: Option<ProofKey>,
     pub(crate) request: AuthorizationRequest,
+    /// Where the server was when it began, and the client as which the user was sent.
+    pub(crate) given_for: GivenFor,
     /// A digest of the cookie of the browser in which the user agreed.
     pub(crate) browser: Vec<u8>,
     /// The number of the rules by which the user might.

@@ -10,7 +10,7 @@ use http::HeaderName;
 use tracing::warn;
 use url::Url;
 
-use crate::record::Grant;
+use crate::record::{GivenFor, Grant};
 
 /// What an operator has written about the users of a server.
 #[derive(Clone, Debug)]
@@ -77,9 +77,27 @@ impl Server {
         &self.settings.name
     }
 
-    /// How this is known to an authorization server.
+    /// The client that a grant was given to; `None` if it was the configured one, and another one is configured now.
     pub(crate) fn registration(&self, grant: &Grant) -> Option<ClientRegistration> {
-        grant.client.clone().or_else(|| self.sign_in()?.configured(&grant.provider))
+        self.registration_at(&grant.provider, grant.client.as_ref(), &grant.given_for)
+    }
+
+    /// The `kept` client, or else the configured one if it still is the one that tokens are given to: nothing of a client is
+    /// shown to the authorization server of another one (2026-07-28 basic/authorization/client-registration, Authorization Server
+    /// Binding).
+    pub(crate) fn registration_at(
+        &self,
+        provider: &Provider,
+        kept: Option<&ClientRegistration>,
+        given_for: &GivenFor,
+    ) -> Option<ClientRegistration> {
+        let client = kept.cloned().or_else(|| self.sign_in()?.configured(provider));
+        client.filter(|client| client.client_id == given_for.client_id)
+    }
+
+    /// Whether tokens of this authorization server that are given for this are for this server, as it is configured now.
+    pub(crate) fn is_meant(&self, provider: &Provider, given_for: &GivenFor) -> bool {
+        given_for.origin == self.origin() && self.sign_in().is_some_and(|method| method.accepts(provider))
     }
 
     /// Asks where its users sign in.
@@ -106,16 +124,11 @@ impl Server {
 
     /// Whether the tokens of a grant are for this server, as it is configured now.
     pub(crate) fn is_meant_by(&self, grant: &Grant) -> bool {
-        let is_of_issuer = self
-            .sign_in()
-            .is_some_and(|method| method.issuer.as_ref().is_none_or(|issuer| *issuer == grant.provider.issuer));
-        let client = self.registration(grant);
-        is_of_issuer
-            && grant.given_for.origin == self.origin()
-            && client.is_some_and(|client| client.client_id == grant.given_for.client_id)
+        self.is_meant(&grant.provider, &grant.given_for) && self.registration(grant).is_some()
     }
 
-    /// Gives the tokens of a grant back. It is forgotten whether that succeeds or not.
+    /// Gives the tokens of a grant back, if that can be done as the client that they were given to. It is forgotten whether
+    /// that succeeds or not.
     pub(crate) async fn revoke(&self, grant: &Grant) {
         let Some(registration) = self.registration(grant) else { return };
         let (requests, provider, proof_key) = (&self.requests, &grant.provider, grant.proof_key.as_ref());
@@ -144,9 +157,15 @@ impl Server {
 }
 
 impl SignInMethod {
-    /// The client that the operator has registered, as one of this authorization server.
+    /// The client that the operator has registered, as one of this authorization server, unless it is for another one.
     pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
-        Some(ClientRegistration::configured(provider, self.client.as_ref()?))
+        let client = self.client.as_ref().filter(|_| self.accepts(provider))?;
+        Some(ClientRegistration::configured(provider, client))
+    }
+
+    /// Whether this authorization server may be used.
+    fn accepts(&self, provider: &Provider) -> bool {
+        self.issuer.as_ref().is_none_or(|issuer| *issuer == provider.issuer)
     }
 
     /// What is asked for.

@@ -137,6 +137,7 @@ impl Offer {
         let Self { server, provider, is_dpop, .. } = self;
         let is_configured = server.has_configured_client();
         let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
+        let given_for = GivenFor { origin: server.origin(), client_id: client.client_id.clone() };
         let record = BegunSignIn {
             proof_key,
             principal: principal.to_vec(),
@@ -147,6 +148,7 @@ impl Offer {
             rules: 0,
             expires: SystemTime::now() + SIGN_IN_TIME,
             request,
+            given_for,
         };
         Ok(Begun { location: record.request.url.clone(), record })
     }
@@ -229,15 +231,17 @@ impl Begun {
     }
 
     async fn redeem(self, grants: &Grants, owner: &Owner, callback: &CallbackParameters) -> Result<(), SignInError> {
-        let BegunSignIn { provider, client, proof_key, request, .. } = self.record;
+        let BegunSignIn { provider, client, proof_key, request, given_for, .. } = self.record;
         let server = grants.server(owner.server()).ok_or(SignInError::NoServer)?;
-        let configured = || server.sign_in().and_then(|method| method.configured(&provider));
-        let registration = client.clone().or_else(configured).ok_or(SignInError::NoServer)?;
+        let changed =
+            "the server, or how users sign in to it, has changed since this sign-in was begun; begin it again";
+        let registration = server.registration_at(&provider, client.as_ref(), &given_for);
+        let registration = registration.filter(|_| server.is_meant(&provider, &given_for));
+        let registration = registration.ok_or(SignInError::NotUsed(changed))?;
         let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
         let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
         let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(server.name(), &error))?;
         let AuthorizationRequest { target, .. } = request;
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id };
         Granted { provider, client, target, proof_key, given_for }.keep(grants, owner, tokens).await
     }
 }

@@ -93,14 +93,14 @@ impl Guard {
     /// Whether the server itself is in a private network, as then its authorization server is.
     async fn is_in_private_network(&self) -> bool {
         for own in self.own() {
-            let Some(host) = own.host_str() else { continue };
-            if let Some(address) = literal(own) {
-                if Zone::of(address) == Zone::Private {
-                    return true;
+            let is_private = match (literal(own), own.host_str()) {
+                (Some(address), _) => are_private([address]),
+                (None, Some(name)) => {
+                    lookup_host((name, 0)).await.is_ok_and(|found| are_private(found.map(|at| at.ip())))
                 }
-            } else if let Ok(mut addresses) = lookup_host((host, 0)).await
-                && addresses.any(|address| Zone::of(address.ip()) == Zone::Private)
-            {
+                (None, None) => false,
+            };
+            if is_private {
                 return true;
             }
         }
@@ -141,6 +141,13 @@ impl Resolve for GuardedResolver {
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
+}
+
+/// Whether who has these addresses is in a private network. A single public one is enough for the server to be reached there,
+/// while its name says what it likes besides.
+fn are_private(addresses: impl IntoIterator<Item = IpAddr>) -> bool {
+    let mut addresses = addresses.into_iter().peekable();
+    addresses.peek().is_some() && addresses.all(|address| Zone::of(address) == Zone::Private)
 }
 
 fn literal(url: &Url) -> Option<IpAddr> {
@@ -212,6 +219,15 @@ mod tests {
         assert!(!may_ask("https://10.0.0.1/mcp", "https://169.254.169.254/").await);
         assert!(!may_ask("http://localhost:9/mcp", "https://10.0.0.1/token").await);
         assert!(!may_ask("http://localhost:9/mcp", "http://10.0.0.1/token").await);
+    }
+
+    #[test]
+    fn name_with_a_public_address_is_in_no_private_network() {
+        let are_private = |found: &[&str]| are_private(found.iter().map(|address| address.parse().unwrap()));
+        assert!(are_private(&["10.0.0.1"]) && are_private(&["10.0.0.1", "fd12::1"]));
+        for found in [&["1.1.1.1", "10.0.0.1"][..], &["10.0.0.1", "2606:4700::1111"], &["10.0.0.1", "127.0.0.1"], &[]] {
+            assert!(!are_private(found), "{found:?}");
+        }
     }
 
     #[tokio::test]

@@ -128,6 +128,9 @@ enum Seconds {
     Text(String),
 }
 
+/// What ends later counts as not said to end: the years of dates that people read have four digits. Dates are since 1970.
+const LONGEST_LIFE: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
+
 /// When an ID token ends.
 #[derive(Deserialize)]
 struct Ending {
@@ -428,7 +431,7 @@ impl Seconds {
             Self::Number(number) => *number,
             Self::Text(text) => text.parse().ok()?,
         };
-        Duration::try_from_secs_f64(seconds).ok()
+        Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST_LIFE)
     }
 }
 

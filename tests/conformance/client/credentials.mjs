@@ -31,12 +31,12 @@ const { CONFORMANCE_WORK: work, CONFORMANCE_SCENARIO: scenario } = process.env;
 process.on('SIGTERM', () => abort('ended from outside'));
 setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
 
-const backend = { url: process.argv.at(-1), auth: credentials() };
+const backend = { url: process.argv.at(-1), auth: await credentials() };
 const more = { stateDir: path.join(work, 'state') };
 await withFanlight({ only: backend }, { name: path.basename(work), work, more }, exercise);
 
 /** `auth` of the server for a scenario. */
-function credentials() {
+async function credentials() {
   const { client_id: clientId, client_secret: clientSecret } = context;
   switch (scenario) {
     case 'auth/client-credentials-jwt':
@@ -56,8 +56,18 @@ function credentials() {
     case 'auth/basic-cimd':
       return { type: 'user', clientId: DOCUMENT };
     default:
-      return clientId ? { type: 'user', clientId, clientSecret } : { type: 'user' };
+      return clientId ? { type: 'user', issuer: await issuer(), clientId, clientSecret } : { type: 'user' };
   }
+}
+
+/** The authorization server that the server names, which an operator knows. */
+async function issuer() {
+  const { origin, pathname } = new URL(process.argv.at(-1));
+  for (const path of [pathname, '']) {
+    const answer = await fetch(`${origin}/.well-known/oauth-protected-resource${path}`);
+    if (answer.ok) return (await answer.json()).authorization_servers[0];
+  }
+  throw new Error('the server names no authorization server');
 }
 
 function file(name, text) {

@@ -240,6 +240,14 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     conflict(is_nobody, "neither `clientSecret` nor `key` is given", "add the one that the authorization server knows");
     let is_unnamed = (has_secret || has_key) && !is_there("clientId");
     conflict(is_unnamed, "`clientId` is missing beside `clientSecret` or `key`", "add it");
+    let is_named = is_there("issuer") || is_there("tokenEndpoint");
+    // Each user is a first use, so that no later server could be told from the first.
+    let is_for_anybody = auth.is_of_users() && (has_secret || has_key) && !is_named;
+    let help = "add the authorization server that knows the client: otherwise the server says who is shown the secret";
+    conflict(is_for_anybody, "`issuer` is missing beside `clientSecret` or `key`", help);
+    let is_given_to_anybody = auth.kind == ServerAuthKind::Exchange && !is_named;
+    let help = "add the authorization server that exchanges the token: otherwise the server says who gets it";
+    conflict(is_given_to_anybody, "neither `issuer` nor `tokenEndpoint` is given", help);
     let is_for_nobody = is_there("tokenEndpoint") && has_key && !is_there("issuer");
     conflict(is_for_nobody, "`issuer` is missing beside `tokenEndpoint` and `key`", "add it: what is signed is for it");
     let (has_file, has_idp) = (is_there("tokenFile"), is_there("idp"));
@@ -250,8 +258,8 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     conflict(is_users, "`idp` has no effect without `tokenFile`", help);
     let has_issuer = node.field("idp").is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
     conflict(!has_issuer, "`issuer` is missing in `idp`", "add the identifier of the identity provider");
-    let is_named = is_there("issuer") || is_there("tokenEndpoint");
-    if let Some(secret) = entries.iter().find(|entry| entry.key == "clientSecret" && has_secret && !is_named) {
+    let is_warned_of = has_secret && !is_named && !is_for_anybody;
+    if let Some(secret) = entries.iter().find(|entry| entry.key == "clientSecret" && is_warned_of) {
         let help = "write the `issuer` that the secret is for";
         reader.warn(secret.key_span, "this secret is shown to the authorization server that the server names", help);
     }

@@ -52,6 +52,10 @@ fn what_is_missing_or_contradicts_is_named() {
         ("{ type: workload }", "`tokenFile` is missing"),
         ("{ type: enterprise, idp: { clientId: f } }", "`issuer` is missing in `idp`"),
         ("{ type: user, clientSecret: x }", "`clientId` is missing beside"),
+        ("{ type: user, clientId: c, clientSecret: x }", "`issuer` is missing beside"),
+        ("{ type: user, clientId: c, key: x }", "`issuer` is missing beside"),
+        ("{ type: enterprise, clientId: c, clientSecret: x }", "`issuer` is missing beside"),
+        ("{ type: exchange, audience: crm }", "neither `issuer` nor `tokenEndpoint`"),
         ("{ type: user, token: x }", "`token` has no effect with `type: user`"),
         ("{ type: bearer, token: x, scopes: a }", "`scopes` has no effect"),
         ("{ type: exchange, connectTool: true }", "`connectTool` has no effect with `type: exchange`"),
@@ -69,7 +73,7 @@ fn what_is_missing_or_contradicts_is_named() {
 #[test]
 fn secret_for_nobody_in_particular_is_warned_of() {
     let warned = |more: &str| {
-        let auth = format!("auth: {{ type: user, clientId: c, clientSecret: s3cret{more} }}");
+        let auth = format!("auth: {{ type: clientCredentials, clientId: c, clientSecret: s3cret{more} }}");
         let loaded = crate::parse_yaml(&server(&format!("url: https://mcp.example.com/mcp\n{auth}"))).unwrap();
         loaded.warnings.iter().any(|warning| warning.message().contains("this secret is shown to"))
     };

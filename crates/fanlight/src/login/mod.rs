@@ -144,7 +144,7 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Fai
         Some(name) => vec![known(grants, name).await?.server],
         None => {
             let all = connections_of(grants, &user()).await.map_err(other)?;
-            all.into_iter().filter(UserConnection::is_connected).map(|one| one.server).collect()
+            all.into_iter().filter(UserConnection::is_kept).map(|one| one.server).collect()
         }
     };
     for name in &names {

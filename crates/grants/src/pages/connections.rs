@@ -89,14 +89,14 @@ impl Visit<'_> {
         page.paragraph(&format!("You are known to this gateway as {}.", user.name));
         // Who may not connect to a server, and never has, is not told of it.
         let shown = all.iter().map(|one| (one, self.may_sign_in(user, &one.server)));
-        for (connection, may_connect) in shown.filter(|(one, may_connect)| *may_connect || one.is_connected()) {
+        for (connection, may_connect) in shown.filter(|(one, may_connect)| *may_connect || one.is_kept()) {
             page.heading(&connection.server).facts(connection.facts());
             let mut form = page.form(token);
             form.hidden("server", &connection.server);
             if may_connect {
-                form.button("connect", if connection.is_connected() { "Connect anew" } else { "Connect" });
+                form.button("connect", if connection.is_kept() { "Connect anew" } else { "Connect" });
             }
-            if connection.is_connected() {
+            if connection.is_kept() {
                 form.button("sign-out", "Disconnect");
             }
             form.end();

@@ -1,12 +1,14 @@
 //! Showing who a browser's user is: at an identity provider, by OpenID Connect, or by a key or a token in a form.
 //!
 //! The browser that begins a sign-in at an identity provider keeps what its end needs, sealed, in a cookie: anybody can begin one,
-//! and nothing is kept here of those that do. The cookie is removed by the first answer, whatever that says.
+//! and nothing is kept here of those that do. The first answer spends it, whatever that says.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_credentials::{Denial, IdToken, SignInError as Unidentified};
+use fanlight_fair::Reservation;
 use fanlight_identity::{Identity, Source};
 use fanlight_oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, Scopes, TokenSet};
 use fanlight_settings::Secret;
@@ -187,18 +189,20 @@ impl Visit<'_> {
         })
     }
 
-    /// The sign-in that has begun in this browser.
+    /// The sign-in that has begun in this browser, once: the browser may keep the cookie that it is to forget.
     fn attempt(&self) -> Option<Attempt> {
         let sealed = self.browser.cookie(Cookie::Attempt)?;
         let text = self.pages.seal.open_for(sealed, &self.browser.bound(ATTEMPT))?;
         let attempt: Attempt = serde_json::from_slice(&text).ok()?;
-        (seconds(SystemTime::now()) < attempt.expires).then_some(attempt)
+        let now = seconds(SystemTime::now());
+        let is_good = now < attempt.expires && self.pages.spent.spend(&attempt.request.state, attempt.expires, now);
+        is_good.then_some(attempt)
     }
 
-    /// Leave to ask an identity provider: anybody can have one asked.
-    fn turn(&self) -> Result<tokio::sync::SemaphorePermit<'_>, SignInError> {
+    /// Leave to ask an identity provider: anybody can have one asked, and keep it waiting.
+    fn turn(&self) -> Result<Reservation<Option<IpAddr>>, SignInError> {
         let busy = |_| SignInError::Failed { reason: "too many users are signing in at the same time".to_owned() };
-        self.pages.asking.try_acquire().map_err(busy)
+        self.pages.asking.reserve(&self.request.client, 1).map_err(busy)
     }
 
     fn identity_callback(&self) -> Result<Callback, SignInError> {

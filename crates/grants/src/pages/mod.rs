@@ -11,24 +11,27 @@ mod connections;
 mod html;
 mod identify;
 mod known;
+mod spent;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
+use fanlight_fair::{Budget, Part};
 use fanlight_oauth::ClientMetadata;
 use fanlight_protocol::seal::Seal;
 use http::{Method, Response, StatusCode};
-use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
 
 use self::browser::Browser;
 use self::html::{Page, with_cookies};
 use self::identify::CALLBACK as IDENTITY_CALLBACK;
 use self::known::KnownUsers;
+use self::spent::Spent;
 use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
@@ -53,12 +56,14 @@ pub struct SignInPages {
     endpoint: String,
     seal: Seal,
     known: KnownUsers,
-    /// Permits to ask an identity provider.
-    asking: Semaphore,
+    /// The sign-ins at identity providers that have ended.
+    spent: Spent,
+    /// Permits to ask an identity provider, of which an address may have as many as it leaves free.
+    asking: Budget<Option<IpAddr>>,
 }
 
 /// Most sign-ins that ask an identity provider at the same time. No option: one answers in less than a second.
-const ASKING: usize = 16;
+const ASKING: usize = 32;
 
 impl fmt::Debug for SignInPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,8 +86,9 @@ impl SignInPages {
         endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
-        let (known, asking) = (KnownUsers::default(), Semaphore::new(ASKING));
-        Ok(Self { grants, links, authenticate, rules, endpoint, seal, known, asking })
+        let (known, spent) = (KnownUsers::default(), Spent::default());
+        let asking = Budget::new(ASKING, Part::AS_MUCH_AS_IT_LEAVES);
+        Ok(Self { grants, links, authenticate, rules, endpoint, seal, known, spent, asking })
     }
 
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {

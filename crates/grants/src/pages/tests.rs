@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
-use crate::record::BegunSignIn;
+use crate::record::{BegunSignIn, GivenFor};
 use crate::sealing_key::NoKeyring;
 use crate::store::Store;
 
@@ -105,6 +105,7 @@ impl Setting {
             browser: digest(&SHA256, COOKIE_VALUE.as_bytes()).as_ref().to_vec(),
             rules: 0,
             expires,
+            given_for: GivenFor { origin: String::new(), client_id: String::new() },
         };
         self.pages.grants.store().put(&place_of(state), &record).await.unwrap();
     }
@@ -121,6 +122,14 @@ async fn answer_that_is_late_is_not_taken() {
     setting.keep("soon", soon).await;
     assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::NOT_FOUND);
     assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::FORBIDDEN);
+}
+
+#[test]
+fn sign_ins_of_one_address_leave_room_for_others() {
+    let asking = setting().pages.asking;
+    let turn = |address: [u8; 4]| asking.reserve(&Some(address.into()), 1).ok();
+    let held: Vec<_> = (0..ASKING).map_while(|_| turn([192, 0, 2, 1])).collect();
+    assert!(held.len() == ASKING / 2 && turn([192, 0, 2, 2]).is_some());
 }
 
 #[tokio::test]

@@ -78,10 +78,18 @@ impl MachineAccess {
         self.held.store(None);
     }
 
-    /// Uses other settings from the next token on: secrets that were rotated.
-    pub fn change(&self, settings: MachineSettings) {
-        *lock(&self.settings) = Arc::new(Sender::new(settings));
+    /// Uses other settings from the next token on: secrets that were rotated. With settings by which other tokens are had, such
+    /// as those for another server, it stays as it is: `false`.
+    #[must_use]
+    pub fn change(&self, settings: MachineSettings) -> bool {
+        let mut sender = lock(&self.settings);
+        if !settings.give_the_tokens_of(&sender.settings) {
+            return false;
+        }
+        *sender = Arc::new(Sender::new(settings));
+        drop(sender);
         lock(&self.progress).failed = None;
+        true
     }
 
     /// The headers for a message.

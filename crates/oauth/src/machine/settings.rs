@@ -110,6 +110,15 @@ impl MachineSettings {
         Some(Provider::of_token_endpoint(issuer, endpoint.clone()))
     }
 
+    /// Whether tokens that are had by these are good where those are that are had by others: of the same authorization server, by
+    /// the same client, for the same server.
+    pub(super) fn give_the_tokens_of(&self, other: &Self) -> bool {
+        self.trust.server == other.trust.server
+            && self.issuer == other.issuer
+            && self.token_endpoint == other.token_endpoint
+            && self.client.id == other.client.id
+    }
+
     /// Whether the operator has said where credentials may be sent.
     pub(super) fn names_authority(&self) -> bool {
         self.issuer.is_some() || self.token_endpoint.is_some()

@@ -125,7 +125,10 @@ async fn failure_is_not_repeated_at_once() {
     assert_eq!(world.authority.asked("/token").len(), 1);
     // Other secrets are tried at once.
     world.authority.conduct("/token", Conduct::Good);
-    access.change(settings(&server, MachineGrant::ClientCredentials));
+    assert!(access.change(settings(&server, MachineGrant::ClientCredentials)));
+    // Those for another server are not for this access.
+    let other = "https://other.example.com/mcp".parse().unwrap();
+    assert!(!access.change(settings(&other, MachineGrant::ClientCredentials)));
     assert!(token(&access, &server).await.is_ok());
 }
 
@@ -149,10 +152,10 @@ async fn refused_token_is_replaced_once() {
 async fn scopes_that_a_challenge_wants_are_added_once() {
     let world = World::start().await;
     let (access, server) = (access(&world), world.url());
-    access.change(MachineSettings {
+    assert!(access.change(MachineSettings {
         scopes: Some(fanlight_oauth::Scopes::read("read")),
         ..settings(&server, MachineGrant::ClientCredentials)
-    });
+    }));
     let first = shown(&access, &server).await.unwrap();
     let refusal = (403, r#"Bearer error="insufficient_scope", scope="write""#);
     let second = replaced(&access, &server, &first, refusal).await.unwrap().unwrap();

@@ -128,18 +128,18 @@ impl Wants {
             }
             (Entry::User { has_client: false }, Registration::ByHand) => {
                 "its `auth` lacks a client: that authorization server registers none by itself; register one there, and set \
-                 `clientId` and `clientSecret`"
+                 `clientId`, and `clientSecret` with the `issuer`"
             }
             (Entry::User { .. }, _) => "its `auth` has each user sign in",
             (Entry::Missing, Registration::ByHand) => {
-                "register a client there, and write the server into a configuration, with `auth: {type: user, clientId: …, \
-                 clientSecret: …}`; or give a token with `--header`"
+                "register a client there, and write the server into a configuration, with `auth: {type: user, issuer: …, \
+                 clientId: …, clientSecret: …}`; or give a token with `--header`"
             }
             (Entry::Missing, Registration::Document | Registration::Dynamic) => {
                 "`fanlight login` with its URL signs you in"
             }
             (Entry::Nothing, Registration::ByHand) => {
-                "register a client there, and write `auth: {type: user, clientId: …, clientSecret: …}`"
+                "register a client there, and write `auth: {type: user, issuer: …, clientId: …, clientSecret: …}`"
             }
             (Entry::Nothing, Registration::Document | Registration::Dynamic) => {
                 "write `auth: {type: user}`, and each user signs in once"
