@@ -209,6 +209,6 @@ impl Visit<'_> {
 
 const ATTEMPT: &[u8] = b"sign-in at an identity provider ";
 
-fn unsealed() -> SignInError {
+pub(super) fn unsealed() -> SignInError {
     SignInError::Failed { reason: "the keys of the store cannot seal".to_owned() }
 }
