@@ -22,7 +22,7 @@ pub(super) struct UserSubject {
     pub(super) grants: Weak<Shared>,
     pub(super) principal: Vec<u8>,
     pub(super) issuer: String,
-    /// Whether the user is signed in.
+    /// When was looked whether the user is still signed in.
     pub(super) looked: Mutex<Looked>,
 }
 
