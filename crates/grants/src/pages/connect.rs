@@ -11,10 +11,9 @@ use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
-use super::identify::unsealed;
 use super::{SignInPages, Visit, answered, denied, not_signed_in};
 use crate::access::UserAccess;
-use crate::error::{SignInError, unkept, unusable};
+use crate::error::{SignInError, unkept, unsealed, unusable};
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
