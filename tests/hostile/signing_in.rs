@@ -93,6 +93,27 @@ async fn answer_in_another_browser_than_the_one_that_agreed_is_refused_and_spent
 }
 
 #[tokio::test]
+async fn user_who_begins_sign_ins_without_end_keeps_no_other_from_signing_in() {
+    let setting = SignInSetting::with_keys().await;
+    let (mut ann, mut bob) = (Browser::default(), Browser::default());
+    let of_ann = setting.agree(&mut ann, Some(ANN)).await;
+    let page = setting.page(&mut bob, Some(BOB)).await;
+    let mut begun = Vec::new();
+    for _ in 0..20 {
+        let sent = bob.submit(&page, &[("credential", BOB)]).await;
+        assert_eq!(sent.status, 303, "{sent:?}\n{}", setting.gateway.log.text());
+        begun.push(sent);
+    }
+    let done = ann.follow(of_ann).await;
+    assert!(done.text.contains("signed in to notes"), "{done:?}");
+    // The first of those gave way to the last.
+    let (first, last) = (begun.remove(0), begun.pop().unwrap());
+    assert_eq!(bob.follow(first).await.status, 403);
+    let done = bob.follow(last).await;
+    assert!(done.text.contains("signed in to notes"), "{done:?}");
+}
+
+#[tokio::test]
 async fn answer_is_taken_once() {
     let setting = SignInSetting::local().await;
     let mut browser = Browser::default();

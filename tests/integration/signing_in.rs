@@ -165,6 +165,75 @@ async fn user_whose_grant_was_taken_back_signs_in_anew() {
     assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
 }
 
+/// What is wrong with the client does not mend itself, and some authorization servers lock out those who try on.
+#[tokio::test]
+async fn authorization_server_that_refuses_a_renewal_is_not_asked_for_each_call() {
+    let unsendable = json!({ "access_token": "\u{1}", "token_type": "Bearer" });
+    let answers = [(401, json!({ "error": "invalid_client" })), (500, json!({})), (200, unsendable)];
+    join_all(answers.into_iter().map(async |answer| {
+        let setting = SignInSetting::local().await;
+        setting.authorization.grants_with(json!({ "expires_in": 6 }));
+        setting.sign_in(None).await;
+        assert!(is_result(&setting.call(None).await));
+        let text = format!("{answer:?}");
+        setting.authorization.on_token(move |_| answer.clone());
+        let asked = || setting.asked_for_tokens("refresh_token");
+        // It is renewed ahead of its end, in the middle of its time.
+        within("a renewal", async {
+            while asked() == 0 {
+                setting.call(None).await;
+            }
+        })
+        .await;
+        for _ in 0..100 {
+            setting.call(None).await;
+        }
+        assert!(asked() < 25, "{text}: asked {} times", asked());
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn rotated_secret_of_the_client_is_shown_by_users_who_are_connected() {
+    let setting = SignInSetting::local().await;
+    let with_secret = |secret: &str| {
+        let issuer = setting.authorization.url();
+        format!(r#"{{"type":"user","issuer":"{issuer}","clientId":"c","clientSecret":"{secret}"}}"#)
+    };
+    setting.reconfigure(r#"{"type":"user"}"#, &with_secret("first-secret")).await;
+    setting.sign_in(None).await;
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    // The old one is refused, which stands for a minute.
+    setting.authorization.conduct("/token", Conduct::Text(r#"{"error":"invalid_client"}"#.to_owned()));
+    setting.authorization.revoke_all();
+    assert!(setting.call(None).await.contains("\"error\""));
+    setting.authorization.conduct("/token", Conduct::Good);
+    setting.reconfigure("first-secret", "second-secret").await;
+    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    let asked = setting.authorization.asked("/token");
+    let shown: Vec<_> = asked.iter().map(|asked| asked.header("authorization").unwrap_or(&asked.body)).collect();
+    assert!(shown.len() == 3 && shown[0] == shown[1] && shown[1] != shown[2], "{shown:?}");
+}
+
+#[tokio::test]
+async fn sign_out_during_a_renewal_gives_the_new_tokens_back() {
+    let setting = SignInSetting::local().await;
+    setting.sign_in(None).await;
+    setting.authorization.revoke_all();
+    setting.authorization.conduct("/token", Conduct::Slow);
+    let asked = setting.authorization.asked("/token").len();
+    let sign_out = async {
+        setting.authorization.wait_for("/token", asked + 1).await;
+        printed(&setting, &["logout", "notes"]).await;
+        setting.authorization.conduct("/token", Conduct::Good);
+    };
+    let (answer, ()) = tokio::join!(setting.call(None), sign_out);
+    assert!(link_in(&answer).is_some(), "{answer}");
+    let revoked = setting.authorization.wait_for("/revoke", 4).await;
+    let revoked: Vec<_> = revoked.iter().filter_map(|asked| asked.parameter("token")).collect();
+    assert_eq!(revoked, ["refresh-1", "token-1", "refresh-2", "token-2"]);
+}
+
 #[tokio::test]
 async fn provider_that_is_down_for_a_while_ends_no_grant() {
     let setting = SignInSetting::local().await;

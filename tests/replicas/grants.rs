@@ -4,11 +4,14 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fanlight_testkit::browser::Browser;
 use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
+use fanlight_testkit::identity_provider::IdentityProvider;
+use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
 
 use serde_json::json;
@@ -30,9 +33,14 @@ impl Setting {
     }
 
     async fn with(valkey: Valkey, url: &str) -> Self {
+        Self::of(valkey, url, WITH_KEYS, r#"{"type":"user"}"#).await
+    }
+
+    /// One with this `auth` of clients and of the server.
+    async fn of(valkey: Valkey, url: &str, clients: &str, auth: &str) -> Self {
         let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
-        let more = format!("{WITH_KEYS}{keys}replicas: {{valkey: \"{url}\"}}\n");
-        let first = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
+        let more = format!("{clients}{keys}replicas: {{valkey: \"{url}\"}}\n");
+        let first = SignInSetting::start(&more, auth).await;
         first.gateway.log.line_with("joined the other replicas").await;
         Self { first, valkey }
     }
@@ -88,6 +96,44 @@ async fn user_who_signs_out_at_one_replica_is_signed_out_at_all() {
     assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
     let is_out = async || link_in(&signing_in::call(&other, Some(ANN)).await).is_some();
     until("the user to be signed out", is_out).await;
+}
+
+#[tokio::test]
+async fn user_who_signs_out_at_one_replica_is_served_by_no_other_with_an_exchanged_token() {
+    let provider = IdentityProvider::start().await;
+    let lines = provider.lines(", signIn: {clientId: fanlight, clientSecret: s3cret}");
+    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let valkey = Valkey::start().await;
+    let address = valkey.url();
+    let setting = Setting::of(valkey, &address, &lines, &auth).await;
+    let valid = Arc::clone(&provider.server);
+    let url = setting.first.backend.url();
+    setting.first.backend.protect(Protection::by_token(&url, provider.url(), move |token| valid.is_valid(token)));
+    let ann = provider.access_token("ann");
+    setting.first.identified(&mut Browser::default(), &ann).await;
+    let (other, _folder) = setting.another().await;
+    assert!(is_result(&signing_in::call(&other, Some(&ann)).await), "{}", other.log.text());
+    let purged = setting.state("purge").await;
+    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    let is_out = async || link_in(&signing_in::call(&other, Some(&ann)).await).is_some();
+    until("the user to be signed out", is_out).await;
+}
+
+#[tokio::test]
+async fn users_whose_sign_ins_have_ended_keep_no_other_from_signing_in() {
+    let setting = Setting::start().await;
+    setting.first.agree(&mut Browser::default(), Some(ANN)).await;
+    let keys = setting.valkey.ask("KEYS *sign-in:of:*").await;
+    let key = keys.lines().find(|line| line.contains("sign-in:of:")).unwrap().trim();
+    let lives = setting.valkey.ask(&format!("TTL {key}")).await;
+    assert!(lives.contains(':') && !lives.contains(":-1"), "{lives}");
+    // Many others have begun one, too, and she has none any more.
+    let owners = format!("{}owners", key.split_once("of:").unwrap().0);
+    let names: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    setting.valkey.ask(&format!("DEL {key} {owners}")).await;
+    setting.valkey.ask(&format!("SADD {owners} {}", names.join(" "))).await;
+    setting.first.sign_in(Some(ANN)).await;
+    assert!(setting.valkey.ask(&format!("SCARD {owners}")).await.contains(":0"));
 }
 
 #[tokio::test]

@@ -662,7 +662,16 @@ impl ByExchange {
 
 impl CredentialSource for ByExchange {
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
-        own::credentials_of(self.access.machine(), message, self.explain())
+        let (machine, explain) = (Arc::clone(self.access.machine()), self.explain());
+        let Some(look) = self.access.look() else { return own::credentials_of(&machine, message, explain) };
+        let (method, url) = (message.method.clone(), message.url.clone());
+        Credentials::Wait(Box::pin(async move {
+            look.await;
+            match own::credentials_of(&machine, &MessageTarget { method: &method, url: &url }, explain) {
+                Credentials::Ready(headers) => Ok(headers),
+                Credentials::Wait(pending) => pending.await,
+            }
+        }))
     }
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {

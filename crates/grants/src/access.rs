@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use fanlight_oauth::{Challenge, ProvenRequest, Scopes};
+use arc_swap::ArcSwap;
+use fanlight_oauth::{Challenge, OAuthError, ProvenRequest, Scopes};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,8 @@ pub struct UserAccess(Arc<Shared>);
 struct Shared {
     store: Store,
     record: Arc<dyn GrantRecord>,
-    server: Arc<Server>,
+    /// As it is configured now: the secrets of its client may change.
+    server: ArcSwap<Server>,
     owner: Owner,
     state: Mutex<State>,
     /// What goes on though nobody waits for it.
@@ -44,16 +46,30 @@ struct Shared {
 #[derive(Default)]
 struct State {
     held: Option<Arc<Held>>,
-    /// When was looked last whether another process has changed something, and the state of the store then.
-    looked: Option<(Instant, Stamp)>,
+    looked: Looked,
     /// What the server wants of a user who has nothing to show it, and the state of the store then.
     missing: Option<(Wanted, Stamp)>,
     /// Since when the user is signing in. Those who wait for the end hear of it when the sender is dropped.
     signing_in: Option<(Instant, watch::Sender<()>)>,
+    /// Why a grant could not be renewed.
+    failed: Option<Failed>,
     /// What the server said last that proofs have to contain (RFC 9449, 9).
     nonce: Option<String>,
     /// Work to have other credentials, until it has an outcome.
     working: Option<watch::Receiver<Option<Outcome>>>,
+}
+
+/// When was looked last whether another process has changed something, and the state of the store then.
+#[derive(Default)]
+pub(crate) struct Looked(Option<(Instant, Stamp)>);
+
+/// Why a grant could not be renewed: the authorization server is not asked again for each call.
+struct Failed {
+    /// When its access token was given, which tells it from the grants after it.
+    issued: SystemTime,
+    until: Instant,
+    /// For operators.
+    reason: String,
 }
 
 type Outcome = Result<Option<Arc<Held>>, NoAccess>;
@@ -125,11 +141,21 @@ impl UserAccess {
         owner: Owner,
         tasks: TaskTracker,
     ) -> Self {
+        let server = ArcSwap::new(server);
         Self(Arc::new(Shared { store, record, server, owner, state: Mutex::default(), tasks }))
     }
 
     pub(crate) fn is_of(&self, server: &Arc<Server>) -> bool {
-        Arc::ptr_eq(&self.0.server, server)
+        Arc::ptr_eq(&self.0.server.load(), server)
+    }
+
+    /// Uses the secrets of the server's client from the next request on, if nothing else tells it from the one before: whoever has
+    /// this goes on with it.
+    pub(crate) fn change(&self, server: &Arc<Server>) {
+        if self.0.server.load().is_client_of(server) {
+            self.0.server.store(Arc::clone(server));
+            self.0.lock().failed = None;
+        }
     }
 
     /// Whether others than the table of all have it.
@@ -175,6 +201,11 @@ impl UserAccess {
         finished(self.0.work(None)).await.is_ok_and(|held| held.is_some())
     }
 
+    /// Whether there is a grant of the user, which may have to be renewed.
+    pub(crate) async fn has_grant(&self) -> Result<bool, StoreError> {
+        Ok(self.0.grant().await?.is_some())
+    }
+
     /// The header fields of the next message, where nobody has to be asked.
     ///
     /// # Errors
@@ -198,7 +229,8 @@ impl UserAccess {
             None => finished(self.0.work(None)).await?,
         };
         let Some(held) = held else { return Err(self.0.lock().miss(Wanted::default(), stamp)) };
-        let prefix = match &self.0.server.settings.method {
+        let server = self.0.server.load();
+        let prefix = match &server.settings.method {
             Method::SignIn(_) | Method::Exchange(_) | Method::Identity(_) => "Bearer ",
             Method::Key { prefix, .. } => prefix,
         };
@@ -211,7 +243,7 @@ impl UserAccess {
     fn held(&self) -> Option<Arc<Held>> {
         let mut state = self.0.lock();
         let held = state.held.clone()?;
-        let is_changed = state.is_changed_by_others(&self.0.store);
+        let is_changed = state.looked.is_outdated(&self.0.store);
         drop(state);
         let now = SystemTime::now();
         if held.has_ended(now) || is_changed {
@@ -318,7 +350,7 @@ impl UserAccess {
     /// Forgets what is held, since the store has something else.
     pub(crate) fn forget(&self) {
         let mut state = self.0.lock();
-        (state.held, state.missing, state.signing_in) = (None, None, None);
+        (state.held, state.missing, state.signing_in, state.failed) = (None, None, None, None);
     }
 }
 
@@ -351,19 +383,31 @@ impl State {
         NoAccess::SignIn(Box::new(wanted))
     }
 
+    /// Notes that a grant cannot be renewed for a while.
+    fn fail(&mut self, grant: &Grant, error: &OAuthError) {
+        let until = Instant::now() + error.stands_for();
+        self.failed = Some(Failed { issued: grant.issued, until, reason: error.to_string() });
+    }
+
+    /// Why it is too early to renew a grant.
+    fn standing_failure(&self, grant: &Grant) -> Option<&str> {
+        let failed = self.failed.as_ref().filter(|failed| failed.issued == grant.issued);
+        failed.filter(|failed| Instant::now() < failed.until).map(|failed| failed.reason.as_str())
+    }
+
     fn is_signing_in(&self) -> bool {
         self.signing_in.as_ref().is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
     }
+}
 
-    /// Whether another process may have changed what is held, such as `fanlight logout`.
-    fn is_changed_by_others(&mut self, store: &Store) -> bool {
-        let Some((at, before)) = self.looked else { return true };
-        if at.elapsed() < LOOK || store.is_away() {
+impl Looked {
+    /// Whether another process may have changed something since, such as `fanlight logout`. It counts as looked at from now on.
+    pub(crate) fn is_outdated(&mut self, store: &Store) -> bool {
+        if self.0.is_some_and(|(at, _)| at.elapsed() < LOOK) || store.is_away() {
             return false;
         }
         let stamp = store.stamp();
-        self.looked = Some((Instant::now(), stamp));
-        stamp != before
+        self.0.replace((Instant::now(), stamp)).is_none_or(|(_, before)| before != stamp)
     }
 }
 
@@ -380,7 +424,7 @@ impl Shared {
 
     /// The header field that shows who the user is.
     fn header(&self) -> HeaderName {
-        match &self.server.settings.method {
+        match &self.server.load().settings.method {
             Method::SignIn(_) | Method::Identity(_) | Method::Exchange(_) => AUTHORIZATION,
             Method::Key { header, .. } => header.clone(),
         }
@@ -400,12 +444,12 @@ impl Shared {
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
             // Before the store is read: what another process writes meanwhile counts as a change.
-            let looked = (Instant::now(), this.store.stamp());
+            let looked = Looked(Some((Instant::now(), this.store.stamp())));
             let outcome = this.renewed(refused).await;
             let mut state = this.lock();
             state.working = None;
             if let Ok(held) = &outcome {
-                state.looked = Some(looked);
+                state.looked = looked;
                 state.held.clone_from(held);
                 state.missing = state.missing.take().filter(|_| held.is_none());
             }

@@ -69,6 +69,11 @@ pub(crate) fn unusable() -> SignInError {
     SignInError::Failed { reason: "publicUrl is not usable".to_owned() }
 }
 
+/// The failure where the keys of the store are of no use.
+pub(crate) fn unsealed() -> SignInError {
+    SignInError::Failed { reason: "the keys of the store cannot seal".to_owned() }
+}
+
 pub(crate) fn unkept(error: &StoreError) -> SignInError {
     warn!(%error, "a user's sign-in cannot be carried out");
     SignInError::Failed { reason: error.to_string() }

@@ -102,6 +102,8 @@ impl Grants {
             let takes = |access: &ExchangedAccess| access.machine.change(settings.as_ref().clone());
             tables.exchanged.retain(|owner, access| owner.server() != server.name() || takes(access));
         }
+        let held = tables.held.iter().filter(|(owner, _)| owner.server() == server.name());
+        held.for_each(|(_, access)| access.change(&server));
         tables.discovered.retain(|recent| recent.server != server.name());
         tables.servers.insert(server.name().to_owned(), server);
         Ok(())
@@ -195,7 +197,8 @@ impl Grants {
         if tables.exchanged.len() >= MOST_HELD {
             tables.exchanged.retain(|_, access| Arc::strong_count(&access.machine) > 1);
         }
-        let user = Arc::new(UserSubject { grants: Arc::downgrade(&self.0), principal: principal.to_vec(), issuer });
+        let (grants, principal, looked) = (Arc::downgrade(&self.0), principal.to_vec(), Mutex::default());
+        let user = Arc::new(UserSubject { grants, principal, issuer, looked });
         let machine = MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
         let access = ExchangedAccess { machine, user };
         tables.exchanged.insert(owner, access.clone());

@@ -95,11 +95,18 @@ impl Record for UserKey {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RegisteredClient(pub(crate) ClientRegistration);
 
+/// After that a client is registered anew. It also tells which registration is the oldest.
+const REGISTRATION_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl Record for RegisteredClient {
     const KIND: Kind = Kind::Client;
 
     fn issuer(&self) -> &str {
         &self.0.issuer
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        Some(seconds(SystemTime::now() + REGISTRATION_TIME))
     }
 }
 

@@ -117,6 +117,16 @@ impl Server {
         self.sign_in().is_some_and(|method| method.client.is_some())
     }
 
+    /// Whether users' tokens for the other server are had and used as those for this one, but for secrets of the client.
+    pub(crate) fn is_client_of(&self, other: &Self) -> bool {
+        let id = |method: &SignInMethod| method.client.as_ref().map(|client| client.id.clone());
+        let is_alike =
+            |(one, other): (&SignInMethod, &SignInMethod)| one.issuer == other.issuer && id(one) == id(other);
+        self.settings.url == other.settings.url
+            && self.is_identity_provider() == other.is_identity_provider()
+            && self.sign_in().zip(other.sign_in()).is_some_and(is_alike)
+    }
+
     /// Where it is.
     pub(crate) fn origin(&self) -> String {
         self.settings.url.origin().ascii_serialization()

@@ -47,6 +47,8 @@ pub struct Callback {
     pub redirect_uri: Url,
     /// Where Fanlight's metadata as a client are, if authorization servers can read them.
     pub document: Option<Url>,
+    /// Whether no other sign-in comes back there: what is registered for it is of no use afterwards.
+    pub is_for_once: bool,
 }
 
 impl Offer {
@@ -296,9 +298,11 @@ async fn client_at(
         return Ok(ClientRegistration::of_document(provider, document, None));
     }
     let place = Owner::nobody(&format!("{} {}", provider.issuer, callback.redirect_uri));
-    let known = grants.store().get::<RegisteredClient>(&place).await.map_err(|error| unkept(&error))?;
-    if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider)) {
-        return Ok(client);
+    if !callback.is_for_once {
+        let known = grants.store().get::<RegisteredClient>(&place).await.map_err(|error| unkept(&error))?;
+        if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider)) {
+            return Ok(client);
+        }
     }
     if provider.registration_endpoint.is_none() {
         let (issuer, redirect_uri) = (provider.issuer.clone(), callback.redirect_uri.clone());
@@ -307,7 +311,9 @@ async fn client_at(
     let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &callback.redirect_uri);
     let registered = register(&server.requests, provider, &metadata).await;
     let client = registered.map_err(|error| failed(server.name(), &error))?;
-    let kept = grants.store().put(&place, &RegisteredClient(client.clone())).await;
-    kept.map_err(|error| unkept(&error))?;
+    if !callback.is_for_once {
+        let kept = grants.store().put(&place, &RegisteredClient(client.clone())).await;
+        kept.map_err(|error| unkept(&error))?;
+    }
     Ok(client)
 }

@@ -156,6 +156,17 @@ impl AuthorizationRequest {
         Ok(self)
     }
 
+    /// This, with a state that also has `text`, by which the browser that comes back says where the rest is kept. It has to be
+    /// safe in URLs.
+    #[must_use]
+    pub fn with_state_for(mut self, text: &str) -> Self {
+        let state = format!("{}.{text}", self.state.expose());
+        let query = self.url.query().map(|query| query.replace(self.state.expose(), &state));
+        self.url.set_query(query.as_deref());
+        self.state = Secret::new(state);
+        self
+    }
+
     /// The code that the browser brought, if what it brought belongs to this request and is an answer of the authorization
     /// server that was asked. Nothing of another one's answer is used or shown.
     pub(crate) fn code<'a>(&self, callback: &'a CallbackParameters) -> Result<&'a Secret, OAuthError> {

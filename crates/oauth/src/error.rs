@@ -141,7 +141,20 @@ pub enum OAuthError {
     NoRandomness,
 }
 
+/// For how long a failure stands: an authorization server that is down is not asked for each call. No option: an operator who
+/// mends it takes longer.
+pub(crate) const FAILURE: Duration = Duration::from_secs(5);
+
+/// For how long a refusal stands: what is wrong with the client does not mend itself, and some lock out those who try on.
+const REFUSAL: Duration = Duration::from_secs(60);
+
 impl OAuthError {
+    /// For how long the authorization server is not asked again.
+    #[must_use]
+    pub fn stands_for(&self) -> Duration {
+        if self.refusal().is_some() && !self.is_temporary() { REFUSAL } else { FAILURE }
+    }
+
     /// Whether the same request may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_temporary(&self) -> bool {

@@ -349,7 +349,7 @@ async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser
     }
     let place = if server == offer.url().as_str() { String::new() } else { format!(" ({})", offer.url()) };
     complain(&format!("signing in to {shown}{place} at {issuer}, for: {}\n", plain(&scopes, 500)));
-    let callback = Callback { redirect_uri: listener.redirect_uri().clone(), document: None };
+    let callback = Callback { redirect_uri: listener.redirect_uri().clone(), document: None, is_for_once: true };
     let begun = offer.begin(grants, &user(), &callback, b"").await.map_err(refused)?;
     open(&begun.location, browser);
     let parameters = listener.wait(&begun).await?;

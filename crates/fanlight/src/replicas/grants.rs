@@ -23,8 +23,11 @@ static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('
 static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
 /// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
-/// each after `+`, or empty for nothing, when it ends, most entries of the owner, and most owners. 1 if it was exchanged, 0 if it is
-/// another, -1 if there are too many.
+/// each after `+`, or empty for nothing, when it ends, most entries of the owner, most owners, and whether the oldest entry gives
+/// way where the owner has most. 1 if it was exchanged, 0 if it is another, -1 if there are too many.
+///
+/// The entries of an owner end with the last of them if all of them end. Owners without any are forgotten once there are too
+/// many, whose keys are on the same server.
 static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -41,12 +44,29 @@ if ARGV[4] == '' then
   if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[2]) end
   return 1
 end
-if not held and (redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[6]) or redis.call('SCARD', KEYS[2]) >= tonumber(ARGV[7])) then
-  return -1
+if not held and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[6]) then
+  if ARGV[8] ~= '1' then return -1 end
+  local oldest = redis.call('ZRANGE', KEYS[3], 0, 0)[1] or redis.call('HKEYS', KEYS[1])[1]
+  redis.call('HDEL', KEYS[1], oldest)
+  redis.call('ZREM', KEYS[3], oldest)
+end
+if redis.call('SADD', KEYS[2], ARGV[2]) == 1 and redis.call('SCARD', KEYS[2]) > tonumber(ARGV[7]) then
+  local before = string.sub(KEYS[1], 1, -1 - #ARGV[2])
+  for _, owner in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+    if owner ~= ARGV[2] and redis.call('EXISTS', before .. owner) == 0 then redis.call('SREM', KEYS[2], owner) end
+  end
+  if redis.call('SCARD', KEYS[2]) > tonumber(ARGV[7]) then
+    redis.call('SREM', KEYS[2], ARGV[2])
+    return -1
+  end
 end
 redis.call('HSET', KEYS[1], ARGV[1], string.sub(ARGV[4], 2))
-redis.call('SADD', KEYS[2], ARGV[2])
 if ARGV[5] ~= '' then redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1]) end
+if redis.call('ZCARD', KEYS[3]) == redis.call('HLEN', KEYS[1]) then
+  local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+  redis.call('EXPIREAT', KEYS[1], last)
+  redis.call('EXPIREAT', KEYS[3], last)
+end
 return 1
 ",
     )
@@ -143,7 +163,8 @@ impl CommonEntries for GrantsInCommon {
                 script.key(key);
             }
             script.arg(rest).arg(owner).arg(or_nothing(exchange.old)).arg(or_nothing(exchange.new));
-            script.arg(expires).arg(kind.most()).arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
+            script.arg(expires).arg(kind.most_of_one()).arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
+            script.arg(u8::from(kind.gives_way()));
             let done = match self.run::<i8>(&script).await? {
                 1 => Exchanged::Done,
                 0 => Exchanged::Changed,

@@ -13,26 +13,33 @@ use super::{NoAccess, Outcome, Shared};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind};
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
-use crate::store::{Lease, LeaseOutcome, Leased};
+use crate::store::{Lease, LeaseOutcome, Leased, StoreError};
 
 /// Longer than a request to an authorization server and the store take together.
 const LEASE: Duration = Duration::from_secs(45);
 /// How often is looked whether another process has renewed a grant.
 const POLL: Duration = Duration::from_millis(200);
 
+/// Why a token is of no use.
+const UNSENDABLE: &str = "the access token cannot be sent in a header";
+
 impl Shared {
     /// The credentials of now, other than those with the `refused` value of the header field; `None` if the user has none.
     pub(super) async fn renewed(&self, refused: Option<HeaderValue>) -> Outcome {
-        if let Method::Key { header, prefix } = &self.server.settings.method {
+        let server = self.server.load_full();
+        if let Method::Key { header, prefix } = &server.settings.method {
             let key = self.store.get::<UserKey>(&self.owner).await?;
-            let key = key.filter(|key| key.origin == self.server.origin());
+            let key = key.filter(|key| key.origin == server.origin());
             let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
-        let grant = self.store.get::<Grant>(&self.owner).await?;
-        let Some(grant) = grant.filter(|grant| self.server.is_meant_by(grant)) else { return Ok(None) };
+        let Some(grant) = self.grant().await? else { return Ok(None) };
         if let Some(held) = good(&grant, refused.as_ref()) {
             return Ok(Some(Arc::new(held)));
+        }
+        let failure = self.lock().standing_failure(&grant).map(unavailable);
+        if let Some(failure) = failure {
+            return usable(&grant, refused.as_ref()).map(Some).ok_or(failure);
         }
         let deadline = SystemTime::now() + LEASE;
         loop {
@@ -47,37 +54,38 @@ impl Shared {
 
     /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
     async fn renew(&self, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
-        if let Some(held) = good(grant, refused) {
+        let is_meant = self.server.load().is_meant_by(grant);
+        let held = good(grant, refused).filter(|_| is_meant);
+        if held.is_some() || !is_meant {
             self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
-            return Ok(Some(Arc::new(held)));
+            return Ok(held.map(Arc::new));
         }
         match self.refresh(grant).await {
             Ok(Some(tokens)) => self.keep(Grant { tokens, issued: SystemTime::now(), ..grant.clone() }, lease).await,
             Ok(None) => self.end(lease, "the access token has ended, and there is no refresh token").await,
             Err(error) if error.refusal() == Some("invalid_grant") => self.end(lease, &error.to_string()).await,
             Err(error) => {
+                self.lock().fail(grant, &error);
                 self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
-                warn!(server = self.server.name(), %error, "a user's grant cannot be renewed now");
-                // It is renewed ahead of its end, so that it may still be of use.
-                let usable = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
-                let usable = usable.filter(|held| !held.has_ended(SystemTime::now()));
-                usable.map(|held| Some(Arc::new(held))).ok_or_else(|| unavailable(&error.to_string()))
+                warn!(server = self.owner.server(), %error, "a user's grant cannot be renewed now");
+                usable(grant, refused).map(Some).ok_or_else(|| unavailable(&error.to_string()))
             }
         }
     }
 
     async fn refresh(&self, grant: &Grant) -> Result<Option<TokenSet>, OAuthError> {
         let Some(refresh_token) = &grant.tokens.refresh_token else { return Ok(None) };
-        let Some(registration) = self.server.registration(grant) else { return Ok(None) };
+        let server = self.server.load_full();
+        let Some(registration) = server.registration(grant) else { return Ok(None) };
         let client = Client {
-            requests: &self.server.requests,
+            requests: &server.requests,
             provider: &grant.provider,
             registration: &registration,
             proof_key: grant.proof_key.as_ref(),
         };
         let tokens = client.refresh(refresh_token, &grant.target).await?;
         let tokens = TokenSet { scopes: tokens.scopes.or_else(|| grant.tokens.scopes.clone()), ..tokens };
-        if !self.server.is_identity_provider() {
+        if !server.is_identity_provider() {
             return Ok(Some(tokens));
         }
         match tokens.are_of_the_user_of(&grant.tokens) {
@@ -89,14 +97,33 @@ impl Shared {
     /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
     async fn keep(&self, renewed: Grant, lease: Lease) -> Outcome {
         match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
-            Ok(true) => sendable(&renewed),
+            Ok(true) => {}
             // The user has signed in anew, or out.
-            Ok(false) => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+            Ok(false) => {
+                let instead = self.store.get::<Grant>(&self.owner).await?;
+                // Where there is another sign-in, giving these back could end that one, too.
+                if instead.is_none() {
+                    let server = self.server.load_full();
+                    self.tasks.spawn(async move { server.revoke(&renewed).await });
+                }
+                let instead = instead.filter(|grant| self.server.load().is_meant_by(grant));
+                return instead.as_ref().map_or(Ok(None), sendable);
+            }
             Err(problem) => {
-                error!(server = self.server.name(), %problem, "a renewed grant is lost when this process ends");
-                sendable(&renewed)
+                error!(server = self.owner.server(), %problem, "a renewed grant is lost when this process ends");
             }
         }
+        let sendable = sendable(&renewed);
+        if sendable.is_err() {
+            self.lock().fail(&renewed, &OAuthError::Key(UNSENDABLE.to_owned()));
+        }
+        sendable
+    }
+
+    /// What the user has granted, as far as it is for the server.
+    pub(super) async fn grant(&self) -> Result<Option<Grant>, StoreError> {
+        let grant = self.store.get::<Grant>(&self.owner).await?;
+        Ok(grant.filter(|grant| self.server.load().is_meant_by(grant)))
     }
 
     /// Removes a grant that is worth nothing any more: its user has to sign in anew.
@@ -108,7 +135,7 @@ impl Shared {
                 Ok(None)
             }
             // The user has signed in anew, or out.
-            false => self.store.get(&self.owner).await?.as_ref().map_or(Ok(None), sendable),
+            false => self.grant().await?.as_ref().map_or(Ok(None), sendable),
         }
     }
 }
@@ -119,9 +146,15 @@ fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
     Held::of_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
 }
 
+/// What can be sent of a grant that cannot be renewed now. It is renewed ahead of its end, so that it may still be of use.
+fn usable(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Arc<Held>> {
+    let held = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
+    held.filter(|held| !held.has_ended(SystemTime::now())).map(Arc::new)
+}
+
 fn sendable(grant: &Grant) -> Outcome {
     let held = Held::of_grant(grant).map(|held| Some(Arc::new(held)));
-    held.ok_or_else(|| unavailable("the access token cannot be sent in a header"))
+    held.ok_or_else(|| unavailable(UNSENDABLE))
 }
 
 fn unavailable(reason: &str) -> NoAccess {

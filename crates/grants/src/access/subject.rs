@@ -43,7 +43,7 @@ impl UserAccess {
         let grant = self.0.store.get::<Grant>(&self.0.owner).await;
         let grant = grant.map_err(|error: StoreError| OAuthError::Subject(error.to_string()))?;
         Ok(grant.and_then(|grant| {
-            let registration = self.0.server.registration(&grant)?;
+            let registration = self.0.server.load().registration(&grant)?;
             let Grant { tokens, provider, .. } = grant;
             let token = match kind {
                 ID_TOKEN => tokens.id_token?,

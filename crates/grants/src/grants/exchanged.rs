@@ -1,14 +1,14 @@
 //! Access of users to servers by tokens that are had for those of their sign-in at an identity provider.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fanlight_oauth::{MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use fanlight_settings::Secret;
 use futures_util::future::BoxFuture;
 
 use super::{Grants, Shared};
-use crate::access::UserAccess;
+use crate::access::{Looked, UserAccess};
 
 /// The access of one user to one server. Clones are of the same user.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub(super) struct UserSubject {
     pub(super) grants: Weak<Shared>,
     pub(super) principal: Vec<u8>,
     pub(super) issuer: String,
+    /// When was looked whether the user is still signed in.
+    pub(super) looked: Mutex<Looked>,
 }
 
 impl fmt::Debug for ExchangedAccess {
@@ -35,6 +37,28 @@ impl ExchangedAccess {
     #[must_use]
     pub fn machine(&self) -> &Arc<MachineAccess> {
         &self.machine
+    }
+
+    /// Has what is held for the user forgotten if another process has signed the user out. `None` where that need not be looked
+    /// up: it is once a second at most, and only if something has changed.
+    pub fn look(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let grants = self.user.grants.upgrade()?;
+        if !self.user.looked().is_outdated(&grants.store) {
+            return None;
+        }
+        let Self { machine, user } = self.clone();
+        Some(async move {
+            let has_grant = match user.access() {
+                Some(access) => access.has_grant().await,
+                None => Ok(false),
+            };
+            match has_grant {
+                Ok(true) => {}
+                Ok(false) => machine.forget(),
+                // With the next message, again.
+                Err(_) => *user.looked() = Looked::default(),
+            }
+        })
     }
 
     /// Whether it is known that the user has to sign in.
@@ -51,6 +75,10 @@ impl ExchangedAccess {
 }
 
 impl UserSubject {
+    fn looked(&self) -> MutexGuard<'_, Looked> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What the user has at the identity provider, by the configuration of now.
     fn access(&self) -> Option<UserAccess> {
         Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)

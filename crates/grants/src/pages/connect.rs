@@ -4,20 +4,26 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
 use fanlight_credentials::Denial;
 use fanlight_identity::Identity;
 use fanlight_oauth::CallbackParameters;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};
-use super::{Visit, answered, denied, not_signed_in, place_of};
+use super::{SignInPages, Visit, answered, denied, not_signed_in};
 use crate::access::UserAccess;
-use crate::error::{SignInError, unkept, unusable};
+use crate::error::{SignInError, unkept, unsealed, unusable};
 use crate::links::Link;
 use crate::record::BegunSignIn;
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer};
 use crate::store::Owner;
+
+/// What the user of a begun sign-in is sealed for in its `state`.
+pub(super) const BEGUN: &[u8] = b"user of a sign-in that has begun";
+/// The longest `state` that is looked at. The name of a principal is shorter.
+const LONGEST_STATE: usize = 8 << 10;
 
 /// The button by which a user shows who they are.
 pub(super) const IDENTIFY: &str = "identify";
@@ -112,15 +118,18 @@ impl Visit<'_> {
     async fn begin(&self, link: &Link, offer: Offer) -> Result<Response<String>, SignInError> {
         let grants = &self.pages.grants;
         let callback = self.callback().ok_or_else(unusable)?;
-        let Begun { location, mut record } =
-            offer.begin(grants, link.owner.principal(), &callback, &self.browser_digest()).await?;
+        let principal = link.owner.principal();
+        let Begun { mut record, .. } = offer.begin(grants, principal, &callback, &self.browser_digest()).await?;
         record.rules = self.pages.rules.number();
-        let place = place_of(record.request.state.expose());
+        // It counts among those of its user, so that nobody's take the place of another's.
+        let user = self.pages.seal.seal_for(principal, BEGUN).ok_or_else(unsealed)?;
+        record.request = record.request.with_state_for(&user);
+        let place = self.pages.place_of(record.request.state.expose()).ok_or_else(unsealed)?;
         // Only now: what nobody has agreed to is not carried on.
         grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
         // Calls that come meanwhile wait for the end.
         self.access(&link.owner).iter().for_each(UserAccess::begin_sign_in);
-        Ok(redirect(&location))
+        Ok(redirect(&record.request.url))
     }
 
     async fn deposit(&self, link: &Link, server: &str, key: Option<&str>) -> Result<Response<String>, SignInError> {
@@ -143,10 +152,10 @@ impl Visit<'_> {
         let unknown =
             SignInError::NotUsed("this sign-in has not begun here, is over, or took too long; begin it again");
         let Some(parameters) = CallbackParameters::from_query(query) else { return Err(unknown) };
-        let Some(state) = parameters.state() else { return Err(unknown) };
+        let Some(place) = parameters.state().and_then(|state| self.pages.place_of(state)) else { return Err(unknown) };
         let grants = &self.pages.grants;
         // Whoever brings it, it is worth nothing afterwards.
-        let begun = grants.store().take::<BegunSignIn>(&place_of(state)).await.map_err(|error| unkept(&error))?;
+        let begun = grants.store().take::<BegunSignIn>(&place).await.map_err(|error| unkept(&error))?;
         let Some(record) = begun else { return Err(unknown) };
         let owner = Owner::new(&record.principal, &record.server);
         let refused = if SystemTime::now() >= record.expires {
@@ -215,6 +224,16 @@ impl Visit<'_> {
     /// What the record of a sign-in keeps of its browser.
     fn browser_digest(&self) -> Vec<u8> {
         digest(&SHA256, self.browser.id()).as_ref().to_vec()
+    }
+}
+
+impl SignInPages {
+    /// Where a begun sign-in is kept: as a record of its user, whom the `state` names, with the digest of that as its name, which
+    /// only the browser and the authorization server know. `None` if it was not made here.
+    pub(super) fn place_of(&self, state: &str) -> Option<Owner> {
+        let (_, user) = state.split_once('.').filter(|_| state.len() <= LONGEST_STATE)?;
+        let principal = self.seal.open_for(user, BEGUN)?;
+        Some(Owner::new(&principal, &HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref())))
     }
 }
 

@@ -21,7 +21,7 @@ use super::connect::done;
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
-use crate::error::{SignInError, failed, unusable};
+use crate::error::{SignInError, failed, unsealed, unusable};
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
 use crate::sign_in::{Callback, LASTING, Offer};
@@ -212,7 +212,3 @@ impl Visit<'_> {
 }
 
 const ATTEMPT: &[u8] = b"sign-in at an identity provider ";
-
-fn unsealed() -> SignInError {
-    SignInError::Failed { reason: "the keys of the store cannot seal".to_owned() }
-}

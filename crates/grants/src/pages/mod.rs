@@ -18,8 +18,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
 use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_fair::{Budget, Part};
 use fanlight_oauth::ClientMetadata;
@@ -167,12 +165,12 @@ impl Visit<'_> {
     /// Where browsers come back to, and how authorization servers know Fanlight.
     fn callback(&self) -> Option<Callback> {
         let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
-        Some(Callback { redirect_uri: below(self.public_url, CALLBACK)?, document })
+        Some(Callback { redirect_uri: below(self.public_url, CALLBACK)?, document, is_for_once: false })
     }
 
     /// What Fanlight is as a client (2026-07-28 basic/authorization/client-registration, Client ID Metadata Documents).
     fn document(&self) -> Response<String> {
-        let text = self.callback().and_then(|Callback { redirect_uri, document }| {
+        let text = self.callback().and_then(|Callback { redirect_uri, document, .. }| {
             let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
             let (client_id, client_uri) = (Some(document?.into()), Some(self.public_url.to_string()));
             let redirect_uris =
@@ -184,11 +182,6 @@ impl Visit<'_> {
         let why = "Authorization servers read it over https only, and publicUrl is not https.";
         text.unwrap_or_else(|| Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer())
     }
-}
-
-/// The name of the record of a sign-in: a digest of its `state`, which only the browser and the authorization server know.
-fn place_of(state: &str) -> Owner {
-    Owner::nobody(&HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref()))
 }
 
 /// The page for a user who cannot be told apart.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_credentials::{ConnectionFacts, Open};
 use fanlight_identity::Identity;
 use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget};
@@ -13,6 +14,7 @@ use http::Request;
 use http::header::COOKIE;
 use tempfile::TempDir;
 
+use super::connect::BEGUN;
 use super::*;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
@@ -83,9 +85,10 @@ impl Setting {
         self.pages.answer(request).await
     }
 
-    /// Keeps a sign-in of this state that ends then.
-    async fn keep(&self, state: &str, expires: SystemTime) {
+    /// Keeps a sign-in that ends then; its `state`.
+    async fn keep(&self, expires: SystemTime) -> String {
         let (issuer, endpoint) = ("http://127.0.0.1:1".to_owned(), Url::parse("http://127.0.0.1:1/token").unwrap());
+        let state = format!("x.{}", self.pages.seal.seal_for(&[2], BEGUN).unwrap());
         let record = BegunSignIn {
             principal: vec![2],
             server: "notes".to_owned(),
@@ -94,7 +97,7 @@ impl Setting {
             proof_key: None,
             request: AuthorizationRequest {
                 url: endpoint,
-                state: Secret::new(state),
+                state: Secret::new(state.clone()),
                 verifier: Secret::new("v"),
                 nonce: None,
                 issuer,
@@ -107,7 +110,9 @@ impl Setting {
             expires,
             given_for: GivenFor { origin: String::new(), client_id: String::new() },
         };
-        self.pages.grants.store().put(&place_of(state), &record).await.unwrap();
+        let place = self.pages.place_of(&state).unwrap();
+        self.pages.grants.store().put(&place, &record).await.unwrap();
+        state
     }
 }
 
@@ -115,13 +120,15 @@ impl Setting {
 async fn answer_that_is_late_is_not_taken() {
     let setting = setting();
     let soon = SystemTime::now() + Duration::from_secs(60);
-    setting.keep("late", SystemTime::now() - Duration::from_secs(1)).await;
-    let late = setting.get("/oauth/callback?code=x&state=late").await;
+    let back = |state: &str| format!("/oauth/callback?code=x&state={state}");
+    let late = setting.keep(SystemTime::now() - Duration::from_secs(1)).await;
+    let late = setting.get(&back(&late)).await;
     assert!(late.status() == StatusCode::FORBIDDEN && late.body().contains("took too long"), "{late:?}");
     // In time it gets as far as the server, of which nothing is known here.
-    setting.keep("soon", soon).await;
-    assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::NOT_FOUND);
-    assert_eq!(setting.get("/oauth/callback?code=x&state=soon").await.status(), StatusCode::FORBIDDEN);
+    let soon = setting.keep(soon).await;
+    for (state, status) in [("x", 403), (&soon, 404), (&soon, 403)] {
+        assert_eq!(setting.get(&back(state)).await.status(), status);
+    }
 }
 
 #[test]

@@ -79,6 +79,24 @@ impl Kind {
             Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
         }
     }
+
+    /// Most entries of the kind and one principal. What is of no principal is not limited further.
+    #[must_use]
+    pub fn most_of_one(self) -> u64 {
+        match self {
+            Self::Grant | Self::UserKey => 256,
+            // More than a user follows at a time: those before have been given up.
+            Self::SignIn => 16,
+            Self::Client | Self::Lists | Self::Names => self.most(),
+        }
+    }
+
+    /// Whether the oldest entry gives way to a new one where there are too many: a user can begin a sign-in again, and a client
+    /// is registered again.
+    #[must_use]
+    pub fn gives_way(self) -> bool {
+        matches!(self, Self::Client | Self::SignIn)
+    }
 }
 
 /// One entry as it is kept.
@@ -180,6 +198,7 @@ impl Database {
     }
 
     /// Changes the entry of this name as `decide` says, which also gives the answer. When this returns, the change is on disk.
+    /// Where nothing changes, nothing is written: that takes its time, and has all processes read again what they hold.
     pub(super) fn change<T>(
         &self,
         kind: Kind,
@@ -189,11 +208,13 @@ impl Database {
         let write = self.file.begin_write()?;
         let answer = {
             let mut table = write.open_table(kind.table())?;
-            let (change, answer) = decide(find(&table, name)?);
+            let entry = find(&table, name)?;
+            let is_there = entry.is_some();
+            let (change, answer) = decide(entry);
             match change {
-                Change::Leave => {}
-                Change::Remove => drop(table.remove(name)?),
                 Change::Put(entry) => put(kind, &mut table, name, &entry)?,
+                Change::Remove if is_there => drop(table.remove(name)?),
+                Change::Remove | Change::Leave => return Ok(answer),
             }
             answer
         };
@@ -220,11 +241,50 @@ fn put(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str, entry: &Entry
         let now = seconds(SystemTime::now());
         table.retain(|_, value| decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now)))?;
     }
-    if table.get(name)?.is_none() && table.len()? >= kind.most() {
-        return Err(StoreError::Full { kind: kind.as_str() });
+    if table.get(name)?.is_none() {
+        make_room(kind, table, name)?;
     }
     table.insert(name, bytes.as_slice())?;
     Ok(())
+}
+
+/// Makes room for an entry where there are as many as there may be, in all or of its owner: the oldest of whoever has most of
+/// them gives way.
+fn make_room(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str) -> Result<(), StoreError> {
+    let (owner, mut own) = (owner_of(name), 0);
+    if kind.most_of_one() < kind.most() {
+        for item in table.range(owner..)? {
+            if owner_of(item?.0.value()) != owner {
+                break;
+            }
+            own += 1;
+        }
+    }
+    let is_share_used = own >= kind.most_of_one();
+    if !is_share_used && table.len()? < kind.most() {
+        return Ok(());
+    }
+    if !kind.gives_way() {
+        return Err(StoreError::Full { kind: kind.as_str() });
+    }
+    let mut entries = Vec::new();
+    for item in table.iter()? {
+        let (name, value) = item?;
+        if !is_share_used || owner_of(name.value()) == owner {
+            entries.push((name.value().to_owned(), decode(value.value())?.expires));
+        }
+    }
+    let by_owner = entries.chunk_by(|(one, _), (other, _)| owner_of(one) == owner_of(other));
+    let most = by_owner.max_by_key(|entries| entries.len()).unwrap_or_default();
+    if let Some((oldest, _)) = most.iter().min_by_key(|(_, expires)| *expires) {
+        table.remove(oldest.as_str())?;
+    }
+    Ok(())
+}
+
+/// Whom the entry of this name belongs to.
+fn owner_of(name: &str) -> &str {
+    name.split_once('/').map_or(name, |(owner, _)| owner)
 }
 
 fn find(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> Result<Option<Entry>, StoreError> {
@@ -258,4 +318,36 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
 /// A time in seconds since 1970.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    #[test]
+    fn oldest_entry_of_who_has_most_gives_way_where_there_are_too_many() {
+        let soon = seconds(SystemTime::now()) + 600;
+        let entry = |expires| Entry {
+            issuer: String::new(),
+            principal: String::new(),
+            expires: Some(expires),
+            lease: None,
+            sealed: String::new(),
+        };
+        let file = redb::Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let write = file.begin_write().unwrap();
+        let mut table = write.open_table(Kind::SignIn.table()).unwrap();
+        for number in 3..=Kind::SignIn.most() {
+            let bytes = encode(Kind::SignIn, &entry(soon)).unwrap();
+            table.insert(format!("{number}/one").as_str(), bytes.as_slice()).unwrap();
+        }
+        for (name, expires) in [("bob/second", soon + 2), ("bob/first", soon + 1), ("ann/new", soon + 3)] {
+            put(Kind::SignIn, &mut table, name, &entry(expires)).unwrap();
+        }
+        let is_there = |name| table.get(name).unwrap().is_some();
+        assert!(is_there("ann/new") && is_there("bob/second") && is_there("3/one") && !is_there("bob/first"));
+        assert_eq!(table.len().unwrap(), Kind::SignIn.most());
+    }
 }

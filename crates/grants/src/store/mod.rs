@@ -32,8 +32,6 @@ use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 const PURPOSE: &[u8] = b"record in stateDir: ";
 /// How long one operation may wait for others and for the disk.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Most records of one kind and principal.
-const MOST_OF_ONE: usize = 256;
 /// Most records in an export.
 const MOST_EXPORTED: usize = 1_000_000;
 
@@ -323,7 +321,8 @@ impl Store {
             let owner = Owner::new(principal, name.strip_prefix(&prefix)?);
             Some(Exported { record: self.0.open(&entry, &owner)?, owner })
         };
-        let entries = self.entries(T::KIND, prefix.clone(), MOST_OF_ONE).await?;
+        let most = usize::try_from(T::KIND.most_of_one()).unwrap_or(usize::MAX);
+        let entries = self.entries(T::KIND, prefix.clone(), most).await?;
         Ok(entries.into_iter().filter_map(open).collect())
     }
 
@@ -357,12 +356,6 @@ impl Store {
     /// If it cannot be kept; then the earlier one is.
     pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
         let (name, entry) = (owner.name(), self.0.seal(owner, record)?);
-        if !owner.principal.is_empty() {
-            let own = self.entries(T::KIND, prefix(&owner.principal), MOST_OF_ONE).await?;
-            if own.len() == MOST_OF_ONE && own.iter().all(|(other, _)| *other != name) {
-                return Err(StoreError::Full { kind: T::KIND.as_str() });
-            }
-        }
         self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ())).await
     }
 

@@ -195,6 +195,37 @@ async fn useless_records_make_room() {
 }
 
 #[tokio::test]
+async fn one_user_takes_no_place_of_others_sign_ins() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    let (most, soon) = (Kind::SignIn.most_of_one(), seconds(SystemTime::now()) + 600);
+    let begun = |expires| Begun(Note { expires: Some(expires), ..note("x") });
+    store.put(&Owner::new(b"ann", "first"), &begun(soon)).await.unwrap();
+    for at in 0..most + 2 {
+        store.put(&Owner::new(b"bob", &at.to_string()), &begun(soon + at)).await.unwrap();
+    }
+    let of = async |user: &[u8]| store.list::<Begun>(user).await.unwrap().len();
+    assert_eq!((of(b"ann").await, of(b"bob").await), (1, usize::try_from(most).unwrap()));
+    let is_there = async |name| store.get::<Begun>(&Owner::new(b"bob", name)).await.unwrap().is_some();
+    assert_eq!((is_there("0").await, is_there("1").await, is_there("2").await), (false, false, true));
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_nothing_changes() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder, &[1]);
+    store.put(&ann(), &note("x")).await.unwrap();
+    let (minute, before) = (Duration::from_secs(60), fs::read(file(&folder)).unwrap());
+    for name in ["a", "b"] {
+        assert_eq!(store.take::<Begun>(&Owner::nobody(name)).await.unwrap(), None);
+        assert!(matches!(store.lease::<Note>(&Owner::nobody(name), minute).await.unwrap(), Leased::Nothing));
+    }
+    assert!(fs::read(file(&folder)).unwrap() == before, "the file has changed");
+    store.put(&ann(), &note("y")).await.unwrap();
+    assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("y")));
+}
+
+#[tokio::test]
 async fn one_process_has_a_leased_record() {
     let folder = TempDir::new().unwrap();
     let (one, other) = (open(&folder, &[1]), open(&folder, &[1]));
@@ -237,7 +268,8 @@ async fn sizes_and_numbers_are_bounded() {
     let store = open(&folder, &[1]);
     let large = store.put(&ann(), &note(&"x".repeat(128 << 10))).await;
     assert!(matches!(large, Err(StoreError::TooLarge)), "{large:?}");
-    for at in 0..MOST_OF_ONE {
+    let most = Kind::Grant.most_of_one();
+    for at in 0..most {
         store.put(&Owner::new(b"bob", &at.to_string()), &note("x")).await.unwrap();
     }
     let full = store.put(&Owner::new(b"bob", "more"), &note("x")).await;
@@ -245,7 +277,7 @@ async fn sizes_and_numbers_are_bounded() {
     // What is there can be replaced, and others have their own share.
     store.put(&Owner::new(b"bob", "0"), &note("y")).await.unwrap();
     store.put(&ann(), &note("x")).await.unwrap();
-    assert_eq!(store.purge(Some(b"bob")).await.unwrap(), MOST_OF_ONE);
+    assert_eq!(u64::try_from(store.purge(Some(b"bob")).await.unwrap()).unwrap(), most);
     assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("x")));
     assert_eq!(store.purge(None).await.unwrap(), 1);
 }

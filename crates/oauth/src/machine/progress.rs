@@ -10,15 +10,8 @@ use super::held::Held;
 use super::refused::RefusedMessage;
 use crate::challenge::Challenge;
 use crate::discovery::Discovered;
-use crate::error::OAuthError;
+use crate::error::{FAILURE, OAuthError};
 use crate::scopes::Scopes;
-
-/// For how long a failure stands: an authorization server that is down is not asked for each call. No option: an operator who
-/// mends it takes longer.
-const FAILURE: Duration = Duration::from_secs(5);
-
-/// For how long a refusal stands: what is wrong with the client does not mend itself, and some lock out those who try on.
-const REFUSAL: Duration = Duration::from_secs(60);
 
 /// For how long a server that has said nothing of how it is protected is not asked for it again.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -121,8 +114,7 @@ impl Progress {
         if *error == OAuthError::NoSubject {
             return None;
         }
-        let stands = if error.refusal().is_some() && !error.is_temporary() { REFUSAL } else { FAILURE };
-        (at.elapsed() < stands).then_some(error)
+        (at.elapsed() < error.stands_for()).then_some(error)
     }
 
     /// Takes over what an attempt has come to.
