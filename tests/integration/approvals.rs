@@ -138,7 +138,9 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
 async fn approved_call_is_neither_repeated_nor_copied() {
     let (backend, mirror) = (backend().await, backend().await);
     for server in [&backend, &mirror] {
-        let tool = |name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#);
+        let tool = |name| {
+            format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#)
+        };
         server.on("tools/list", server.list("tools", &[tool("erase"), tool("look")].join(",")));
     }
     let options = r#""retry":"safe","mirror":{"server":"copy","share":1},"approval":{"tools":["erase"],"by":"caller"}"#;

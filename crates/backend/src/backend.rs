@@ -235,8 +235,7 @@ impl Backend {
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
         let repeats_lists = repeats.is_none();
-        let calls =
-            Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, repeats_lists, shutdown.clone());
+        let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, repeats_lists, shutdown.clone());
         let calls = Arc::new(calls);
         let translation = (Arc::clone(&calls), handles);
         let owners = (owners, number);

@@ -56,9 +56,7 @@ impl Repeats {
             self.earn();
         }
         let error = match outcome {
-            Err(error)
-                if is_safe && is_broken_off(&error) && !was_heard.load(Ordering::Relaxed) && self.spend() =>
-            {
+            Err(error) if is_safe && is_broken_off(&error) && !was_heard.load(Ordering::Relaxed) && self.spend() => {
                 error
             }
             outcome => return outcome,

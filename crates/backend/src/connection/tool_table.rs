@@ -259,12 +259,8 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = ToolTable::new(true, 2, BYTES);
-        let known = || KnownTool {
-            headers: Arc::new([]),
-            needs_task: false,
-            is_repeatable: false,
-            seen: Instant::now(),
-        };
+        let known =
+            || KnownTool { headers: Arc::new([]), needs_task: false, is_repeatable: false, seen: Instant::now() };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
         assert_eq!(table.known.lock().unwrap().tools.len(), 1);

@@ -65,11 +65,7 @@ pub(super) fn of_key(members: &[Arc<Member>], tried: &[u64], value: impl Fn(u64)
 }
 
 /// The endpoints that are suited best, and one of them whose calls are to be tried.
-fn best_suited<'a>(
-    members: &'a [Arc<Member>],
-    tried: &[u64],
-    may_try: bool,
-) -> (Equals<'a>, Option<&'a Arc<Member>>) {
+fn best_suited<'a>(members: &'a [Arc<Member>], tried: &[u64], may_try: bool) -> (Equals<'a>, Option<&'a Arc<Member>>) {
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
         let readiness = member.backend.readiness();

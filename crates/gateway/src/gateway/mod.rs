@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
-    ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
+    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest, Listen, Listening,
+    Pending, Policy, ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
