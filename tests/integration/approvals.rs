@@ -7,7 +7,7 @@ use fanlight_tests::slicer::member;
 use crate::clients::Client;
 use crate::harness::{Gateway, Log, fanlight, within};
 use crate::raw_client::{Connection, Response};
-use crate::scripted::{Backend, Era, Reply, Transport, config};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport, config};
 
 const CAN_ASK: &str = r#"{"elicitation":{}}"#;
 const CALL: &str = r#""name":"erase","arguments":{"path":"\/a","n":1.0}"#;
@@ -131,6 +131,33 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
     let again = client.request("4", "tools/call", CALL, "").await;
     assert_ne!(again.member("error.data.approval").trim_matches('"'), id, "an approval is good once");
     assert_eq!(calls(&backend), 1);
+}
+
+/// What was agreed to is one call, whatever its server says of a second one.
+#[tokio::test]
+async fn approved_call_is_neither_repeated_nor_copied() {
+    let (backend, mirror) = (backend().await, backend().await);
+    for server in [&backend, &mirror] {
+        let tool = |name| {
+            format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#)
+        };
+        server.on("tools/list", server.list("tools", &[tool("erase"), tool("look")].join(",")));
+    }
+    let options = r#""retry":"safe","mirror":{"server":"copy","share":1},"approval":{"tools":["erase"],"by":"caller"}"#;
+    let config = config(&[backend.entry_with("only", options), mirror.entry("copy")]);
+    let mut client = Client::start_with(CAN_ASK, &config, Era::Modern, Transport::Http).await;
+    for breaks_off in [false, true] {
+        let before = calls(&backend);
+        if breaks_off {
+            backend.once("tools/call", Reply::fault(Fault::BreakOff));
+        }
+        let accept = |_: &str, _: Option<&str>| r#"{"action":"accept"}"#.to_owned();
+        let answer = client.converse("1", "tools/call", CALL, accept).await;
+        assert_eq!((calls(&backend) - before, answer.member_at(&["error"]).is_some()), (1, breaks_off));
+    }
+    client.call("look").await.member("result.content");
+    mirror.wait_for_target("tools/call", "look", 1).await;
+    assert_eq!(mirror.count_of_target("tools/call", "erase"), 0);
 }
 
 #[tokio::test]

@@ -7,12 +7,16 @@ use crate::server_lives::{ask, text_at};
 const TOOLS: [(&str, &str); 3] =
     [("reads", r#"{"readOnlyHint":true}"#), ("sets", r#"{"idempotentHint":true}"#), ("adds", "{}")];
 
-/// A server whose next call breaks off.
+fn tool((name, annotations): (&str, &str)) -> String {
+    format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#)
+}
+
 async fn server(era: Era) -> Backend {
-    let server = Backend::start(era, Transport::Http).await;
-    let tool = |(name, annotations)| {
-        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#)
-    };
+    server_over(Transport::Http, era).await
+}
+
+async fn server_over(transport: Transport, era: Era) -> Backend {
+    let server = Backend::start(era, transport).await;
     server.declares(r#"{"tools":{},"resources":{},"prompts":{}}"#);
     server.on("tools/list", server.list("tools", &TOOLS.map(tool).join(",")));
     server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
@@ -78,4 +82,79 @@ async fn spans_show_which_attempt_they_are() {
     let text = trace.to_string();
     assert!(text.contains(r#"{"key":"fanlight.attempt","value":{"intValue":"2"}}"#), "{text}");
     assert!(gateway.terminate().await.success());
+}
+
+/// How often a server gets a call of `reads` that breaks off.
+async fn sent(gateway: &Gateway, server: &Backend) -> usize {
+    let before = server.received("tools/call").len();
+    server.once("tools/call", Reply::fault(Fault::Die(1)));
+    let answer = ask(gateway, "tools/call", r#""name":"reads""#).await;
+    let sent = server.received("tools/call").len() - before;
+    assert_eq!(answer.contains("\"mayHaveRun\":true"), sent == 1, "{answer}");
+    sent
+}
+
+#[tokio::test]
+async fn call_is_not_sent_again_once_its_tool_has_taken_its_word_back() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = server(era).await;
+        let gateway = gateway(&server, r#""retry":"safe""#).await;
+        assert_eq!(sent(&gateway, &server).await, 2);
+        let now = [
+            server.list("tools", &tool(("reads", "{}"))),
+            server.list("tools", &tool(("adds", r#"{"readOnlyHint":true}"#))),
+            Reply::fault(Fault::BreakOff),
+        ];
+        for list in now {
+            assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
+            server.on("tools/list", list);
+            assert_eq!(sent(&gateway, &server).await, 1, "{era:?}");
+            // Of the list that this has read, the next call is not safe to begin with.
+            server.on("tools/list", server.list("tools", &TOOLS.map(tool).join(",")));
+            assert!(ask(&gateway, "tools/list", "").await.contains("readOnlyHint"));
+        }
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+/// What the tool says now, only the next process can tell.
+#[tokio::test]
+async fn safe_call_that_ends_its_process_is_sent_to_the_next_one() {
+    for era in [Era::Modern, Era::Legacy] {
+        let server = server_over(Transport::Stdio, era).await;
+        let entry = server.entry_with("only", r#""retry":"safe""#);
+        let patient = r#""testing":true,"timeouts":{"connectOnCall":"60s"}"#;
+        let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},{patient}}}"#)).await;
+        assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
+        assert_eq!(sent(&gateway, &server).await, 2, "{era:?}");
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+#[tokio::test]
+async fn list_that_breaks_off_is_sent_once_more_whoever_repeats_it() {
+    for (era, retry) in [(Era::Modern, ""), (Era::Modern, r#""retry":"safe""#), (Era::Legacy, r#""retry":"safe""#)] {
+        let server = server(era).await;
+        let gateway = gateway(&server, retry).await;
+        ask(&gateway, "tools/call", r#""name":"adds""#).await;
+        server.on("tools/list", Reply::fault(Fault::BreakOff));
+        let before = server.received("tools/list").len();
+        assert!(ask(&gateway, "tools/list", "").await.contains("\"error\""));
+        assert_eq!(server.received("tools/list").len() - before, 2, "{era:?} {retry}");
+        assert!(gateway.terminate().await.success());
+    }
+}
+
+/// The operator knows better than a server that takes its tool for one that only reads.
+#[tokio::test]
+async fn call_of_a_tool_whose_annotations_are_overridden_is_not_sent_again() {
+    for (annotations, times) in
+        [(r#"{"readOnlyHint":false}"#, 1), ("null", 1), (r#"{"readOnlyHint":false,"idempotentHint":true}"#, 2)]
+    {
+        let server = server(Era::Modern).await;
+        let overriding = format!(r#""retry":"safe","override":{{"reads":{{"annotations":{annotations}}}}}"#);
+        let gateway = gateway(&server, &overriding).await;
+        assert_eq!(sent(&gateway, &server).await, times, "{annotations}");
+        assert!(gateway.terminate().await.success());
+    }
 }

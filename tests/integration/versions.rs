@@ -327,21 +327,26 @@ async fn canary_that_is_down_fails_its_clients_alone() {
 #[tokio::test]
 async fn canary_is_on_the_span_and_on_record_and_not_in_lists() {
     let (one, two) = (version(Era::Modern, "v1").await, version(Era::Modern, "v2").await);
-    let folder = TempFile::folder();
-    let config = with_canary(&[&one, &two], "1", "").replacen('{', r#"{"audit":{"file":"audit.jsonl"},"#, 1);
+    let (other, folder) = (version(Era::Modern, "b").await, TempFile::folder());
+    let more = format!(",{}", other.entry("b"));
+    let config = with_canary(&[&one, &two], "1", &more).replacen('{', r#"{"audit":{"file":"audit.jsonl"},"#, 1);
     fs::write(folder.path().join("fanlight.json"), config).unwrap();
     let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
     let list = answer(&gateway, "ann", "tools/list", "").await;
-    assert!(list.contains(r#""name":"look""#) && !list.contains("next"), "{list}");
-    call(&gateway, "ann", "look").await;
+    assert!(list.contains(r#""name":"a__look""#) && !list.contains("next"), "{list}");
+    call(&gateway, "ann", "a__look").await;
+    // No list has it.
+    assert_eq!(version_in(&answer(&gateway, "ann", "resources/read", r#""uri":"doc:9""#).await), "v2");
     let traces = api(&gateway, "/api/traces?tool=look").await;
     let id = traces["traces"][0]["traceId"].as_str().unwrap().to_owned();
     let spans = text_at(&gateway, &format!("/api/traces/{id}")).await;
     assert!(spans.contains("fanlight.canary"), "{spans}");
     gateway.terminate().await;
     let record = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
-    let line = record.lines().find(|line| line.contains("tools/call")).unwrap_or_else(|| panic!("{record}"));
-    assert_eq!((member(line, "server"), member(line, "canary")), (Some("\"a\""), Some("\"next\"")), "{line}");
+    for method in ["tools/call", "resources/read"] {
+        let line = record.lines().find(|line| line.contains(method)).unwrap_or_else(|| panic!("{record}"));
+        assert_eq!((member(line, "server"), member(line, "canary")), (Some("\"a\""), Some("\"next\"")), "{line}");
+    }
 }
 
 #[tokio::test]
@@ -425,6 +430,46 @@ async fn mirror_gets_copies_of_safe_requests_alone() {
         assert!(metrics.contains(counted), "{metrics}");
         assert!(!answer(&gateway, "ann", "tools/list", "").await.contains("copy__"));
     }
+}
+
+#[tokio::test]
+async fn mirror_that_takes_its_word_back_gets_no_more_copies() {
+    let (server, mirror) = (version(Era::Legacy, "v1").await, version(Era::Legacy, "v1").await);
+    let gateway = Gateway::start(&with_mirror(&server, &at(&mirror), "")).await;
+    call(&gateway, "ann", "look").await;
+    mirror.wait_for_target("tools/call", "look", 1).await;
+    let tool = |name, hint| {
+        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":{hint}}}}}"#)
+    };
+    mirror.on("tools/list", mirror.list("tools", &[tool("look", false), tool("set", true)].join(",")));
+    let lists = mirror.received("tools/list").len();
+    within("the list to be read anew", async {
+        while mirror.received("tools/list").len() == lists {
+            call(&gateway, "ann", "look").await;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    // What had been begun before.
+    call(&gateway, "ann", "set").await;
+    mirror.wait_for_target("tools/call", "set", 1).await;
+    let copies = mirror.count_of_target("tools/call", "look");
+    call(&gateway, "ann", "look").await;
+    call(&gateway, "ann", "set").await;
+    mirror.wait_for_target("tools/call", "set", 2).await;
+    assert_eq!(mirror.count_of_target("tools/call", "look"), copies);
+}
+
+#[tokio::test]
+async fn tool_whose_annotations_are_overridden_is_not_copied() {
+    let (server, mirror) = (version(Era::Modern, "v1").await, version(Era::Modern, "v1").await);
+    let overriding = r#","override":{"look":{"annotations":{"readOnlyHint":false}}}"#;
+    let gateway = Gateway::start(&with_mirror(&server, &at(&mirror), overriding)).await;
+    for tool in ["look", "set"] {
+        assert_eq!(version_in(&call(&gateway, "ann", tool).await), "v1");
+    }
+    mirror.wait_for_target("tools/call", "set", 1).await;
+    assert_eq!(mirror.count_of_target("tools/call", "look"), 0);
 }
 
 #[tokio::test]

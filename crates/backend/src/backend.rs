@@ -29,7 +29,7 @@ use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings};
-use crate::subscriptions::{RegistrySettings, SubscriptionRegistry};
+use crate::subscriptions::{InMemorySubscriptions, RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
 use crate::tasks::owners::InMemory as TaskOwners;
 use crate::transport::http::HttpEndpoint;
@@ -65,6 +65,8 @@ pub(crate) struct Replica {
     pub(crate) telemetry: BackendTelemetry,
     /// The owners of the tasks of all endpoints.
     pub(crate) owners: Arc<TaskOwners>,
+    /// What sessions have subscribed to at any endpoint.
+    pub(crate) subscribed: Arc<dyn SessionSubscriptions>,
     /// What processes write besides messages.
     pub(crate) process_log: Arc<ProcessLog>,
 }
@@ -118,7 +120,8 @@ impl Backend {
         let telemetry = settings.telemetry.clone().of(&settings.name, &settings.transport);
         let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
         let label = settings.name.as_str().into();
-        let alone = Replica { number: 0, address: None, label, telemetry, owners, process_log };
+        let subscribed = Arc::new(InMemorySubscriptions::new(settings.limits.subscriptions));
+        let alone = Replica { number: 0, address: None, label, telemetry, owners, subscribed, process_log };
         Self::begin(settings, known, alone, shutdown)
     }
 
@@ -146,11 +149,11 @@ impl Backend {
             telemetry: TelemetrySettings { telemetry: recorder, .. },
             handles,
             endpoints: _,
-            repeats_safe,
+            repeats,
             is_asked_for_safe,
             names: _,
         } = settings;
-        let Replica { number, address, label, telemetry, owners, process_log } = replica;
+        let Replica { number, address, label, telemetry, owners, subscribed, process_log } = replica;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
@@ -161,6 +164,7 @@ impl Backend {
             limit: limits.subscriptions,
             shared,
             settle: timeouts.list_settle,
+            records: subscribed,
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
         };
@@ -178,7 +182,7 @@ impl Backend {
             tasks: tasks.clone(),
             telemetry,
             root,
-            knows_safe: repeats_safe || is_asked_for_safe,
+            knows_safe: repeats.is_some() || is_asked_for_safe,
         };
         let bounds = PoolSettings {
             connect_timeout: timeouts.connect,
@@ -230,7 +234,8 @@ impl Backend {
             shutdown: shutdown.clone(),
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
-        let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, shutdown.clone());
+        let repeats_lists = repeats.is_none();
+        let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, repeats_lists, shutdown.clone());
         let calls = Arc::new(calls);
         let translation = (Arc::clone(&calls), handles);
         let owners = (owners, number);
@@ -238,7 +243,7 @@ impl Backend {
             TaskTranslation::new(&name, translation, owners, shared, &limits, tasks.clone(), shutdown.clone());
         let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
         // Of several endpoints, whoever chooses among them repeats.
-        let repeats = (repeats_safe && number == 0).then(Repeats::new);
+        let repeats = repeats.filter(|_| number == 0);
         Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, repeats, life })
     }
 
@@ -265,16 +270,24 @@ impl Backend {
         Box::pin(async move { self.calls.request(&call, earlier).await })
     }
 
-    /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one.
-    pub(crate) async fn does_no_harm(&self, call: &Call) -> bool {
-        if call.method != Method::CallTool {
-            return repeats::reads(&call.method);
+    /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one. Of its
+    /// tool, what counts is what a list says that was read no longer ago than `oldest`; it is read if necessary.
+    pub(crate) async fn does_no_harm(&self, call: &Call, oldest: Duration) -> bool {
+        if call.method != Method::CallTool || !repeats::could_be_safe(call) {
+            return repeats::could_be_safe(call);
         }
         // What its server would take for the name if there were two is unknown.
         let name = call.params.as_ref().and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
         let name = name.and_then(|([at], params)| params.slice(at?).as_str().map(Cow::into_owned));
         let Some((Ok(base), name)) = self.pool.base().state.borrow().verdict().zip(name) else { return false };
-        !self.tasks.concerns(call) && base.is_repeatable(&name).await
+        !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
+    }
+
+    /// Whether a request that may have run may be sent once more, as its server says now: that may be connecting anew.
+    pub(crate) async fn may_repeat(&self, call: &Call) -> bool {
+        let reads = call.method != Method::CallTool;
+        (reads || self.pool.base().ready(self.calls.timeouts.connect).await.is_ok())
+            && self.does_no_harm(call, Duration::ZERO).await
     }
 
     /// Whether a call could be sent now.
@@ -329,6 +342,12 @@ impl Backend {
     /// Whether the client's session has a connection of its own.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
         self.pool.has_session(client)
+    }
+
+    /// A client's session goes on at another endpoint.
+    pub(crate) fn leave_session(&self, session: SessionKey) {
+        self.tasks.end_session(session);
+        self.pool.leave_session(session);
     }
 
     /// Whether it has connections of clients.
@@ -414,19 +433,25 @@ impl BackendClient for Backend {
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
         match &self.repeats {
-            None => self.send(call, 0),
-            Some(repeats) => Box::pin(async move {
-                if !self.does_no_harm(&call).await {
-                    return self.send(call, 0).await;
-                }
-                let (first, again) = (|call| self.send(call, 0), |call| self.send(call, 1));
+            Some(repeats) if repeats::could_be_safe(&call) => Box::pin(async move {
+                let first = |call| async move {
+                    let is_safe = self.does_no_harm(&call, Duration::MAX).await;
+                    (is_safe, self.send(call, 0).await)
+                };
+                let again = |call| async move {
+                    match self.may_repeat(&call).await {
+                        true => self.send(call, 1).await,
+                        false => Err(repeats::no_longer_safe()),
+                    }
+                };
                 repeats.send(call, self.calls.timeouts.call, first, again).await
             }),
+            _ => self.send(call, 0),
         }
     }
 
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        Box::pin(self.does_no_harm(call))
+        Box::pin(self.does_no_harm(call, repeats::RECENTLY))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

@@ -51,6 +51,7 @@ pub use fanlight_http_pool::worker;
 pub use memory::MessageMemory;
 pub use names::{LookUp, SystemNames};
 pub use per_principal::{BackendApart, BackendPerPrincipal};
+pub use repeats::Repeats;
 pub use replicas::Replicas;
 pub use server::Server;
 pub use settings::{

@@ -21,6 +21,7 @@ use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint,
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
 use crate::names::LookUp;
+use crate::repeats::Repeats;
 
 /// One backend.
 #[derive(Clone, Debug)]
@@ -58,8 +59,8 @@ pub struct BackendSettings {
     pub handles: Arc<HandleSeal>,
     /// Where else it can be reached, if it has several endpoints.
     pub endpoints: Endpoints,
-    /// Whether safe requests that may have run are sent once more.
-    pub repeats_safe: bool,
+    /// If safe requests that may have run are sent once more: how often.
+    pub repeats: Option<Repeats>,
     /// Whether it is asked which requests are safe though it repeats none.
     pub is_asked_for_safe: bool,
     /// Finds the addresses of endpoints.
@@ -91,7 +92,7 @@ impl BackendSettings {
             telemetry: TelemetrySettings { telemetry: _, trace_context, content },
             handles: _,
             endpoints,
-            repeats_safe,
+            repeats,
             is_asked_for_safe,
             names: _,
         } = self;
@@ -108,7 +109,7 @@ impl BackendSettings {
             && *trace_context == other.telemetry.trace_context
             && *content == other.telemetry.content
             && *endpoints == other.endpoints
-            && *repeats_safe == other.repeats_safe
+            && repeats.is_some() == other.repeats.is_some()
             && *is_asked_for_safe == other.is_asked_for_safe
     }
 }

@@ -55,6 +55,8 @@ pub struct CallContext {
     pub trace: Parent,
     /// Where it was sent; empty until then, and for what goes to several servers. `None` where nobody puts that on record.
     pub sent_to: Option<OnceLock<SentTo>>,
+    /// Set if it must run once at most, whatever its server says of that.
+    pub once: OnceLock<()>,
 }
 
 /// Where a request was sent.
@@ -158,6 +160,17 @@ impl CallContext {
         self.caller.session()
     }
 
+    /// Whether the request must run once at most: it is neither repeated nor copied, whatever its server says of that.
+    #[must_use]
+    pub fn runs_once(&self) -> bool {
+        self.once.get().is_some()
+    }
+
+    /// Has it run once at most from now on, and for good.
+    pub fn run_once(&self) {
+        let _ = self.once.set(());
+    }
+
     fn own(trace: &Parent) -> Self {
         Self {
             caller: Caller::gateway(),
@@ -172,6 +185,7 @@ impl CallContext {
             tasks: None,
             trace: trace.clone(),
             sent_to: None,
+            once: OnceLock::new(),
         }
     }
 }

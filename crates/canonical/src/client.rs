@@ -40,7 +40,8 @@ pub trait BackendClient: Send + Sync + 'static {
     /// resolves. A call that may have run is never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
 
-    /// Whether a request does no harm if it runs twice: it reads by its definition, or calls a tool that says so of itself.
+    /// Whether a request does no harm if it runs twice: it reads by its definition, or calls a tool that says so of itself, and
+    /// has said so within the last few seconds.
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
         let _ = call;
         Box::pin(std::future::ready(false))

@@ -11,7 +11,7 @@ use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity, MessageMemory, PollIntervals,
-    ProcessPolicy, RetryDelays, Serves, SystemNames, TelemetrySettings,
+    ProcessPolicy, Repeats, RetryDelays, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
@@ -222,7 +222,7 @@ pub(crate) fn backend_settings(
         },
         handles: Arc::clone(handles),
         endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
-        repeats_safe: server.repeats_safe,
+        repeats: server.repeats_safe.then(Repeats::default),
         is_asked_for_safe: is_mirror || server.mirror.is_some(),
         names: Arc::new(SystemNames),
     }

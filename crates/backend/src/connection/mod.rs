@@ -40,7 +40,7 @@ use fanlight_canonical::{Call, ServerSession, TaskDialect};
 use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
-use tools::MirroredMembers;
+use tools::{HintReadings, MirroredMembers};
 use usage::ProcessUsage;
 
 /// A connection in use.
@@ -59,6 +59,7 @@ pub(crate) struct Connection {
     /// Kept where requests depend on it: modern HTTP, legacy servers with tasks, and those whose safe calls are repeated.
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
+    hints: HintReadings,
     since: Instant,
     /// Of a legacy server over HTTP that may ask the client.
     outside: Option<OutsideStream>,
@@ -165,6 +166,7 @@ impl Connection {
             tasks,
             tools,
             tools_loaded: OnceCell::new(),
+            hints: HintReadings::new(),
             since: Instant::now(),
             usage: ProcessUsage::default(),
             last_task: Mutex::new(None),

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
+use tokio::time::Instant;
 
 use crate::log::excerpt;
 use crate::request::dialect::MirroredParam;
@@ -53,6 +54,8 @@ pub(crate) struct KnownTool {
     pub(crate) needs_task: bool,
     /// Whether it says that calling it twice does no harm.
     pub(crate) is_repeatable: bool,
+    /// When a list had it last.
+    pub(crate) seen: Instant,
 }
 
 impl ToolTable {
@@ -78,7 +81,7 @@ impl ToolTable {
             self.remember(self.with_task_support(&result));
             return response;
         }
-        let mut learnt = Vec::new();
+        let (mut learnt, seen) = (Vec::new(), Instant::now());
         let without_invalid = without_invalid_tools(&result, self.max_mirrored, |tool, name, found| {
             let headers = match found {
                 Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
@@ -89,7 +92,7 @@ impl ToolTable {
                 }
             };
             let is_repeatable = is_repeatable(tool);
-            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable }));
+            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable, seen }));
         });
         self.remember(learnt);
         match without_invalid {
@@ -100,12 +103,13 @@ impl ToolTable {
 
     fn with_task_support(&self, result: &Json) -> Vec<(String, KnownTool)> {
         let Some(tools) = result.get("tools") else { return Vec::new() };
+        let seen = Instant::now();
         let known = |tool: Json| {
             let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
             let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
             let name = tool.get("name")?.as_str()?.into_owned();
             let (headers, is_repeatable) = (Arc::clone(&self.none), is_repeatable(&tool));
-            Some((name, KnownTool { headers, needs_task, is_repeatable }))
+            Some((name, KnownTool { headers, needs_task, is_repeatable, seen }))
         };
         tools.elements().filter_map(|element| known(tools.slice(element))).collect()
     }
@@ -255,7 +259,8 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = ToolTable::new(true, 2, BYTES);
-        let known = || KnownTool { headers: Arc::new([]), needs_task: false, is_repeatable: false };
+        let known =
+            || KnownTool { headers: Arc::new([]), needs_task: false, is_repeatable: false, seen: Instant::now() };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
         assert_eq!(table.known.lock().unwrap().tools.len(), 1);

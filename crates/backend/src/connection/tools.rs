@@ -1,15 +1,36 @@
 //! What a call needs to know about its tool, read from the server's tool list if no list has been seen yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use super::Connection;
 use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
 use fanlight_canonical::{Call, TaskDialect};
+
+/// The readings of the tool list for what tools say of being called twice.
+pub(super) struct HintReadings {
+    /// One at a time.
+    turn: Semaphore,
+    /// When the last one began.
+    last: Mutex<Option<Instant>>,
+}
+
+impl HintReadings {
+    pub(super) fn new() -> Self {
+        Self { turn: Semaphore::new(1), last: Mutex::default() }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The members of a call's request that headers repeat.
 pub(super) struct MirroredMembers {
@@ -50,13 +71,25 @@ impl Connection {
         table.of(tool).is_some_and(|known| known.needs_task)
     }
 
-    /// Whether a tool says that it can be called twice without harm.
-    pub(crate) async fn is_repeatable(&self, tool: &str) -> bool {
+    /// Whether a tool says that it can be called twice without harm, by a list that was read no longer ago than `oldest`. One that
+    /// is older is read anew, within the time of one message of Fanlight's own; what cannot be read says nothing.
+    pub(crate) async fn is_repeatable(&self, tool: &str, oldest: Duration) -> bool {
         let Some(table) = &self.tools else { return false };
-        if table.of(tool).is_none() {
-            self.read_tools_once().await;
+        let since = Instant::now().checked_sub(oldest);
+        let is_recent = |at: Instant| since.is_none_or(|since| at >= since);
+        let known = || table.of(tool).filter(|known| is_recent(known.seen));
+        let reading = async {
+            let _turn = self.hints.turn.acquire().await;
+            // Somebody else may just have read it, in vain perhaps, or for a tool that it does not have.
+            if known().is_none() && !self.hints.last().is_some_and(is_recent) {
+                *self.hints.last() = Some(Instant::now());
+                self.reload_tools().await;
+            }
+        };
+        if known().is_none() {
+            let _ = timeout(self.context.timeouts.own_message, reading).await;
         }
-        table.of(tool).is_some_and(|known| known.is_repeatable)
+        known().is_some_and(|known| known.is_repeatable)
     }
 
     /// [`Connection::needs_task`] with a tool list that is read now.

@@ -89,14 +89,13 @@ impl Circuit {
     /// Whether a call may be sent.
     pub(super) fn admit(&mut self, client: &Peer) -> Result<Admission, BackendError> {
         let Some(open) = &mut self.open else { return Ok(Admission::Closed) };
-        if self.clients.len() < CLIENTS && self.clients.insert(client.clone()) {
-            return Ok(Admission::OwnTrial);
-        }
-        if !open.is_tried && open.until <= Instant::now() {
+        let is_untroubled = self.clients.len() < CLIENTS && self.clients.insert(client.clone());
+        // First the one that everybody waits for: as long as it is due, it draws calls.
+        if open.is_due() {
             open.is_tried = true;
             return Ok(Admission::Trial);
         }
-        Err(open.error())
+        if is_untroubled { Ok(Admission::OwnTrial) } else { Err(open.error()) }
     }
 
     /// Why calls are not sent; `None` if they are.
@@ -107,7 +106,7 @@ impl Circuit {
 
     /// Whether it is time to try a call; `None` if all of them are sent.
     pub(super) fn trial_is_due(&self) -> Option<bool> {
-        self.open.as_ref().map(|open| !open.is_tried && open.until <= Instant::now())
+        self.open.as_ref().map(Open::is_due)
     }
 
     /// A call got no answer.
@@ -153,6 +152,11 @@ impl Circuit {
 }
 
 impl Open {
+    /// Whether the next call is tried.
+    fn is_due(&self) -> bool {
+        !self.is_tried && self.until <= Instant::now()
+    }
+
     fn error(&self) -> BackendError {
         BackendError::NoAnswers { calls: self.failures }
     }
@@ -261,6 +265,18 @@ mod tests {
         assert_eq!(circuit.admit(&ben()), Ok(Admission::OwnTrial));
         circuit.failed(tool("c"), &ben(), Admission::OwnTrial);
         assert!(circuit.admit(&ben()).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trial_that_is_due_is_begun_by_whoever_comes_first() {
+        let mut circuit = opened();
+        tokio::time::advance(PAUSES.longest).await;
+        assert_eq!(circuit.trial_is_due(), Some(true));
+        assert_eq!(circuit.admit(&ben()), Ok(Admission::Trial));
+        assert_eq!(circuit.trial_is_due(), Some(false), "one at a time");
+        assert!(circuit.admit(&ben()).is_err() && circuit.admit(&ann()).is_err());
+        circuit.failed(tool("a"), &ben(), Admission::Trial);
+        assert!(circuit.admit(&ben()).is_err(), "has met a failure");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
+use fanlight_protocol::Method;
 use smallvec::SmallVec;
 
 use super::member::Member;
 use crate::backend::Readiness;
+use crate::health::Item;
 
 /// The numbers of the endpoints that a request has been to.
 pub(super) type Tried = SmallVec<[u64; 4]>;
@@ -26,11 +28,13 @@ enum Suitability {
 }
 
 impl Suitability {
-    fn of(readiness: Readiness, is_far: bool) -> Self {
+    /// `may_try`: for a request that shows whether calls are answered again.
+    fn of(readiness: Readiness, is_far: bool, may_try: bool) -> Self {
         match readiness {
-            Readiness::Trial | Readiness::Ready => Self::Ready { is_far },
+            Readiness::Trial if may_try => Self::Ready { is_far },
+            Readiness::Ready => Self::Ready { is_far },
             Readiness::Connecting => Self::Connecting,
-            Readiness::Down => Self::Down,
+            Readiness::Trial | Readiness::Down => Self::Down,
         }
     }
 }
@@ -40,10 +44,12 @@ pub(super) fn best(members: &[Arc<Member>], tried: &[u64]) -> Option<Readiness> 
     open(members, tried).map(|member| member.backend.readiness()).min()
 }
 
-/// The less busy one of two endpoints among those that are suited best, or one whose calls are to be tried again.
-pub(super) fn better_of_two(members: &[Arc<Member>], tried: &[u64]) -> Option<Arc<Member>> {
-    let (fit, trial) = best_suited(members, tried);
-    if let Some(trial) = trial {
+/// The less busy one of two endpoints among those that are suited best, or one whose calls are to be tried again, if a request
+/// of this method ends the trial.
+pub(super) fn better_of_two(members: &[Arc<Member>], tried: &[u64], method: &Method) -> Option<Arc<Member>> {
+    let may_try = Item::is_of(method);
+    let (fit, trial) = best_suited(members, tried, may_try);
+    if let Some(trial) = trial.filter(|_| may_try) {
         return Some(Arc::clone(trial));
     }
     let first = fastrand::usize(..fit.len().max(1));
@@ -54,16 +60,16 @@ pub(super) fn better_of_two(members: &[Arc<Member>], tried: &[u64]) -> Option<Ar
 
 /// The endpoint with the highest value among those that are suited best: while these stay the same, so does it.
 pub(super) fn of_key(members: &[Arc<Member>], tried: &[u64], value: impl Fn(u64) -> u64) -> Option<Arc<Member>> {
-    let (fit, _) = best_suited(members, tried);
+    let (fit, _) = best_suited(members, tried, true);
     fit.into_iter().max_by_key(|member| value(member.number)).cloned()
 }
 
 /// The endpoints that are suited best, and one of them whose calls are to be tried.
-fn best_suited<'a>(members: &'a [Arc<Member>], tried: &[u64]) -> (Equals<'a>, Option<&'a Arc<Member>>) {
+fn best_suited<'a>(members: &'a [Arc<Member>], tried: &[u64], may_try: bool) -> (Equals<'a>, Option<&'a Arc<Member>>) {
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
         let readiness = member.backend.readiness();
-        let suitability = Suitability::of(readiness, member.place.is_far);
+        let suitability = Suitability::of(readiness, member.place.is_far, may_try);
         if suitability < best {
             (fit, trial, best) = (Equals::new(), None, suitability);
         }

@@ -23,8 +23,9 @@ mod tending;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_canonical::{
@@ -39,8 +40,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{BackendLife, Readiness};
-use crate::repeats::Repeats;
+use crate::repeats;
 use crate::settings::{BackendSettings, TransportSettings};
+use crate::subscriptions::{InMemorySubscriptions, SessionSubscriptions};
 use crate::tasks::owners::InMemory as TaskOwners;
 use choice::Tried;
 use member::Member;
@@ -61,8 +63,7 @@ struct Group {
     transport: Mutex<TransportSettings>,
     telemetry: BackendTelemetry,
     owners: Arc<TaskOwners>,
-    /// If safe requests are sent once more.
-    repeats: Option<Repeats>,
+    subscribed: Arc<dyn SessionSubscriptions>,
     /// In the order of the configuration; behind them those that are no longer among the server's endpoints and still have
     /// sessions, tasks or calls.
     members: ArcSwap<Vec<Arc<Member>>>,
@@ -84,8 +85,16 @@ struct Attempt<'a> {
     earlier: u32,
     /// The endpoint that it does not go to if there is another one.
     avoided: Option<u64>,
-    /// Takes the endpoint that it went to last.
-    last: Option<&'a AtomicU64>,
+    /// Takes where it went.
+    noted: Option<&'a Noted>,
+}
+
+/// Where the first attempt of a request went.
+struct Noted {
+    /// The number of the endpoint that it went to last.
+    endpoint: AtomicU64,
+    /// That endpoint says that the request does no harm if it runs twice.
+    is_safe: AtomicBool,
 }
 
 /// The endpoint that lists are read from.
@@ -109,7 +118,7 @@ impl Replicas {
             transport: Mutex::new(settings.transport.clone()),
             telemetry,
             owners: Arc::new(TaskOwners::new(settings.limits.tasks)),
-            repeats: settings.repeats_safe.then(Repeats::new),
+            subscribed: Arc::new(InMemorySubscriptions::new(settings.limits.subscriptions)),
             settings,
             members: ArcSwap::default(),
             primary: ArcSwapOption::empty(),
@@ -182,7 +191,7 @@ impl Group {
         {
             return Some(primary);
         }
-        choice::better_of_two(&members, tried)
+        choice::better_of_two(&members, tried, &call.method)
     }
 
     /// The endpoint of a client's session.
@@ -204,25 +213,37 @@ impl Group {
         self.primary.load().as_ref().map(|primary| Arc::clone(&primary.member))
     }
 
-    async fn does_no_harm(&self, call: &Call) -> bool {
-        match self.first(call).await {
-            Some(member) => member.backend.does_no_harm(call).await,
-            None => false,
+    /// Whether all endpoints say, as they have recently, that a request does no harm if it runs twice.
+    async fn is_safe(&self, call: &Call) -> bool {
+        if call.method != Method::CallTool {
+            return repeats::could_be_safe(call);
         }
+        let members = self.members.load_full();
+        let connected: Vec<_> = members.iter().filter(|member| member.backend.is_connected()).collect();
+        for member in &connected {
+            if !member.backend.does_no_harm(call, repeats::RECENTLY).await {
+                return false;
+            }
+        }
+        !connected.is_empty()
     }
 
     /// Sends a request, once more if it is safe and that is wanted: to another endpoint, unless it belongs to a session, which
     /// has one.
     async fn repeated(&self, call: Call) -> Result<Response, BackendError> {
-        let Some(repeats) = &self.repeats else { return self.request(call, Attempt::default()).await };
-        if !self.does_no_harm(&call).await {
+        let Some(repeats) = self.settings.repeats.as_ref().filter(|_| repeats::could_be_safe(&call)) else {
             return self.request(call, Attempt::default()).await;
-        }
-        let (last, has_session) = (AtomicU64::new(0), call.context.session().is_some());
-        let first = |call| self.request(call, Attempt { last: Some(&last), ..Attempt::default() });
+        };
+        let (reads, has_session) = (call.method != Method::CallTool, call.context.session().is_some());
+        let noted = Noted { endpoint: AtomicU64::new(0), is_safe: AtomicBool::new(reads) };
+        let noted = &noted;
+        let first = |call| async move {
+            let outcome = self.request(call, Attempt { noted: Some(noted), ..Attempt::default() }).await;
+            (noted.is_safe.load(Ordering::Relaxed), outcome)
+        };
         let again = |call| {
-            let last = last.load(Ordering::Relaxed);
-            self.request(call, Attempt { avoided: (!has_session).then_some(last), earlier: 1, last: None })
+            let last = noted.endpoint.load(Ordering::Relaxed);
+            self.request(call, Attempt { avoided: (!has_session).then_some(last), earlier: 1, noted: None })
         };
         repeats.send(call, self.settings.timeouts.call, first, again).await
     }
@@ -240,8 +261,12 @@ impl Group {
         };
         let (mut tried, mut first_error) = (Tried::new(), None);
         loop {
-            if let Some(last) = attempt.last {
-                last.store(member.number, Ordering::Relaxed);
+            if let Some(noted) = attempt.noted {
+                noted.endpoint.store(member.number, Ordering::Relaxed);
+                noted.is_safe.store(member.backend.does_no_harm(&call, Duration::MAX).await, Ordering::Relaxed);
+            }
+            if attempt.earlier > 0 && !member.backend.may_repeat(&call).await {
+                return Err(repeats::no_longer_safe());
             }
             let error = match member.request(call.clone(), attempt.earlier).await {
                 Err(error) if self.may_go_elsewhere(&error, &call) && begun.elapsed() < limit => error,
@@ -268,8 +293,8 @@ impl Group {
         let is_worth_it = choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
         let next = self.choose(call, tried).filter(|_| is_worth_it)?;
         if let Some(session) = call.context.session() {
-            // It is opened anew elsewhere: what the endpoint knew of it is gone with the endpoint.
-            left.backend.end_session(session);
+            // It is opened anew elsewhere, where its subscriptions are made again: what else the endpoint knew of it is gone.
+            left.backend.leave_session(session);
         }
         Some(next)
     }
@@ -376,7 +401,7 @@ impl BackendClient for Replicas {
     }
 
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        Box::pin(self.group.does_no_harm(call))
+        Box::pin(self.group.is_safe(call))
     }
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {

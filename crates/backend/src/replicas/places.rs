@@ -84,16 +84,18 @@ impl Places {
 
 impl Watching {
     async fn run(&self) {
+        // As long as none was found, each attempt to connect to the URL says why.
+        let mut known: Vec<Vec<Place>> = self.urls.iter().map(|url| vec![url.clone()]).collect();
         loop {
-            let found = self.look_up().await;
+            let found = join_all(self.urls.iter().map(|url| self.addresses(url))).await;
+            for (known, found) in known.iter_mut().zip(found) {
+                // Without any, the last ones are kept: a name server that is down takes no endpoint away.
+                if let Some(found) = found.filter(|found| !found.is_empty()) {
+                    *known = found;
+                }
+            }
+            let next = known.concat();
             self.places.send_if_modified(|places| {
-                // Without any, the last ones are kept: a name server that is down takes no endpoint away. As long as there were
-                // none, each attempt to connect says why.
-                let next = match &found {
-                    Some(found) => found.clone(),
-                    None if places.is_empty() => self.urls.clone(),
-                    None => return false,
-                };
                 let is_changed = **places != *next;
                 if is_changed {
                     let endpoints = next.len();
@@ -107,13 +109,7 @@ impl Watching {
         }
     }
 
-    /// The addresses of all URLs; `None` if those of one are not known.
-    async fn look_up(&self) -> Option<Vec<Place>> {
-        let found = join_all(self.urls.iter().map(|place| self.addresses(place))).await;
-        let found: Vec<Place> = found.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
-        (!found.is_empty()).then_some(found)
-    }
-
+    /// The addresses of one URL; `None` if they cannot be found.
     async fn addresses(&self, place: &Place) -> Option<Vec<Place>> {
         let url = Url::parse(&place.url).ok()?;
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
@@ -143,14 +139,18 @@ mod tests {
 
     use super::*;
 
-    /// Answers with the first of these each time, until one is left.
+    /// Answers with the first of these each time, until one is left, for the host `mcp.internal`, and with nothing for others.
     #[derive(Debug)]
     struct Scripted(Mutex<Vec<Option<&'static [&'static str]>>>);
 
     impl LookUp for Scripted {
-        fn look_up(&self, _host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        fn look_up(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
             let mut answers = self.0.lock().unwrap();
-            let answer = if answers.len() > 1 { answers.remove(0) } else { answers[0] };
+            let answer = match answers.len() {
+                _ if host != "mcp.internal" => None,
+                1 => answers[0],
+                _ => answers.remove(0),
+            };
             let found = answer.map(|found| found.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect());
             async move { found.ok_or_else(|| io::Error::other("no such host")) }.boxed()
         }
@@ -159,20 +159,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn addresses_are_looked_up_again_and_outlast_failures() {
         let (places, mut seen) = watch::channel(Arc::from([]));
-        let place = Place { url: "http://mcp.internal:81/s3cret".into(), address: None, zone: None, is_far: false };
+        let place = |url: &str| Place { url: url.into(), address: None, zone: None, is_far: false };
+        let urls = vec![place("http://mcp.internal:81/s3cret"), place("http://gone.internal:82")];
         let answers = [None, Some(&["10.0.0.2", "10.0.0.1", "10.0.0.2"][..]), None, Some(&[]), Some(&["10.0.0.3"])];
         let names = Arc::new(Scripted(Mutex::new(answers.to_vec())));
         let interval = Duration::from_secs(5);
-        let watching = Watching { backend: "b".into(), urls: vec![place], names, interval, places };
+        let watching = Watching { backend: "b".into(), urls, names, interval, places };
         let running = tokio::spawn(async move { watching.run().await });
         let mut next = async || {
             seen.changed().await.unwrap();
             seen.borrow_and_update().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(next().await, ["http://mcp.internal:81"]);
-        let both = ["http://mcp.internal:81 at 10.0.0.1:81", "http://mcp.internal:81 at 10.0.0.2:81"];
+        const GONE: &str = "http://gone.internal:82";
+        assert_eq!(next().await, ["http://mcp.internal:81", GONE]);
+        let both = ["http://mcp.internal:81 at 10.0.0.1:81", "http://mcp.internal:81 at 10.0.0.2:81", GONE];
         assert_eq!(next().await, both);
-        assert_eq!(next().await, ["http://mcp.internal:81 at 10.0.0.3:81"]);
+        assert_eq!(next().await, ["http://mcp.internal:81 at 10.0.0.3:81", GONE]);
         running.abort();
     }
 }

@@ -108,6 +108,7 @@ impl Group {
             label: format!("{} ({place})", self.name).into(),
             telemetry: self.telemetry.of_replica(&endpoint_of(&transport), place.address),
             owners: Arc::clone(&self.owners),
+            subscribed: Arc::clone(&self.subscribed),
             process_log: Arc::new(ProcessLog::new(self.settings.limits.process_log_kept)),
         };
         let interval = self.settings.health.interval.or(Some(CHECK));
@@ -140,17 +141,22 @@ impl Group {
         self.tell();
     }
 
-    /// Another endpoint becomes the primary one only if the one that is has gone, or is far while another is near.
+    /// Another endpoint becomes the primary one only if the one that is has gone, or is far while another is near. If none can
+    /// be used, it stays, unless it has left.
     fn choose_primary(&self, members: &[Arc<Member>]) {
         let usable = || members.iter().filter(|member| !member.is_leaving() && member.backend.is_connected());
-        let Some(first) = usable().min_by_key(|member| member.place.is_far) else { return };
+        let first = usable().min_by_key(|member| member.place.is_far);
         let current = self.primary.load();
-        let may_stay = |primary: &Primary| {
-            usable().any(|member| member.number == primary.member.number)
-                && primary.member.place.is_far == first.place.is_far
+        let may_stay = |primary: &Primary| match first {
+            Some(first) => {
+                usable().any(|member| member.number == primary.member.number)
+                    && primary.member.place.is_far == first.place.is_far
+            }
+            None => !primary.member.is_leaving(),
         };
         if !current.as_ref().is_some_and(|primary| may_stay(primary)) {
-            self.primary.store(Some(Arc::new(Primary { member: Arc::clone(first), since: Instant::now() })));
+            let primary = |first| Arc::new(Primary { member: Arc::clone(first), since: Instant::now() });
+            self.primary.store(first.map(primary));
         }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Dispatcher {
     pub(crate) timeouts: BackendTimeouts,
     shutdown: CancellationToken,
     concurrency: usize,
+    /// Lists that broke off are read once more, unless whoever sends them does that.
+    repeats_lists: bool,
     queue: FairQueue,
 }
 
@@ -40,10 +42,11 @@ impl Dispatcher {
         pool: Arc<SessionPool>,
         timeouts: BackendTimeouts,
         concurrency: usize,
+        repeats_lists: bool,
         shutdown: CancellationToken,
     ) -> Self {
         let concurrency = concurrency.max(1);
-        Self { pool, timeouts, shutdown, concurrency, queue: FairQueue::new(concurrency) }
+        Self { pool, timeouts, shutdown, concurrency, repeats_lists, queue: FairQueue::new(concurrency) }
     }
 
     /// Sends a call as one request; it was sent `earlier` times before.
@@ -202,7 +205,7 @@ impl Dispatcher {
     ) -> Result<Response, BackendError> {
         let (loss, instead) = match failure {
             // Clients that keep lists would lose what this server offers.
-            Failure::Final(error) if call.method.is_list() && is_broken_off(&error) => {
+            Failure::Final(error) if self.repeats_lists && call.method.is_list() && is_broken_off(&error) => {
                 return self.list_again(call, progress).await.map_err(|_| error);
             }
             Failure::Final(error) => return Err(error),

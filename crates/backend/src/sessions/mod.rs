@@ -411,6 +411,12 @@ impl SessionPool {
         self.registry.end_session(session);
     }
 
+    /// Closes the connections of a client session that goes on at another endpoint.
+    pub(crate) fn leave_session(&self, session: SessionKey) {
+        self.connections().end_session(session);
+        self.registry.leave_session(session);
+    }
+
     /// The client's own connection, if it has one already.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
         // Cheaper than finding the owner.

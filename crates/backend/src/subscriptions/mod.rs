@@ -33,7 +33,7 @@ pub(crate) use deliver::announce_to;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use notifications::{subscription_id, without_subscription_id};
-pub(crate) use recorded::SessionSubscriptions;
+pub(crate) use recorded::{InMemory as InMemorySubscriptions, SessionSubscriptions};
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
@@ -42,7 +42,6 @@ use coalescing::{Admission, Announcement, Coalescing};
 use deliver::Audience;
 use joint_updates::{JointUpdates, UpdateAdmission};
 use listener::ListenerId;
-use recorded::InMemory;
 use state::State;
 use task_progress::ProgressTarget;
 
@@ -101,6 +100,8 @@ pub(crate) struct RegistrySettings {
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
+    /// What sessions have subscribed to on their own connections.
+    pub(crate) records: Arc<dyn SessionSubscriptions>,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
 }
@@ -113,14 +114,14 @@ pub(crate) struct Registration {
 
 impl SubscriptionRegistry {
     pub(crate) fn new(backend: Arc<str>, settings: RegistrySettings) -> Arc<Self> {
-        let RegistrySettings { limit, shared, settle, tasks, shutdown } = settings;
+        let RegistrySettings { limit, shared, settle, records, tasks, shutdown } = settings;
         Arc::new_cyclic(|itself| Self {
             backend,
             limit,
             shared,
             dedicated: Arc::default(),
             state: Mutex::default(),
-            records: Arc::new(InMemory::new(limit)),
+            records,
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
             slow: LogLimit::default(),
@@ -207,6 +208,11 @@ impl SubscriptionRegistry {
     /// Removes all entries of a session.
     pub(crate) fn end_session(&self, session: SessionKey) {
         self.records.end(session);
+        self.leave_session(session);
+    }
+
+    /// Removes the entries of a session that goes on at another endpoint, which makes its subscriptions again.
+    pub(crate) fn leave_session(&self, session: SessionKey) {
         self.task_progress.end_session(session);
         self.change(|state| state.end_session(session));
     }

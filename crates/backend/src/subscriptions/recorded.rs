@@ -24,7 +24,7 @@ pub(crate) trait SessionSubscriptions: Send + Sync {
 }
 
 /// [`SessionSubscriptions`] of this process.
-pub(super) struct InMemory {
+pub(crate) struct InMemory {
     /// Resources of one session at most.
     limit: usize,
     sessions: Mutex<Recorded>,
@@ -34,7 +34,7 @@ pub(super) struct InMemory {
 type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
 
 impl InMemory {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit, sessions: Mutex::default() }
     }
 

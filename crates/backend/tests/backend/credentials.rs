@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
 };
-use fanlight_backend::{BackendPerPrincipal, BackendSettings};
+use fanlight_backend::{BackendPerPrincipal, BackendSettings, Repeats};
 use fanlight_canonical::{
     BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages,
     ServerSessions, SessionKey, SignInWish,
@@ -389,4 +389,22 @@ async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_g
         users.set(name, true);
         assert!(call_as(&backend, name).await.unwrap().contains(name), "{name}");
     }
+}
+
+#[tokio::test]
+async fn all_principals_together_have_the_repetitions_of_one_server() {
+    let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Close)).await;
+    let users = Users::new();
+    let settings = BackendSettings { repeats: Some(Repeats::default()), ..settings(server.transport()) };
+    let backend = BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    for name in ["ann", "bob", "cid", "dan", "eve", "fay"] {
+        users.set(name, true);
+        for _ in 0..5 {
+            let (call, _inbox) = listening(call("resources/read", r#"{"uri":"a:b"}"#), of(name));
+            assert_eq!(send_to(&*backend, call).await, Err(BackendError::ClosedEarly));
+        }
+    }
+    // Ten are saved up, and thirty requests earn six.
+    let sent = server.count("resources/read");
+    assert!((40..=46).contains(&sent), "{sent}");
 }

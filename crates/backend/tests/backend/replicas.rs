@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::listening_legacy::telling;
 use crate::support::server::{Feed, Feeds, Reply, Seen, Server, feeds, legacy, modern};
 use crate::support::{PATIENCE, call, listen_to, listening, of_session, send_to, settings, without_session};
 
@@ -136,6 +137,29 @@ async fn endpoint_that_gives_another_ones_session_id_gets_none_of_its_calls() {
     assert!(!at_one.is_empty() && !at_two.is_empty());
 }
 
+#[tokio::test]
+async fn subscriptions_of_a_session_go_with_it_to_another_endpoint() {
+    let sessions = AtomicUsize::new(0);
+    let answer = Arc::new(move |seen: &Seen| telling(seen, &sessions).unwrap_or_else(|| seen.result("{}")));
+    let start = || {
+        let answer = Arc::clone(&answer);
+        Server::start(move |seen| answer(seen))
+    };
+    let (mut one, two) = (start().await, start().await);
+    let server = connected(several(&[&one.url, &two.url]), 2).await;
+    let ask = async |method: &str, params: &str| {
+        let (call, _inbox) = listening(call(method, params), of_session(1, "{}"));
+        send_to(&*server, call).await
+    };
+    ask("resources/subscribe", r#"{"uri":"a:1"}"#).await.unwrap();
+    let (gone, mut left) = if one.count("resources/subscribe") == 1 { (one, two) } else { (two, one) };
+    drop(gone);
+    // A connection that breaks under a request says nothing of whether it ran; the next one is elsewhere.
+    while ask("prompts/get", r#"{"name":"p"}"#).await.is_err() {}
+    let again = left.next_of("resources/subscribe").await;
+    assert_eq!(again.params().get("uri").unwrap().as_str().as_deref(), Some("a:1"));
+}
+
 /// A server whose subscriptions the test answers.
 async fn subscribing() -> (Server, Feeds) {
     let (open, feeds) = feeds();
@@ -243,4 +267,10 @@ async fn addresses_of_a_host_are_endpoints_that_come_and_go() {
     // A name server that is away takes nothing away.
     names.answer(&[]).await;
     assert_eq!(ask(4).await, [0, 4]);
+    // Lists do not come from one that has left, though no other can be reached.
+    send_to(&*server, call("tools/list", "")).await.unwrap();
+    names.answer(&["127.0.0.1:9".parse().unwrap()]).await;
+    wait_for(&*server, <[String]>::is_empty).await;
+    let refused = send_to(&*server, call("tools/list", "")).await.unwrap_err();
+    assert!(refused.is_unreachable(), "{refused}");
 }

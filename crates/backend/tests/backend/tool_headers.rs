@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use fanlight_testkit::scripted::Reply;
+use fanlight_backend::{BackendSettings, Repeats};
+use fanlight_testkit::scripted;
 
 use crate::support::child::Child;
-use crate::support::server::{Seen, Server, modern, status};
+use crate::support::server::{Reply, Seen, Server, legacy, modern, status};
 use crate::support::{ask, settings, start};
 
 const BAD: &str = r#"{"name":"bad","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
@@ -92,8 +94,24 @@ async fn header_mismatch_is_corrected_once() {
 #[tokio::test]
 async fn annotations_are_ignored_over_stdio() {
     let child = Child::modern().await;
-    child.on("tools/list", Reply::result(format!(r#"{{"tools":[{BAD}]}}"#)));
+    child.on("tools/list", scripted::Reply::result(format!(r#"{{"tools":[{BAD}]}}"#)));
     let backend = start(settings(child.transport()));
     assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), format!(r#"{{"tools":[{BAD}]}}"#));
     backend.stop().await;
+}
+
+#[tokio::test]
+async fn list_that_never_comes_holds_no_call_but_the_first() {
+    let mut server = Server::start(|seen| match seen.method().as_str() {
+        "tools/list" => Reply::Hang,
+        _ => legacy(seen, "s").unwrap_or_else(|| seen.result(r#"{"content":[]}"#)),
+    })
+    .await;
+    let mut settings = BackendSettings { repeats: Some(Repeats::default()), ..settings(server.transport()) };
+    settings.timeouts.own_message = Duration::from_millis(50);
+    let backend = start(settings);
+    for _ in 0..3 {
+        ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    }
+    assert_eq!(server.count("tools/list"), 1);
 }

@@ -95,7 +95,7 @@ impl Copies {
 
     /// Whether a request is one of those that are drawn, and could be safe.
     pub(super) fn wants(&self, call: &Call) -> bool {
-        fastrand::f64() < self.shared.mirror.share && may_be_copied(call)
+        fastrand::f64() < self.shared.mirror.share && !call.context.runs_once() && may_be_copied(call)
     }
 
     /// Has a request answered, and then sends its copy.

@@ -259,6 +259,7 @@ impl<C: Core> Ingress<C> {
             request: None,
             trace: span.parent(),
             sent_to: None,
+            once: OnceLock::new(),
         });
         let resolved = self.subscriptions.resolve(&**core, request, &context);
         let own = OwnRequest(&request.method);
@@ -307,6 +308,7 @@ impl<C: Core> Ingress<C> {
             tasks,
             trace: span.parent(),
             sent_to: self.settings.record.keeps_requests().map(|_| OnceLock::new()),
+            once: OnceLock::new(),
         };
         let detail = if T::HAS_HEADERS { Detail::Tool } else { self.detail(origin, &method) };
         request.params = request.params.take().map(kept);

@@ -8,7 +8,7 @@ pub(crate) mod testing;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use fanlight_canonical::{
     CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest, ServerSessions,
@@ -396,6 +396,7 @@ impl Session {
             tasks: initialize.tasks(),
             trace: Parent::default(),
             sent_to: None,
+            once: OnceLock::new(),
         }
     }
 

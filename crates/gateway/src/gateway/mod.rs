@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Core, Decided, Detail, Endpoint, Interest, Listen, Listening, Pending, Policy,
-    ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
+    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest, Listen, Listening,
+    Pending, Policy, ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -148,7 +148,7 @@ impl Gateway {
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
-        sent(&call, Some(only));
+        sent(&call.context, &call.method, call.params.as_ref(), only);
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
@@ -218,6 +218,7 @@ impl Gateway {
         let (backend, response) = self.first_that_has(view, &uri, call).await?;
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         let asked = Some(Asked { original: uri.clone(), visible: uri });
+        view.get(backend).into_iter().for_each(|member| sent(&context, &method, params.as_ref(), member));
         if let Some(params) = params {
             let (asked, rewritten) = (asked.clone(), Rewritten::NONE);
             *target = Some(Box::new(Ok(Target::One(Routed { backend, params, asked, opens, rewritten }))));
@@ -231,9 +232,14 @@ impl Gateway {
         call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
-        sent(&call, view.get(backend));
         let answer = match view.get(backend) {
-            Some(member) => self.ask(member, call).await,
+            Some(member) => {
+                sent(&context, &method, call.params.as_ref(), member);
+                if call.params.as_ref().is_some_and(|params| method == Method::CallTool && member.runs_once(params)) {
+                    context.run_once();
+                }
+                self.ask(member, call).await
+            }
             None => view.request(backend, call).await,
         };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
@@ -265,6 +271,10 @@ impl Core for Gateway {
     /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
     /// `instructions` and `_meta`. The client's edge renders it.
     async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
+        if operation.approval().is_some() {
+            // What somebody agrees to is one call.
+            operation.context().run_once();
+        }
         let Operation { view, request, target, .. } = operation;
         let Unresolved { method, params, context } = request.clone();
         let messages = if view.has_filters() { shown_messages(view, &messages) } else { messages };
@@ -353,13 +363,12 @@ impl Core for Gateway {
 }
 
 /// Notes where a request is sent; further rounds of it go to the same server.
-fn sent(call: &Call, backend: Option<&Member>) {
-    let Some(backend) = backend else { return };
-    let canary = backend.canary_of(&call.context.caller).map(|canary| canary.client.name());
-    canary.into_iter().for_each(|canary| call.context.trace.canary(canary));
-    let Some(place) = &call.context.sent_to else { return };
+fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: &Member) {
+    let canary = backend.canary_of(&context.caller).map(|canary| canary.client.name());
+    canary.into_iter().for_each(|canary| context.trace.canary(canary));
+    let Some(place) = &context.sent_to else { return };
     place.get_or_init(|| {
-        let named = call.params.as_ref().and_then(|params| operation::named(&call.method, params));
+        let named = params.and_then(|params| operation::named(method, params));
         let (server, canary) = (backend.name().into(), canary.map(Box::from));
         SentTo { server, item: named.map(|(_, name)| name.into()), canary }
     });

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::answers::Given;
-use super::{Gateway, describe};
+use super::{Gateway, describe, sent};
 use crate::catalogue::{ListKind, describe_all};
 use crate::tasks::{self, Tasks};
 use crate::topology::{BackendId, Member, View};
@@ -28,11 +28,15 @@ impl Gateway {
                 let described = describe_all(view, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => view.send(only.id, call).await,
+            (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => {
+                sent(&call.context, method, None, only);
+                view.send(only.id, call).await
+            }
             (method, ..) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
                 let Some(backend) = owner else { return Ok(response) };
+                view.get(backend).into_iter().for_each(|member| sent(&context, &method, None, member));
                 Ok(self.received(view, &context, backend, &method, response, Given::default()).await)
             }
             (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
@@ -64,6 +68,7 @@ impl Gateway {
             }
         }
         if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
+            sent(&call.context, &call.method, None, only);
             return view.send(only.id, call).await;
         }
         let taking = view.backends().filter(|backend| takes(backend)).map(|backend| backend.id);
@@ -76,6 +81,7 @@ impl Gateway {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
+                view.get(backend).into_iter().for_each(|member| sent(&call.context, &call.method, None, member));
                 self.note_task(view, &call.context, backend, &response).await;
                 return Ok(response);
             }

@@ -304,6 +304,13 @@ impl Member {
             || self.rewritings.of(original).is_some_and(|tool| tool.guards_arguments())
     }
 
+    /// Whether a call with these params must run once at most, as the configuration says of its tool.
+    pub(crate) fn runs_once(&self, params: &Json) -> bool {
+        let name = params.peek("name");
+        let tool = name.as_ref().and_then(|name| self.rewritings.of(&name.as_str()?));
+        tool.is_some_and(|tool| tool.runs_once())
+    }
+
     /// Whether this is the tool that may stand for all others in its list, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
         !self.can_withhold()

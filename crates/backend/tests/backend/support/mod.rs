@@ -113,7 +113,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         telemetry: TelemetrySettings::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
         endpoints: Default::default(),
-        repeats_safe: false,
+        repeats: None,
         is_asked_for_safe: false,
         names: Arc::new(fanlight_backend::SystemNames),
     }
