@@ -5,7 +5,7 @@ use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
 
-const CALLS: usize = 40;
+const CALLS: usize = 20;
 
 async fn server(answer: Reply) -> Backend {
     let server = Backend::start(Era::Modern, Transport::Http).await;

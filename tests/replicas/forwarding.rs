@@ -132,12 +132,15 @@ async fn taking_little(at: &Linked, client: &Client, answers: usize) -> Vec<Inco
         let mut request = hyper::Request::post(format!("http://{}/mcp", at.gateway.mcp));
         let authorization = format!("Bearer {ANN}");
         let session = [("mcp-session-id", client.session.as_str()), ("mcp-protocol-version", NEWEST_LEGACY)];
-        for (name, value) in JSON_HEADERS.into_iter().chain(session).chain([("authorization", authorization.as_str())]) {
+        for (name, value) in JSON_HEADERS.into_iter().chain(session).chain([("authorization", authorization.as_str())])
+        {
             request = request.header(name, value);
         }
         let response = within("a response", sender.send_request(request.body(call).unwrap())).await.unwrap();
         let mut body = response.into_body();
-        assert!(within("its beginning", poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await.unwrap().unwrap().is_data());
+        assert!(
+            within("its beginning", poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await.unwrap().unwrap().is_data()
+        );
         taken.push(body);
     }
     taken

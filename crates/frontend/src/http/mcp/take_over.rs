@@ -127,20 +127,22 @@ impl<C: Core> Endpoint<C> {
             return Keeper::ThisRun;
         }
         let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
-            TakenOver::Session(archived, on_record, claim) => match self.continue_session(id, origin, *archived, on_record) {
-                Some(session) => {
-                    claim.keep();
-                    tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
-                    if session.session.is_at_servers() {
-                        // Before anything is sent in these.
-                        session.session.write_record().await;
+            TakenOver::Session(archived, on_record, claim) => {
+                match self.continue_session(id, origin, *archived, on_record) {
+                    Some(session) => {
+                        claim.keep();
+                        tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
+                        if session.session.is_at_servers() {
+                            // Before anything is sent in these.
+                            session.session.write_record().await;
+                        }
+                        self.ingress.continue_server_sessions(&session, origin);
+                        self.restore(&session, origin).await;
+                        Keeper::ThisRun
                     }
-                    self.ingress.continue_server_sessions(&session, origin);
-                    self.restore(&session, origin).await;
-                    Keeper::ThisRun
+                    None => Keeper::Nobody,
                 }
-                None => Keeper::Nobody,
-            },
+            }
             TakenOver::By(run) => Keeper::Another(run),
             TakenOver::Nobody => Keeper::Nobody,
         };
