@@ -39,8 +39,9 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Admits one message: this, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once for each, after it has been found valid, and with
-    /// exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an identity alone.
+    /// Admits one message: this, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once for each, after it has been found
+    /// valid, and with exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an
+    /// identity alone.
     pub(super) fn admit(&self, origin: &Origin<'_>, asked: Option<&dyn Decidable>) -> Result<(), Box<Refusal>> {
         let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
         asked.map_or(Ok(()), |subject| decision::decide(&self.settings, client, subject)).map_err(refusal)
