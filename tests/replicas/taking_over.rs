@@ -45,6 +45,13 @@ async fn keeper_in(valkey: &Valkey) -> String {
     valkey.ask(&format!("HGET {key} owner")).await
 }
 
+/// Stops the replica of a session, which another takes over.
+async fn taken_over_while_stopped(client: &Client, owner: &Linked, other: &Linked) {
+    signal(&owner.gateway, Signal::STOP);
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(other, &say("1")).await.status, 200);
+}
+
 /// Starts Valkey again, and waits until both have noticed.
 async fn is_back(valkey: &mut Valkey, keeps_data: bool, both: [&Linked; 2]) {
     for Linked { gateway, .. } in both {
@@ -240,9 +247,7 @@ async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
-    signal(&owner.gateway, Signal::STOP);
-    until("one replica", async || members(&other.gateway).await == 1).await;
-    assert_eq!(client.post(&other, &say("1")).await.status, 200);
+    taken_over_while_stopped(&client, &owner, &other).await;
     signal(&owner.gateway, Signal::CONT);
     owner.gateway.log.line_with("has joined the others anew").await;
     assert_eq!(client.post(&owner, &say("2")).await.status, 200);
@@ -258,9 +263,7 @@ async fn replica_that_was_stopped_does_not_bring_back_what_has_ended_elsewhere()
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
-    signal(&owner.gateway, Signal::STOP);
-    until("one replica", async || members(&other.gateway).await == 1).await;
-    assert_eq!(client.post(&other, &say("1")).await.status, 200);
+    taken_over_while_stopped(&client, &owner, &other).await;
     assert_eq!(client.send(&other, "DELETE", &[], "").await.status, 204);
     until("the end of the session", async || keeper_in(&valkey).await.contains("ended")).await;
     signal(&owner.gateway, Signal::CONT);
