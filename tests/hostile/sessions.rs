@@ -67,6 +67,6 @@ async fn thousands_of_sessions_are_bounded_and_spare_one_in_use() {
         }
     }
     assert_eq!(ids.len() + refused, SESSIONS, "each was opened or refused");
-    let bounds = Bounds { processor: Duration::from_secs(8), time: Duration::from_secs(30), ..Bounds::SMALL };
+    let bounds = Bounds { processor: Duration::from_secs(16), time: Duration::from_secs(30), ..Bounds::SMALL };
     target.withstood(bounds).await;
 }
