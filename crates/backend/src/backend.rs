@@ -273,8 +273,9 @@ impl Backend {
     /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one. Of its
     /// tool, what counts is what a list says that was read no longer ago than `oldest`; it is read if necessary.
     pub(crate) async fn does_no_harm(&self, call: &Call, oldest: Duration) -> bool {
-        if call.method != Method::CallTool || !repeats::could_be_safe(call) {
-            return repeats::could_be_safe(call);
+        let could_be = repeats::could_be_safe(call);
+        if !could_be || call.method != Method::CallTool {
+            return could_be;
         }
         // What its server would take for the name if there were two is unknown.
         let name = call.params.as_ref().and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));

@@ -148,7 +148,7 @@ impl Gateway {
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
-        sent(&call.context, &call.method, call.params.as_ref(), only);
+        sent(&call.context, &call.method, call.params.as_ref(), Some(only));
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
@@ -218,7 +218,7 @@ impl Gateway {
         let (backend, response) = self.first_that_has(view, &uri, call).await?;
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
         let asked = Some(Asked { original: uri.clone(), visible: uri });
-        view.get(backend).into_iter().for_each(|member| sent(&context, &method, params.as_ref(), member));
+        sent(&context, &method, params.as_ref(), view.get(backend));
         if let Some(params) = params {
             let (asked, rewritten) = (asked.clone(), Rewritten::NONE);
             *target = Some(Box::new(Ok(Target::One(Routed { backend, params, asked, opens, rewritten }))));
@@ -232,9 +232,9 @@ impl Gateway {
         call.context.trace.rewritten(rewritten);
         let call = Call { params: Some(params), ..call };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
+        sent(&context, &method, call.params.as_ref(), view.get(backend));
         let answer = match view.get(backend) {
             Some(member) => {
-                sent(&context, &method, call.params.as_ref(), member);
                 if call.params.as_ref().is_some_and(|params| method == Method::CallTool && member.runs_once(params)) {
                     context.run_once();
                 }
@@ -363,7 +363,8 @@ impl Core for Gateway {
 }
 
 /// Notes where a request is sent; further rounds of it go to the same server.
-fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: &Member) {
+fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: Option<&Member>) {
+    let Some(backend) = backend else { return };
     let canary = backend.canary_of(&context.caller).map(|canary| canary.client.name());
     canary.into_iter().for_each(|canary| context.trace.canary(canary));
     let Some(place) = &context.sent_to else { return };

@@ -29,14 +29,14 @@ impl Gateway {
                 Ok(Response::from_result(&described))
             }
             (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => {
-                sent(&call.context, method, None, only);
+                sent(&call.context, method, None, Some(only));
                 view.send(only.id, call).await
             }
             (method, ..) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
                 let Some(backend) = owner else { return Ok(response) };
-                view.get(backend).into_iter().for_each(|member| sent(&context, &method, None, member));
+                sent(&context, &method, None, view.get(backend));
                 Ok(self.received(view, &context, backend, &method, response, Given::default()).await)
             }
             (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
@@ -68,7 +68,7 @@ impl Gateway {
             }
         }
         if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
-            sent(&call.context, &call.method, None, only);
+            sent(&call.context, &call.method, None, Some(only));
             return view.send(only.id, call).await;
         }
         let taking = view.backends().filter(|backend| takes(backend)).map(|backend| backend.id);
@@ -81,7 +81,7 @@ impl Gateway {
             let response = view.send(backend, call.clone()).await?;
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
-                view.get(backend).into_iter().for_each(|member| sent(&call.context, &call.method, None, member));
+                sent(&call.context, &call.method, None, view.get(backend));
                 self.note_task(view, &call.context, backend, &response).await;
                 return Ok(response);
             }
