@@ -15,10 +15,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::time::{Instant, sleep_until};
 
 use super::activity::{Activity, UnsentPiece};
-use super::limits::ConnectionLimits;
-
-/// Most bytes that are given to hyper at once, and that wait within hyper for one stream.
-pub(crate) const PIECE: usize = 64 << 10;
+use super::limits::{ConnectionLimits, PIECE};
 
 pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);

@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 use fanlight_http_edge::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
-use super::http2::PIECE;
 use crate::settings::FrontendSettings;
 
 /// The limits of one connection.
@@ -35,6 +34,9 @@ pub(crate) struct ConnectionLimits {
     /// Requests that were cancelled before they were looked at and end the connection, on HTTP/2.
     pub(crate) http2_resets: usize,
 }
+
+/// Most bytes of a response that are given to the HTTP library at once, and that wait within it for one HTTP/2 stream.
+pub(crate) const PIECE: usize = 64 << 10;
 
 /// What the HTTP/2 library has by default, against clients that cancel on and on.
 const RESETS: usize = 20;
