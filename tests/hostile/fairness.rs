@@ -199,8 +199,9 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
         assert!(member(&text, "error").is_some(), "{text}");
         sent += usize::from(text.contains("may have been carried out"));
     }
-    // The second may have had some milliseconds left when the first gave up its permit: what it says is true.
-    assert_eq!(backend.received("tools/call").len(), sent);
+    // The second may have had some milliseconds left when the first gave up its permit: then it was begun to be sent, and says so.
+    let received = backend.received("tools/call").len();
+    assert!((1..=sent).contains(&received), "{received} of {sent}");
 }
 
 /// Calls that get no answer have a server left alone, but not for a client that has made none of them.

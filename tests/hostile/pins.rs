@@ -115,6 +115,12 @@ async fn definition_that_has_changed_or_is_new_is_reached_by_no_request_until_it
             assert!(member(&answer, "result").is_some(), "{answer}");
             let answer = ask(&gateway, "tools/call", &call(&format!("{prefix}read"))).await;
             assert!(member(&answer, "error").is_some(), "{answer}");
+            // Whoever approves is told what has changed.
+            let (_, report) = scene.pin(&["--check"]).await;
+            let (_, reasons) = report.split_once("text: tool files/read\n").unwrap();
+            let (is_ok, text) = scene.pin(&["approve", "files/read"]).await;
+            let (_, told) = text.split_once("approved: tool files/read\n").unwrap();
+            assert!(is_ok && told.starts_with("  ") && reasons.starts_with(told), "{report} {text}");
         }
     }
 }

@@ -34,7 +34,7 @@ async fn made_by_fanlight(client: &Client, at: &Linked, tool: &str) -> String {
     id.unwrap_or_else(|| panic!("no task: {made}")).to_owned()
 }
 
-async fn about(client: &Client, at: &Linked, method: &str, task: &str) -> String {
+pub(crate) async fn about(client: &Client, at: &Linked, method: &str, task: &str) -> String {
     let request = legacy_request("7", method, &format!(r#""taskId":"{task}""#));
     client.post(at, &request).await.messages().await.1
 }

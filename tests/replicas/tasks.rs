@@ -2,9 +2,11 @@
 
 use fanlight_testkit::slicer;
 
-use crate::group::{Group, send};
+use crate::group::{Group, members, send, until};
 use crate::harness::{Gateway, TempFile};
-use crate::raw_client::{Response, modern_request_with};
+use crate::linked::{Client, LinkedGroup};
+use crate::made_tasks::about;
+use crate::raw_client::{Response, legacy_request, modern_request_with};
 use crate::scripted::{Backend, Era, Received, Reply, Stream, Task, Transport};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
@@ -197,6 +199,36 @@ async fn client_is_told_of_its_task_at_a_replica_whose_own_policy_permits_the_ca
     server.notify("notifications/tasks", &TASK.members(Era::Modern)).await;
     let told = stream.event().await.unwrap().expect("an update");
     assert!(told.contains("notifications/tasks") && told.contains("t-1"), "{told}");
+}
+
+#[tokio::test]
+async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the_session_over() {
+    let (valkey, first) = (Valkey::start().await, backend().await);
+    let second = Backend::start(Era::Legacy, Transport::Http).await;
+    second.declares(r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#);
+    let can_be_a_task = r#"{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}"#;
+    second.on("tools/list", second.list("tools", can_be_a_task));
+    second.on("tools/call", Reply::result(TASK.created(Era::Legacy)));
+    second.on("tasks/get", Reply::result(TASK.got(Era::Legacy, "")));
+    let policy = TempFile::new("cedar", EVERYTHING);
+    let entries = [first.entry("first"), second.entry("second")].join(",");
+    let group = LinkedGroup::new(entries, &format!(r#","policy":{{"files":[{:?}]}}"#, policy.path()));
+    let (mut owner, mut other) = group.start_two(&valkey.url()).await;
+    let (client, neighbour) = (Client::open(&owner, ANN).await, Client::open(&owner, ANN).await);
+    let call = legacy_request("1", "tools/call", r#""name":"second__t","arguments":{},"task":{}"#);
+    let made = client.post(&owner, &call).await.messages().await.1;
+    assert_eq!(slicer::member(&made, "result.task.taskId"), Some(r#""t-1""#), "{made}");
+    for _ in 0..2 {
+        owner.gateway.kill().await;
+        until("one replica", async || members(&other.gateway).await == 1).await;
+        let got = about(&client, &other, "tasks/get", "t-1").await;
+        assert_eq!(slicer::member(&got, "result.taskId"), Some(r#""t-1""#), "{got}");
+        // It is no task of any other session.
+        let unknown = about(&neighbour, &other, "tasks/get", "t-1").await;
+        assert_eq!(slicer::member(&unknown, "error.code"), Some("-32602"), "{unknown}");
+        (owner, other) = (other, group.start(&valkey.url()).await);
+    }
+    assert!(first.received("tasks/get").is_empty());
 }
 
 #[tokio::test]

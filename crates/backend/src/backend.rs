@@ -345,6 +345,12 @@ impl Backend {
         self.pool.has_session(client)
     }
 
+    /// Has a client's session that goes on here be subscribed to what it has subscribed to at another endpoint. Returns what it was
+    /// not subscribed to here before.
+    pub(crate) async fn subscribe_again(&self, client: &CallContext) -> Result<Vec<Arc<str>>, BackendError> {
+        self.pool.subscribe_again(client).await
+    }
+
     /// A client's session goes on at another endpoint.
     pub(crate) fn leave_session(&self, session: SessionKey) {
         self.tasks.end_session(session);

@@ -74,6 +74,20 @@ pub enum Credentials {
     Wait(PendingCredentials),
 }
 
+impl Credentials {
+    /// The headers, as soon as they are there.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub async fn headers(self) -> Result<HeaderMap, NoCredentials> {
+        match self {
+            Self::Ready(headers) => Ok(headers),
+            Self::Wait(pending) => pending.await,
+        }
+    }
+}
+
 /// The message that credentials are for: some prove that they belong to it (RFC 9449, 4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct MessageTarget<'a> {

@@ -75,7 +75,8 @@ impl Caller {
         Self::continued_session_of(holder, session, session.0)
     }
 
-    /// A session of `holder` that was opened with this number, which is its own in each process that continues it.
+    /// A session of `holder` that was opened with this number. It has that in each process that continues it, and no other of the holder
+    /// has.
     #[must_use]
     pub fn continued_session_of(holder: impl Into<Holder>, session: SessionKey, opened_as: u64) -> Self {
         Self::new(holder.into(), Scope::Session(session, opened_as))

@@ -551,7 +551,7 @@ pub(crate) struct PinArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinCommand {
-    /// Approve some definitions as they are now; a running gateway takes the file at once
+    /// Approve some definitions as they are now, and say what has changed in them; a running gateway takes the file at once
     Approve {
         /// The definitions, as server/name with the server's own name
         #[arg(required = true, value_name = "SERVER/NAME")]

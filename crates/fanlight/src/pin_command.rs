@@ -105,8 +105,11 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
         let is_it = |key: &&ItemKey| format!("{}/{}", key.server, key.name) == *item;
         let mut any = false;
         for (key, definition) in found.iter().filter(|(key, _)| is_it(key)) {
+            let pinned = lock.get(&key.server, key.kind, &key.name);
+            let difference = pinned.and_then(|pinned| pinned.difference(definition));
             lock.pin(key, definition);
             say!("approved: {}", plain(&key.to_string(), 120));
+            say_reasons(difference.iter().flat_map(|difference| &difference.reasons));
             any = true;
         }
         let gone: Vec<_> =
@@ -151,7 +154,7 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
     } else {
         for (key, what, reasons) in &differing {
             say!("{what}: {}", plain(&key.to_string(), 120));
-            reasons.iter().for_each(|reason| say!("  {}", plain(reason, 200)));
+            say_reasons(reasons);
         }
         say_flags(found);
     }
@@ -162,6 +165,10 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
         return Ok(());
     }
     Err(Failure::other(format!("{} not as approved", counted(differing.len(), "definition"))))
+}
+
+fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
+    reasons.into_iter().for_each(|reason| say!("  {}", plain(reason, 200)));
 }
 
 /// Says what deserves a look.

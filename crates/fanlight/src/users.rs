@@ -163,11 +163,11 @@ impl Users {
 
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
-        match self.add(server, auth).cloned() {
-            Ok(Opened { grants, links }) => {
+        match self.add_at(server, auth) {
+            Ok((Opened { grants, links }, url)) => {
                 let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
                 let is_exchanged = auth.kind.is_exchange();
-                Arc::new(OfServer { grants, links, server, is_exchanged, has_connect_tool })
+                Arc::new(OfServer { grants, links, server, url, is_exchanged, has_connect_tool })
             }
             Err(reason) => {
                 tracing::error!(
@@ -182,20 +182,24 @@ impl Users {
 
     /// The users of a server whose process gets what they have for other servers, or for it, by variables.
     pub(crate) fn variables(&self, config: &Config, server: &Server) -> Arc<dyn PrincipalCredentials> {
-        let mut opened = Err("it names no server".to_owned());
-        for (_, named) in &server.user_env {
+        let (mut opened, mut variables) = (Err("it names no server".to_owned()), Vec::new());
+        for (variable, named) in &server.user_env {
             let found = config.servers.iter().find(|one| one.name == *named);
             let found = found.and_then(|one| Some((one, auth_of_users(one)?)));
-            opened = match found {
-                Some((one, auth)) => self.add(one, auth).cloned(),
+            let added = match found {
+                Some((one, auth)) => self.add_at(one, auth),
                 None => Err(format!("there is no server {named:?} whose users sign in")),
             };
+            opened = added.map(|(opened, url)| {
+                variables.push((variable.clone(), named.clone(), url));
+                opened
+            });
             if opened.is_err() {
                 break;
             }
         }
         match opened {
-            Ok(Opened { grants, links }) => Arc::new(OfProcess { grants, links, variables: server.user_env.clone() }),
+            Ok(Opened { grants, links }) => Arc::new(OfProcess { grants, links, variables }),
             Err(reason) => {
                 tracing::error!(server = server.name, reason, "its process cannot get what its users have");
                 Arc::new(Unusable(reason))
@@ -208,6 +212,12 @@ impl Users {
         let opened = self.open().map_err(str::to_owned)?;
         opened.grants.add(settings(server, auth)?).map_err(|error| error.to_string())?;
         Ok(opened)
+    }
+
+    /// [`Self::add`], and where the server is by these settings: what users have for it is for that place alone.
+    fn add_at(&self, server: &Server, auth: &ServerAuth) -> Result<(Opened, Url), String> {
+        let url = settings(server, auth)?.url;
+        Ok((self.add(server, auth)?.clone(), url))
     }
 
     /// Uses what the entry of a server says now: secrets that were rotated.
@@ -465,6 +475,8 @@ struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
+    /// Where it is for whoever has this: the configuration may say otherwise by now.
+    url: Url,
     /// Whether they have tokens for those of their sign-in.
     is_exchanged: bool,
     has_connect_tool: bool,
@@ -478,14 +490,14 @@ impl PrincipalCredentials for OfServer {
         };
         let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
         if self.is_exchanged {
-            return match self.grants.exchanged(&principal, &self.server) {
+            return match self.grants.exchanged_at(&principal, &self.server, &self.url) {
                 Some(access) => Arc::new(ByExchange { access, wish }),
                 None => Arc::new(Unknown { server: self.server.clone() }),
             };
         }
-        match self.grants.of(&principal, &self.server) {
+        match self.grants.of_at(&principal, &self.server, &self.url) {
             Some(access) => Arc::new(OfUser { access, wish }),
-            None => Arc::new(Unusable("the server is not configured any more".to_owned())),
+            None => Arc::new(Unusable("the server is not configured any more, or is elsewhere now".to_owned())),
         }
     }
 
@@ -502,8 +514,8 @@ impl PrincipalCredentials for OfServer {
 struct OfProcess {
     grants: Grants,
     links: Arc<Links>,
-    /// Each with the server that it is for.
-    variables: Vec<(String, String)>,
+    /// Each with the server that it is for, and where that is.
+    variables: Vec<(String, String, Url)>,
 }
 
 impl PrincipalCredentials for OfProcess {
@@ -512,14 +524,16 @@ impl PrincipalCredentials for OfProcess {
             Ok(principal) => principal,
             Err(unusable) => return unusable,
         };
-        let variable = |(name, server): &(String, String)| {
-            let access = self.grants.of(&principal, server)?;
+        let variable = |(name, server, url): &(String, String, Url)| {
+            let access = self.grants.of_at(&principal, server, url)?;
             let (links, server, principal) = (Arc::clone(&self.links), server.clone(), principal.clone());
             Some((name.clone(), OfUser { access, wish: Wish { links, server, principal } }))
         };
         match self.variables.iter().map(variable).collect() {
             Some(variables) => Arc::new(Variables(variables)),
-            None => Arc::new(Unusable("a server that it names is not configured any more".to_owned())),
+            None => {
+                Arc::new(Unusable("a server that it names is not configured any more, or is elsewhere now".to_owned()))
+            }
         }
     }
 
@@ -667,10 +681,7 @@ impl CredentialSource for ByExchange {
         let (method, url) = (message.method.clone(), message.url.clone());
         Credentials::Wait(Box::pin(async move {
             look.await;
-            match own::credentials_of(&machine, &MessageTarget { method: &method, url: &url }, explain) {
-                Credentials::Ready(headers) => Ok(headers),
-                Credentials::Wait(pending) => pending.await,
-            }
+            own::credentials_of(&machine, &MessageTarget { method: &method, url: &url }, explain).headers().await
         }))
     }
 

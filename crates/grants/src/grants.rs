@@ -8,6 +8,7 @@ use fanlight_identity::Principal;
 use fanlight_oauth::{Discovered, MachineAccess, OAuthError};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
+use url::Url;
 
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
@@ -167,8 +168,23 @@ impl Grants {
     /// The credentials of a user for a server; `None` if users need none for it.
     #[must_use]
     pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
+        self.of_any(principal, server, |_| true)
+    }
+
+    /// [`Self::of`], if the server is at this URL still: whoever reaches it elsewhere gets nothing that is for this.
+    #[must_use]
+    pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
+        self.of_any(principal, server, |settings| settings.url == *url)
+    }
+
+    fn of_any(
+        &self,
+        principal: &[u8],
+        server: &str,
+        is_meant: impl FnOnce(&ServerSettings) -> bool,
+    ) -> Option<UserAccess> {
         let mut tables = self.lock();
-        let server = Arc::clone(tables.servers.get(server)?);
+        let server = tables.servers.get(server).filter(|server| is_meant(&server.settings)).map(Arc::clone)?;
         let owner = Owner::new(principal, server.name());
         if let Some(access) = tables.held.get(&owner).filter(|access| access.is_of(&server)) {
             return Some(access.clone());
@@ -182,13 +198,13 @@ impl Grants {
         Some(access)
     }
 
-    /// The access of a user to a server by a token that is had for that of their sign-in; `None` if the server is reached in
-    /// another way, or no identity provider knows the user.
+    /// The access of a user to a server at this URL by a token that is had for that of their sign-in; `None` if the server is
+    /// elsewhere or reached in another way, or no identity provider knows the user.
     #[must_use]
-    pub fn exchanged(&self, principal: &[u8], server: &str) -> Option<ExchangedAccess> {
+    pub fn exchanged_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<ExchangedAccess> {
         let issuer = self.identity_provider_of(principal)?.name().to_owned();
         let mut tables = self.lock();
-        let server = Arc::clone(tables.servers.get(server)?);
+        let server = tables.servers.get(server).filter(|server| server.settings.url == *url).map(Arc::clone)?;
         let Method::Exchange(settings) = &server.settings.method else { return None };
         let owner = Owner::new(principal, server.name());
         if let Some(access) = tables.exchanged.get(&owner) {

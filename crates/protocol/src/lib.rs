@@ -9,6 +9,7 @@
 //! checks that).
 
 pub mod accept;
+pub mod annotations;
 pub mod capability;
 pub mod derived;
 pub mod error;

@@ -117,6 +117,40 @@ async fn broken_subscription_is_renewed_and_missed_changes_are_announced() {
     assert_eq!(number(&next_message(&mut stream, "7").await), Some("1"));
 }
 
+/// A modern server has no sessions: whichever endpoint serves a legacy client is subscribed to what that has asked for.
+#[tokio::test]
+async fn subscription_of_a_legacy_client_goes_on_at_another_endpoint_of_a_modern_server() {
+    let server = (Era::Modern, Transport::Http);
+    let [one, two] = [Announcer::start(server, "alpha").await, Announcer::start(server, "alpha").await];
+    let (uri, urls) = (one.uri(), [one.backend.url(), two.backend.url()]);
+    let config = format!(r#"{{"mcpServers":{{"alpha":{{"urls":{urls:?}}}}}}}"#);
+    let client = (Era::Legacy, Transport::Http);
+    let mut listener = ListeningClient::open(&config, client, std::slice::from_ref(&uri)).await;
+    let is_subscribed =
+        |endpoint: &Announcer| endpoint.backend.received(LISTEN).iter().any(|listen| listen.text.contains(&uri));
+    let (home, other) = if is_subscribed(&one) { (one, two) } else { (two, one) };
+    assert!(is_subscribed(&home) && !is_subscribed(&other));
+    home.announce_update("1").await;
+    listener.expect_update(&uri, "1").await;
+    drop(home);
+    // The resource may have changed while nobody listened.
+    loop {
+        let message = listener.next_message().await;
+        if message.contains(UPDATED) {
+            assert!(message.contains(&uri) && number(&message).is_none(), "{message}");
+            break;
+        }
+        assert!(message.contains("list_changed"), "{message}");
+    }
+    assert!(is_subscribed(&other));
+    other.announce_update("2").await;
+    while number(&listener.next_message().await) != Some("2") {}
+    unsubscribe(&mut listener, &uri).await;
+    let subscriptions = other.backend.streams();
+    let it = subscriptions.iter().rev().find(|stream| stream.filter().is_some_and(|filter| filter.contains(&uri)));
+    it.expect("the subscription").closed().await;
+}
+
 /// 2025-11-25 transports, Session Management: 404 on the stream ends the session; subscriptions are made in the next.
 #[tokio::test]
 async fn lost_session_is_subscribed_again() {

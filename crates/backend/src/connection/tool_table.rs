@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use fanlight_protocol::annotations::is_repeatable;
 use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
@@ -91,7 +92,7 @@ impl ToolTable {
                     Arc::clone(&self.none)
                 }
             };
-            let is_repeatable = is_repeatable(tool);
+            let is_repeatable = tool.get("annotations").as_ref().is_some_and(is_repeatable);
             learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable, seen }));
         });
         self.remember(learnt);
@@ -108,7 +109,8 @@ impl ToolTable {
             let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
             let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
             let name = tool.get("name")?.as_str()?.into_owned();
-            let (headers, is_repeatable) = (Arc::clone(&self.none), is_repeatable(&tool));
+            let (headers, is_repeatable) =
+                (Arc::clone(&self.none), tool.get("annotations").as_ref().is_some_and(is_repeatable));
             Some((name, KnownTool { headers, needs_task, is_repeatable, seen }))
         };
         tools.elements().filter_map(|element| known(tools.slice(element))).collect()
@@ -138,13 +140,6 @@ impl ToolTable {
             }
         }
     }
-}
-
-/// Whether a definition says that the tool changes nothing, or nothing more the second time (2026-07-28 server/tools,
-/// ToolAnnotations).
-fn is_repeatable(tool: &Json) -> bool {
-    let hint = |annotations: &Json, name| annotations.get(name).is_some_and(|hint| hint.is_true());
-    tool.get("annotations").is_some_and(|all| hint(&all, "readOnlyHint") || hint(&all, "idempotentHint"))
 }
 
 fn bytes_of(name: &str, tool: &KnownTool) -> usize {

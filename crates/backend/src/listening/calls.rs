@@ -1,8 +1,8 @@
 //! `resources/subscribe` and `resources/unsubscribe` of clients that have a session.
 //!
-//! On a session's own connection the requests are forwarded, and the resulting subscriptions are
-//! recorded. On a connection that clients share, the server sees the first subscription to a resource
-//! and the last unsubscription.
+//! On a session's own connection the requests are forwarded. On a connection that clients share, the server sees the first
+//! subscription to a resource and the last unsubscription. The resulting subscriptions are recorded, so that they can be made again
+//! on another connection.
 
 use std::sync::Arc;
 
@@ -27,13 +27,20 @@ fn subject(call: &Call) -> Option<(&Caller, Arc<str>, bool)> {
 pub(crate) async fn local_answer(registry: &SubscriptionRegistry, call: &Call, era: Era) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     if !subscribes {
+        registry.recorded().remove(session, &uri);
         registry.unsubscribe(session, &uri);
         return Some(Response::from_result(&Json::empty_object()));
     }
     // A modern server has no such request and does not see its parameters.
     let params = call.params.as_ref().filter(|_| era == Era::Legacy);
     let refused = |code, message: &str| Response::from_error(&RpcError::new(code, message));
-    Some(match registry.subscribe(session, &uri, params).await {
+    // Before the server answers: what is not recorded may be unsubscribed from meanwhile.
+    registry.recorded().add(session, &uri);
+    let verdict = registry.subscribe(session, &uri, params).await;
+    if !matches!(verdict, Some(Verdict::Accepted)) {
+        registry.recorded().remove(session, &uri);
+    }
+    Some(match verdict {
         Some(Verdict::Accepted) => Response::from_result(&Json::empty_object()),
         Some(Verdict::Refused(Some(answer))) => answer,
         Some(Verdict::Refused(None) | Verdict::Pending) => {

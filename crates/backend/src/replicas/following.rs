@@ -64,7 +64,12 @@ async fn follow(
         let Some(group) = group.upgrade() else { return };
         let Ok(plan) = plan(&group, &listen) else { continue };
         let is_usable = plan.values().all(|(member, _)| member.backend.is_connected());
-        if !is_usable || plan.keys().eq(listened.endpoints.iter()) {
+        if !is_usable {
+            continue;
+        }
+        if plan.keys().eq(listened.endpoints.iter()) {
+            // A request of the session may have gone elsewhere meanwhile.
+            has_failed = subscribe_again(plan.values(), &listen).await.is_err();
             continue;
         }
         match set_up(plan, &listen).await {
@@ -110,8 +115,8 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
 async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
     let mut listened =
         Listened { endpoints: plan.keys().copied().collect(), honoured: Interest::default(), _guards: Vec::new() };
-    for (member, interest) in plan.into_values() {
-        let listening = member.backend.listen(Listen { interest, ..listen.clone() }).await?;
+    for (member, interest) in plan.values() {
+        let listening = member.backend.listen(Listen { interest: interest.clone(), ..listen.clone() }).await?;
         let (all, Interest { tools, prompts, resources, uris, tasks, session, unknown }) =
             (&mut listened.honoured, listening.honoured.clone());
         (all.tools, all.prompts, all.resources) = (all.tools | tools, all.prompts | prompts, all.resources | resources);
@@ -121,5 +126,18 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
         all.unknown = all.unknown.take().or(unknown);
         listened._guards.push(listening.into_guard());
     }
+    subscribe_again(plan.values(), listen).await?;
     Ok(listened)
+}
+
+/// Has the endpoint of a session subscribe to what that has subscribed to elsewhere.
+async fn subscribe_again(
+    mut plan: impl Iterator<Item = &(Arc<Member>, Interest)>,
+    listen: &Listen,
+) -> Result<(), BackendError> {
+    let Some((member, _)) = plan.find(|(_, interest)| interest.session) else { return Ok(()) };
+    let uris = member.backend.subscribe_again(&listen.context).await?;
+    // They may have changed while nobody was subscribed. What does not fit is lost, as with any notification.
+    let _lost = announce_to(&listen.messages, &Interest { uris, ..Interest::default() });
+    Ok(())
 }

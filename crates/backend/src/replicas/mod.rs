@@ -292,7 +292,7 @@ impl Group {
     fn next(&self, call: &Call, left: &Member, tried: &[u64]) -> Option<Arc<Member>> {
         let is_worth_it = choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
         let next = self.choose(call, tried).filter(|_| is_worth_it)?;
-        if let Some(session) = call.context.session() {
+        if let Some(session) = call.context.session().filter(|_| left.backend.has_session(&call.context)) {
             // It is opened anew elsewhere, where its subscriptions are made again: what else the endpoint knew of it is gone.
             left.backend.leave_session(session);
         }

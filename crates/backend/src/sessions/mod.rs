@@ -26,7 +26,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Method, Response};
 use fanlight_telemetry::{Parent, Subject};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::connection::attempt::Attempt;
 use crate::connection::supervised::{InUse, SupervisedConnection};
@@ -289,6 +289,16 @@ impl SessionPool {
             drop(self.lease(client).await?);
         }
         Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
+    }
+
+    /// Where a client's session has no connection of its own, has it be subscribed here to what it has subscribed to at whichever
+    /// endpoint, and to nothing else. Returns what it was not subscribed to here before.
+    pub(crate) async fn subscribe_again(self: &Arc<Self>, client: &CallContext) -> Result<Vec<Arc<str>>, BackendError> {
+        if self.registry.is_as_recorded(&client.caller) || self.has_own_connection_for(client).await? {
+            return Ok(Vec::new());
+        }
+        let answered = self.registry.subscribe_as_recorded(&client.caller);
+        Ok(timeout(self.settings.timeouts.connect, answered).await.unwrap_or_default())
     }
 
     /// Has the process start that serves lists, if it rests.

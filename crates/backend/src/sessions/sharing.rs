@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fanlight_canonical::{BackendError, CallContext};
+use fanlight_protocol::annotations::is_read_only;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Revision};
@@ -151,8 +152,7 @@ fn judge_tools(page: &Json) -> Result<(), String> {
     let Some(tools) = page.get("tools") else { return Ok(()) };
     for element in tools.elements() {
         let tool = tools.slice(element);
-        let hint = tool.get("annotations").and_then(|annotations| annotations.get("readOnlyHint"));
-        if !hint.is_some_and(|hint| hint.is_true()) {
+        if !tool.get("annotations").is_some_and(|annotations| is_read_only(&annotations)) {
             let name = tool.get("name").as_ref().and_then(Json::as_str).map(|name| excerpt(name.as_bytes(), SHOWN));
             return Err(format!("its tool {:?} does not say that it is read-only", name.unwrap_or_default()));
         }

@@ -100,7 +100,7 @@ pub(crate) struct RegistrySettings {
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
-    /// What sessions have subscribed to on their own connections.
+    /// What sessions have subscribed to.
     pub(crate) records: Arc<dyn SessionSubscriptions>,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -183,7 +183,29 @@ impl SubscriptionRegistry {
         self.change(|state| state.unsubscribe_session(session, uri));
     }
 
-    /// What sessions have subscribed to on their own connections.
+    /// Whether a session is subscribed on the base connection to exactly what is recorded.
+    pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
+        let recorded = self.records.of(session);
+        let state = self.state();
+        let subscribed = state.session(session).and_then(|session| session.more.as_ref()).map(|more| &more.base_uris);
+        match subscribed {
+            Some(subscribed) => {
+                subscribed.len() == recorded.len() && recorded.iter().all(|uri| subscribed.contains(uri))
+            }
+            None => recorded.is_empty(),
+        }
+    }
+
+    /// Has a session be subscribed on the base connection to what is recorded, and to nothing else. Returns what it was not
+    /// subscribed to before, once the server has answered.
+    pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Vec<Arc<str>> {
+        let recorded = self.records.of(session);
+        let added = self.change(|state| state.set_subscribed(session, &recorded, self.limit));
+        self.agreed(&added).await;
+        added
+    }
+
+    /// What sessions have subscribed to.
     pub(crate) fn recorded(&self) -> &dyn SessionSubscriptions {
         &*self.records
     }

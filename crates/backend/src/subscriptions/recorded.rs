@@ -1,12 +1,12 @@
-//! What sessions have subscribed to on their own connections.
+//! What sessions have subscribed to.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{Caller, SessionKey};
 
-/// The record of the resources that each session has subscribed to on its own connection to a legacy
-/// server, by which they are subscribed to again on the next connection.
+/// The record of the resources that each session has subscribed to, by which they are subscribed to again on its next own connection
+/// to a legacy server, and at another endpoint.
 ///
 /// An implementation that replicas share lets another replica take a session over. No method waits.
 pub(crate) trait SessionSubscriptions: Send + Sync {

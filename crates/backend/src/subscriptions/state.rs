@@ -190,6 +190,17 @@ impl State {
         self.remove_if_unused(caller);
     }
 
+    /// Has a session be subscribed to these resources alone; returns those that it was not before.
+    pub(super) fn set_subscribed(&mut self, caller: &Caller, uris: &[Arc<str>], limit: usize) -> Vec<Arc<str>> {
+        let more = self.session(caller).and_then(|session| session.more.as_ref());
+        let before = more.map(|more| more.base_uris.clone()).unwrap_or_default();
+        for uri in before.iter().filter(|uri| !uris.contains(uri)) {
+            self.unsubscribe_session(caller, uri);
+        }
+        let others = uris.iter().filter(|uri| !before.contains(*uri));
+        others.filter(|uri| self.subscribe_session(caller, uri, None, limit)).cloned().collect()
+    }
+
     pub(super) fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
         let (caller, listeners) = (session.caller.clone(), session.listeners.clone());

@@ -37,7 +37,7 @@ pub(crate) struct Session {
     /// Counts the size of `initialize`.
     _memory: Reservation,
     key: SessionKey,
-    /// The number that it was opened with, here or at another replica.
+    /// A random number, which no other session of its client has at any replica, wherever it was opened.
     opened_as: u64,
     log_level: Mutex<Option<LogLevel>>,
     pub(crate) running: Arc<RunningRequests>,
@@ -94,7 +94,7 @@ impl Session {
             record,
             _memory: memory,
             key,
-            opened_as: key.0,
+            opened_as: fastrand::u64(..),
             log_level: Mutex::default(),
             running,
             server_requests: ServerRequests::new(max_server_requests),

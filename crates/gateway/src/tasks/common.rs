@@ -19,7 +19,7 @@ pub struct CommonTask {
     pub kept_for: Duration,
 }
 
-/// The owners of tasks of clients without a session, known to several processes. Everything takes a bounded time, whatever
+/// The owners of tasks of clients without a session, or with one that several processes can continue, known to them. Everything takes a bounded time, whatever
 /// happens: an owner that is not known is asked for. What is found was learnt of this very task: what anybody else has put in its
 /// place is not known.
 pub trait CommonTaskOwners: fmt::Debug + Send + Sync {

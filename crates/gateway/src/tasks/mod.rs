@@ -105,7 +105,7 @@ impl Tasks {
         let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
         let key = TaskKey::new(&context.caller, &task);
         // Before the client knows of the task, which it may ask another process about.
-        if let Some((common, key)) = self.common.as_ref().zip(key.in_common()) {
+        if let Some((common, key)) = self.common.as_ref().zip(key.in_common(known.made_by.is_some())) {
             let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
             common.learn(key, CommonTask { server, made_by, kept_for }, evidence == Evidence::Created).await;
         }
@@ -127,7 +127,7 @@ impl Tasks {
 
     async fn forget(&self, task: &TaskKey) {
         self.owners.forget(task);
-        if let Some((common, key)) = self.common.as_ref().zip(task.in_common()) {
+        if let Some((common, key)) = self.common.as_ref().zip(task.in_common(true)) {
             common.forget(key).await;
         }
     }
@@ -165,7 +165,8 @@ impl Tasks {
 
     /// What other processes know of this task, and for how long.
     async fn known_in_common(&self, view: &View, context: &CallContext, task: &TaskKey) -> Option<(Known, Duration)> {
-        let CommonTask { server, made_by, kept_for } = self.common.as_ref()?.find(task.in_common()?).await?;
+        let CommonTask { server, made_by, kept_for } =
+            self.common.as_ref()?.find(task.in_common(view.rights().is_some())?).await?;
         let backend = view.backends().find(|backend| backend.name() == &*server)?;
         let made_by = match view.rights() {
             None => None,

@@ -44,6 +44,8 @@ pub(super) enum Evidence {
 pub(super) struct TaskKey {
     holder: Holder,
     session: Option<SessionKey>,
+    /// The number that the session was opened with, where another process can continue it.
+    continued_as: Option<u64>,
     task: Box<str>,
 }
 
@@ -51,16 +53,23 @@ impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
         let is_holders = HandleSeal::is_task(task) && !caller.principal().is_anonymous();
         let session = caller.session().filter(|_| !is_holders);
-        Self { holder: caller.holder().clone(), session, task: task.into() }
+        let continued_as =
+            caller.session_opened_as().filter(|_| session.is_some() && caller.server_sessions().is_some());
+        Self { holder: caller.holder().clone(), session, continued_as, task: task.into() }
     }
 
-    /// Bytes that no other task has, equal in every process; `None` for one that one process has alone: of a session, or made by
-    /// Fanlight.
-    pub(super) fn in_common(&self) -> Option<Vec<u8>> {
+    /// Bytes that no other task has, equal in every process; `None` for one that one process knows alone. Of a session, others need
+    /// to know it only where a policy reads which call has made it: else whoever continues the session asks the servers.
+    pub(super) fn in_common(&self, has_policy: bool) -> Option<Vec<u8>> {
+        let is_alone = self.session.is_some() && (self.continued_as.is_none() || !has_policy);
+        if is_alone || HandleSeal::is_task(&self.task) {
+            return None;
+        }
+        let session = self.continued_as.map(u64::to_be_bytes);
+        let session = session.as_ref().map_or(&[][..], |number| number);
         let holder = self.holder.to_bytes();
-        let length = u64::try_from(holder.len()).unwrap_or(u64::MAX).to_be_bytes();
-        let is_alone = self.session.is_some() || HandleSeal::is_task(&self.task);
-        (!is_alone).then(|| [&length[..], &holder, self.task.as_bytes()].concat())
+        let lengths = [session.len(), holder.len()].map(|len| u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
+        Some([&lengths.concat(), session, &holder, self.task.as_bytes()].concat())
     }
 }
 
@@ -341,9 +350,27 @@ mod tests {
         ] {
             let key = TaskKey::new(&caller, task);
             assert_eq!(owners.find(&key).is_some(), known, "{task} of {caller:?}");
-            assert_eq!(key.in_common(), None, "one process keeps it");
+            assert_eq!(key.in_common(true), None, "one process keeps it");
         }
-        assert!(TaskKey::new(&without(&ann), "t").in_common().is_some());
+    }
+
+    #[test]
+    fn task_is_known_in_common_without_a_session_and_under_a_policy_in_one_that_others_continue() {
+        let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
+        let continued = |holder: &Principal, key, opened_as| {
+            let caller = Caller::continued_session_of(holder.clone(), SessionKey(key), opened_as);
+            caller.with_server_sessions(Some(Arc::default()))
+        };
+        let in_common = |caller: &Caller, has_policy| TaskKey::new(caller, "t").in_common(has_policy);
+        let without = Caller::request_of(ann.clone());
+        assert!(in_common(&without, false).is_some_and(|key| Some(key) == in_common(&without, true)));
+        assert_eq!(in_common(&Caller::session_of(ann.clone(), SessionKey(1)), true), None, "no other continues it");
+        assert_eq!(in_common(&continued(&ann, 1, 7), false), None, "its servers are asked");
+        let here = in_common(&continued(&ann, 1, 7), true).unwrap();
+        assert_eq!(in_common(&continued(&ann, 2, 7), true), Some(here.clone()), "the same session at another process");
+        for other in [continued(&ann, 1, 8), continued(&bob, 1, 7), without] {
+            assert_ne!(in_common(&other, true).unwrap(), here);
+        }
     }
 
     #[test]

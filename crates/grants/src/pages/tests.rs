@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_credentials::{ConnectionFacts, Open};
 use fanlight_identity::Identity;
-use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget};
+use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget, Trust};
 use fanlight_protocol::seal::Keys;
 use fanlight_settings::Secret;
 use futures_util::future::BoxFuture;
@@ -20,6 +20,7 @@ use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
 use crate::folder::Folder;
 use crate::record::{BegunSignIn, GivenFor};
 use crate::sealing_key::NoKeyring;
+use crate::server::{self, ServerSettings};
 use crate::store::Store;
 
 const PUBLIC: &str = "http://127.0.0.1:8080";
@@ -163,4 +164,21 @@ async fn document_about_the_client_is_there_over_https_only() {
     let document: serde_json::Value = serde_json::from_str(document.body()).unwrap();
     assert_eq!(document["client_id"], "https://mcp.example.com/.well-known/fanlight-client.json");
     assert_eq!(document["redirect_uris"][0], "https://mcp.example.com/oauth/callback");
+}
+
+#[tokio::test]
+async fn what_a_user_has_for_a_server_is_for_where_that_was_configured() {
+    let grants = setting().pages.grants.clone();
+    let [earlier, later] = ["https://a.example/mcp", "https://b.example/mcp"].map(|url| Url::parse(url).unwrap());
+    let settings = |url: &Url| ServerSettings {
+        name: "files".to_owned(),
+        url: url.clone(),
+        method: server::Method::Key { header: http::header::AUTHORIZATION, prefix: "Bearer ".to_owned() },
+        trust: Trust::in_server(url.clone()),
+    };
+    grants.add(settings(&earlier)).unwrap();
+    assert!(grants.of_at(b"ann", "files", &earlier).is_some());
+    grants.add(settings(&later)).unwrap();
+    assert!(grants.of_at(b"ann", "files", &later).is_some());
+    assert!(grants.of_at(b"ann", "files", &earlier).is_none(), "whoever reaches it there still");
 }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use http::header::{HeaderMap, HeaderName, WWW_AUTHENTICATE};
 
 use super::client::{HttpClient, HttpError, HttpRequest, HttpResponse, ResponseFuture};
-use crate::credentials::{CredentialSource, Credentials, MessageTarget, Refusal};
+use crate::credentials::{CredentialSource, MessageTarget, Refusal};
 
 const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
@@ -77,10 +77,7 @@ struct Sending {
 impl Sending {
     async fn run(self, source: Arc<dyn CredentialSource>, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let target = MessageTarget { method: &request.method, url: request.target.url() };
-        let shown = match source.credentials(&target) {
-            Credentials::Ready(headers) => headers,
-            Credentials::Wait(pending) => pending.await?,
-        };
+        let shown = source.credentials(&target).headers().await?;
         let response = self.send(request.clone(), &shown).await?;
         let Some(refused) = refusal(&response, &request, shown) else { return Ok(response) };
         // It certainly did not run: with other credentials it is sent for the first time, and no third time.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fanlight_canonical::Rewritten;
+use fanlight_protocol::annotations::is_repeatable;
 use fanlight_protocol::json::Json;
 
 pub(crate) use arguments::Argument;
@@ -110,10 +111,6 @@ impl ToolRewriting {
     /// Whether the annotations that it gives the tool say neither that it changes nothing nor that it can be called twice without
     /// harm, whatever those of the server say.
     pub(crate) fn runs_once(&self) -> bool {
-        let is_repeatable = |annotations: &Json| {
-            let hint = |name| annotations.get(name).is_some_and(|hint| hint.is_true());
-            hint("readOnlyHint") || hint("idempotentHint")
-        };
         let annotations = self.members.iter().find(|(member, _)| *member == DefinitionMember::Annotations);
         annotations.is_some_and(|(_, value)| !value.as_ref().is_some_and(is_repeatable))
     }
