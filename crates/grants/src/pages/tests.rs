@@ -168,17 +168,18 @@ async fn document_about_the_client_is_there_over_https_only() {
 
 #[tokio::test]
 async fn what_a_user_has_for_a_server_is_for_where_that_was_configured() {
-    let grants = setting().pages.grants.clone();
+    let setting = setting();
+    let grants = &setting.pages.grants;
     let [earlier, later] = ["https://a.example/mcp", "https://b.example/mcp"].map(|url| Url::parse(url).unwrap());
-    let settings = |url: &Url| ServerSettings {
+    let at = |url: &Url| ServerSettings {
         name: "files".to_owned(),
         url: url.clone(),
         method: server::Method::Key { header: http::header::AUTHORIZATION, prefix: "Bearer ".to_owned() },
         trust: Trust::in_server(url.clone()),
     };
-    grants.add(settings(&earlier)).unwrap();
+    grants.add(at(&earlier)).unwrap();
     assert!(grants.of_at(b"ann", "files", &earlier).is_some());
-    grants.add(settings(&later)).unwrap();
+    grants.add(at(&later)).unwrap();
     assert!(grants.of_at(b"ann", "files", &later).is_some());
     assert!(grants.of_at(b"ann", "files", &earlier).is_none(), "whoever reaches it there still");
 }
