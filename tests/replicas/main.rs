@@ -20,6 +20,7 @@ mod grants;
 mod group;
 mod limits;
 mod linked;
+mod listening;
 mod load;
 mod made_tasks;
 mod membership;

@@ -50,6 +50,7 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
         unannounced: config.timeouts.list_unannounced,
         unknown: config.timeouts.unknown_name,
         listen_retry: listen_retry(config),
+        spares_streams: config.replicas.is_some(),
         bytes: ByteLimits { one: config.limits.list_bytes, all: budgets(config).lists },
         stale: config.timeouts.stale_lists,
         client_notifications: config.limits.client_notifications,

@@ -9,6 +9,7 @@ use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::demand::Demand;
 use super::{Change, Differing};
 use crate::topology::{BackendId, Reader, Topology, View};
 
@@ -16,6 +17,8 @@ use crate::topology::{BackendId, Reader, Topology, View};
 #[derive(Default)]
 pub(crate) struct Announcer {
     state: Mutex<State>,
+    /// Which backends have to be listened to for changes.
+    pub(super) demand: Demand,
     /// Something has become due.
     pub(super) woken: Notify,
 }
@@ -94,6 +97,7 @@ impl Announcer {
         state
             .listeners
             .insert(number, Listener { endpoint, reader, wants, on_replacement: wants, heard: None, messages });
+        self.demand.set_clients(true);
         drop(state);
         Registration { announcer: Arc::clone(self), number }
     }
@@ -228,7 +232,10 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let gone = self.announcer.lock().listeners.remove(&self.number);
+        let mut state = self.announcer.lock();
+        let gone = state.listeners.remove(&self.number);
+        self.announcer.demand.set_clients(!state.listeners.is_empty());
+        drop(state);
         drop(gone);
     }
 }

@@ -68,6 +68,11 @@ impl Catalogue {
         });
     }
 
+    /// Notes that nothing is heard of a backend's changes from now on.
+    pub(super) fn announces_no_more(&self, backend: BackendId) {
+        self.with(|state| state.part(backend).announces = false);
+    }
+
     /// Reads a backend's part again that was read before its connection of `made`: it may differ, since the server may be another process.
     pub(super) async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
         let is_older = self.with(|state| {

@@ -9,6 +9,7 @@
 mod announce;
 mod background;
 mod changes;
+mod demand;
 mod describe;
 mod extensions;
 mod kept;

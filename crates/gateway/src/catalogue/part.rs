@@ -129,8 +129,8 @@ impl Part {
 
     /// Whether the list is served because no change was announced, although its `ttlMs` is over.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        let had_time = self.loaded.as_ref().and_then(|loaded| Some(loaded.expires? > loaded.received));
-        self.announces && had_time == Some(true) && self.has_expired(now)
+        let had_time = self.loaded.as_ref().is_some_and(Loaded::has_time);
+        self.announces && had_time && self.has_expired(now)
     }
 
     /// Whether the list has no `ttlMs`, or has outlived it.
@@ -207,6 +207,11 @@ impl Loaded {
     /// Whether the reading did not wait for the end of the backend's start.
     pub(super) fn is_of_start(&self) -> bool {
         matches!(self.contribution.outcome, Outcome::Starting | Outcome::Timeout)
+    }
+
+    /// Whether its server has said for how long it holds, and that is some time.
+    pub(super) fn has_time(&self) -> bool {
+        self.expires.is_some_and(|expires| expires > self.received)
     }
 
     /// Whether the results are a whole list, be it an old one.

@@ -121,6 +121,9 @@ impl Catalogue {
                 let was_announced = part.reflects < reflects;
                 part.learn_needs(reader.kind, &mut loaded, changes);
                 source.keep(reader.kind, &loaded);
+                if reader.own.is_none() && loaded.contribution.outcome == Outcome::Ok {
+                    reader.announcer.demand.read(backend, reader.kind, loaded.has_time());
+                }
                 let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
                 state.version += u64::from(is_new);

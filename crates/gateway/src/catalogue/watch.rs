@@ -213,6 +213,7 @@ impl ListWatcher {
         listened.retain(|(backend, canary), _| {
             topology.get(*backend).is_some_and(|backend| canary.is_none() || *canary == canary_of(backend))
         });
+        self.announcer.demand.retain(|backend| topology.get(backend).is_some());
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -260,6 +261,9 @@ impl ListWatcher {
         let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;
         let mut pause = shortest;
         loop {
+            if self.topology().limits.spares_streams {
+                self.announcer.demand.begins(backend).await;
+            }
             // Nothing is sent through the channel: the mapping acts on each message at once, so that
             // none of a burst is dropped because the channel is full.
             let (messages, _receiver) = ServerMessages::channel(1);
@@ -270,19 +274,34 @@ impl ListWatcher {
             };
             match timeout(self.topology().limits.timeout, client.listen(listen)).await {
                 Ok(Ok(listening)) => {
+                    let honoured: Vec<_> =
+                        Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
                     if version == Listened::Itself {
-                        let honoured: Vec<_> =
-                            Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
                         self.now_listening(backend, &honoured, pause > shortest);
                     }
-                    // Listening ends with the task. A server that announces no changes may still send what it likes.
-                    std::future::pending::<()>().await;
+                    // A server that announces no changes may still send what it likes.
+                    self.listened_enough(backend).await;
+                    drop(listening);
+                    if version == Listened::Itself {
+                        let catalogues = honoured.into_iter().flat_map(|change| self.catalogues.changed_by(change));
+                        catalogues.for_each(|catalogue| catalogue.announces_no_more(backend));
+                    }
+                    pause = shortest;
+                    continue;
                 }
                 Ok(Err(error)) => debug!(backend = client.name(), %error, "not listening for changes of lists"),
                 Err(_) => debug!(backend = client.name(), "no answer to listening for changes of lists"),
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Waits until a backend needs not be listened to any more; listening ends with the task otherwise.
+    async fn listened_enough(&self, backend: BackendId) {
+        match self.topology().limits.spares_streams {
+            true => self.announcer.demand.ends(backend).await,
+            false => std::future::pending().await,
         }
     }
 

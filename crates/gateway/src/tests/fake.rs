@@ -457,6 +457,7 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
         listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
+        spares_streams: false,
         bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
         stale: Duration::from_secs(600),
         client_notifications: 4,

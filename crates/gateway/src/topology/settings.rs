@@ -106,6 +106,9 @@ pub struct ListLimits {
     pub unknown: Duration,
     /// Pauses before asking again to listen to a backend that refused.
     pub listen_retry: RetryDelays,
+    /// Whether backends are listened to only while a client listens, or a list of theirs does not say for how long it holds: where
+    /// several processes have the same servers.
+    pub spares_streams: bool,
     /// How many bytes lists may have.
     pub bytes: ByteLimits,
     /// How long the last whole list of a backend is served after its list could not be read again.
