@@ -5,6 +5,7 @@
 //! A replica that does not answer pings is given up within about two seconds, with all that runs there.
 
 mod certificate;
+mod client;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,11 +21,15 @@ use fanlight_forwarding::{
 };
 use fanlight_http_pool::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
-use http::{HeaderValue, StatusCode};
-use http_body_util::BodyExt as _;
-use reqwest::{Certificate, Client, Identity, redirect};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use self::certificate::dns_name;
+use self::client::Client;
 
 /// Time for a connection to be made. No option: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -42,6 +47,8 @@ const ANSWER_WINDOW: u32 = 64 << 10;
 /// How much of all answers together: never less than they may have, so that a client that takes nothing holds up nobody else (the
 /// most that HTTP/2 has, RFC 9113 section 6.9.1).
 const WINDOW: u32 = (1 << 31) - 1;
+/// How often a request is sent again that the other replica has not begun, since its connection ends or has enough requests.
+const AGAIN: usize = 2;
 /// How long a connection without requests is kept; the other end keeps it for longer.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -59,9 +66,12 @@ pub struct LinkFiles<'a> {
 /// Why files cannot be used for a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
+    /// Certificate, key or authority cannot be read.
+    #[error("the certificate, the key or the authority of replicas cannot be read: {0}")]
+    Text(pem::Error),
     /// Certificate, key or authority cannot be used.
     #[error("the certificate, the key or the authority of replicas cannot be used: {0}")]
-    Files(reqwest::Error),
+    Tls(#[from] rustls::Error),
     /// The authority has no certificate.
     #[error("the authority of replicas has no certificate in PEM form")]
     NoAuthority,
@@ -95,19 +105,18 @@ struct Clients {
 
 /// What this replica shows and accepts.
 pub struct LinkTls {
-    identity: Identity,
-    authorities: Vec<Certificate>,
+    config: ClientConfig,
     /// The name that all replicas have in their certificates; `None` if each has its own address there.
-    name: Option<String>,
+    name: Option<ServerName<'static>>,
 }
 
 /// How one replica is reached.
 struct OtherReplica {
     tls: Arc<LinkTls>,
     address: SocketAddr,
-    url: String,
-    /// With a connection for each worker; `None` if none can be made.
-    clients: PerWorker<Option<Client>>,
+    url: Uri,
+    /// With a connection for each worker.
+    clients: PerWorker<Client>,
     /// When it was last found that it cannot be reached.
     unreachable: Mutex<Option<Instant>>,
 }
@@ -135,7 +144,7 @@ impl Link {
             return Some(Arc::clone(known));
         }
         let tls = Arc::clone(&clients.tls);
-        let made = Arc::new(OtherReplica::new(tls, address));
+        let made = Arc::new(OtherReplica::new(tls, address)?);
         // Those that have ended.
         clients.made.retain(|run, _| self.members.address(*run).is_some());
         clients.made.insert(run, Arc::clone(&made));
@@ -155,42 +164,25 @@ impl LinkTls {
     ///
     /// If they cannot be used.
     pub fn new(files: LinkFiles<'_>) -> Result<Self, LinkError> {
-        let pair = [files.certificate, b"\n", files.key].concat();
-        let identity = Identity::from_pem(&pair).map_err(LinkError::Files)?;
-        let authorities = Certificate::from_pem_bundle(files.authority).map_err(LinkError::Files)?;
-        if authorities.is_empty() {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(files.authority) {
+            roots.add(authority.map_err(LinkError::Text)?)?;
+        }
+        if roots.is_empty() {
             return Err(LinkError::NoAuthority);
         }
-        let made = Self { identity, authorities, name: dns_name(files.certificate) };
-        // Says what is wrong with the files before anything is passed on.
-        made.client(SocketAddr::from(([127, 0, 0, 1], 1))).map_err(LinkError::Files)?;
-        Ok(made)
+        let chain = CertificateDer::pem_slice_iter(files.certificate).collect::<Result<_, _>>();
+        let key = PrivateKeyDer::from_pem_slice(files.key).map_err(LinkError::Text)?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+        let config = builder.with_client_auth_cert(chain.map_err(LinkError::Text)?, key)?;
+        let name = dns_name(files.certificate).and_then(|name| ServerName::try_from(name).ok());
+        Ok(Self { config, name })
     }
 
-    /// The host of a replica there, by the name in its certificate.
-    fn host(&self, address: SocketAddr) -> String {
-        self.name.clone().unwrap_or_else(|| match address {
-            SocketAddr::V4(address) => address.ip().to_string(),
-            SocketAddr::V6(address) => format!("[{}]", address.ip()),
-        })
-    }
-
-    fn client(&self, address: SocketAddr) -> Result<Client, reqwest::Error> {
-        Client::builder()
-            .tls_certs_only(self.authorities.iter().cloned())
-            .identity(self.identity.clone())
-            .https_only(true)
-            .http2_prior_knowledge()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .resolve(&self.host(address), address)
-            .connect_timeout(CONNECT)
-            .http2_initial_stream_window_size(ANSWER_WINDOW)
-            .http2_initial_connection_window_size(WINDOW)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PONG)
-            .pool_idle_timeout(IDLE)
-            .build()
+    fn client(&self, address: SocketAddr) -> Client {
+        let name = self.name.clone().unwrap_or_else(|| address.ip().into());
+        client::client(self.config.clone(), name)
     }
 }
 
@@ -218,13 +210,9 @@ impl Replicas for Link {
 }
 
 impl OtherReplica {
-    fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Self {
-        let url = format!("https://{}:{}/", tls.host(address), address.port());
-        Self { tls, address, url, clients: PerWorker::default(), unreachable: Mutex::default() }
-    }
-
-    fn client(&self) -> Option<Client> {
-        self.tls.client(self.address).inspect_err(|error| tracing::error!(%error, "no link to a replica")).ok()
+    fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Option<Self> {
+        let url = client::url(address)?;
+        Some(Self { tls, address, url, clients: PerWorker::default(), unreachable: Mutex::default() })
     }
 
     async fn answer(
@@ -235,22 +223,32 @@ impl OtherReplica {
         if self.is_paused() {
             return Err(ForwardError::Unreachable);
         }
-        let client = self.clients.get(|| self.client()).as_ref().ok_or(ForwardError::Unreachable)?;
-        match client.post(&self.url).header(ENVELOPE, envelope).body(body).send().await {
+        let client = self.clients.get(|| self.tls.client(self.address));
+        let request = || {
+            let mut request = Request::new(Full::new(body.clone()));
+            (*request.method_mut(), *request.uri_mut()) = (Method::POST, self.url.clone());
+            request.headers_mut().insert(ENVELOPE, envelope.clone());
+            request
+        };
+        let mut answer = client.request(request()).await;
+        for _ in 0..AGAIN {
+            match &answer {
+                Err(error) if client::was_not_begun(error) => answer = client.request(request()).await,
+                _ => break,
+            }
+        }
+        match answer {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
             Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
-            Ok(answer) => {
-                let answer = http::Response::<reqwest::Body>::from(answer);
-                Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-            }
+            Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
             Err(error) => {
                 // Of a connection that is there, only the checks have a time.
-                if error.is_connect() || error.is_timeout() {
+                if error.is_connect() || client::is_timeout(&error) {
                     *self.unreachable() = Some(Instant::now());
                 }
                 let failure = if error.is_connect() { ForwardError::Unreachable } else { ForwardError::Lost };
-                tracing::debug!(error = %error.without_url(), ?failure, "replica does not answer");
+                tracing::debug!(?error, ?failure, "replica does not answer");
                 Err(failure)
             }
         }
@@ -282,7 +280,12 @@ impl fmt::Debug for Link {
 #[cfg(test)]
 mod tests {
     use fanlight_forwarding::ForwardedClient;
+    use std::convert::Infallible;
+
     use fanlight_testkit::tls::Authority;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -321,8 +324,8 @@ mod tests {
     async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
         let client =
             ForwardedClient { identity: Arc::new(fanlight_identity::Identity::anonymous()), address: None, user: None };
-        let (method, headers) = (http::Method::POST, http::HeaderMap::new());
-        let request = ForwardedRequest { method, target: http::Uri::from_static("/mcp"), headers, client };
+        let (method, headers) = (Method::POST, http::HeaderMap::new());
+        let request = ForwardedRequest { method, target: Uri::from_static("/mcp"), headers, client };
         link.forward(run, &request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
     }
 
@@ -371,6 +374,33 @@ mod tests {
             let both = [(); 2].map(|()| here.block_on(listener.accept()).unwrap());
             drop(both);
         });
+    }
+
+    /// Clients that go away while their answers are on the way harm nobody whose requests take the same way.
+    #[tokio::test]
+    async fn answers_that_nobody_takes_do_not_end_the_connection() {
+        let (listener, authority) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Authority::new());
+        let link = link(&authority, Some(listener.local_addr().unwrap()));
+        let acceptor = authority.server().acceptor(&["h2"]);
+        let answer =
+            |_| async { Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from_static(&[b' '; 1 << 20])))) };
+        let mut server = Box::pin(async {
+            let stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+            let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            server.max_pending_accept_reset_streams(10_000).max_concurrent_streams(10_000);
+            server.serve_connection(TokioIo::new(stream), service_fn(answer)).await
+        });
+        let clients = async {
+            for _ in 0..50 {
+                let all = futures_util::future::join_all((0..100).map(|_| forward(&link, RUN))).await;
+                assert!(all.iter().all(|status| *status == Ok(StatusCode::OK)), "{all:?}");
+            }
+        };
+        tokio::select! {
+            served = &mut server => panic!("the connection has ended: {served:?}"),
+            // Not dropped: the library asserts that all streams have ended before.
+            () = clients => std::mem::forget(server),
+        }
     }
 
     /// Nothing is sent to one that shows another certificate, until the link has its authority.

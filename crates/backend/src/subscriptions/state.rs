@@ -194,7 +194,8 @@ impl State {
     pub(super) fn set_subscribed(&mut self, caller: &Caller, uris: &[Arc<str>], limit: usize) -> Vec<Arc<str>> {
         let more = self.session(caller).and_then(|session| session.more.as_ref());
         let before = more.map(|more| more.base_uris.clone()).unwrap_or_default();
-        for uri in before.iter().filter(|uri| !uris.contains(uri)) {
+        let wanted: HashSet<_> = uris.iter().collect();
+        for uri in before.iter().filter(|uri| !wanted.contains(uri)) {
             self.unsubscribe_session(caller, uri);
         }
         let others = uris.iter().filter(|uri| !before.contains(*uri));

@@ -65,11 +65,11 @@ impl TaskKey {
         if is_alone || HandleSeal::is_task(&self.task) {
             return None;
         }
-        let session = self.continued_as.map(u64::to_be_bytes);
-        let session = session.as_ref().map_or(&[][..], |number| number);
+        // What no length is comes before that of a session.
+        let session = self.continued_as.map(|number| [u64::MAX, number].map(u64::to_be_bytes).concat());
         let holder = self.holder.to_bytes();
-        let lengths = [session.len(), holder.len()].map(|len| u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
-        Some([&lengths.concat(), session, &holder, self.task.as_bytes()].concat())
+        let length = u64::try_from(holder.len()).unwrap_or_default().to_be_bytes();
+        Some([&session.unwrap_or_default(), &length[..], &holder, self.task.as_bytes()].concat())
     }
 }
 
