@@ -32,6 +32,7 @@ EVERYTHING = {
     "config": {
         "auth": {"keys": {"file": "/etc/keys/keys.yaml"}},
         "publicUrl": "https://mcp.example.com",
+        "replicas": {"valkey": "${VALKEY_URL}", "listen": "${POD_IP}:8443"},
         "admin": {"token": "is replaced", "listen": "127.0.0.1:1"},
         "listen": "127.0.0.1:2",
     },
@@ -125,8 +126,13 @@ def check_everything(manifests):
     context = container["securityContext"]
     if not context["readOnlyRootFilesystem"] or context["capabilities"]["drop"] != ["ALL"]:
         fail("the container may do more than it needs")
-    if manifests["NetworkPolicy"]["spec"]["ingress"][1]["from"][0]["podSelector"]["matchLabels"] != {"app": "prometheus"}:
+    policy = manifests["NetworkPolicy"]["spec"]
+    if policy["ingress"][1]["from"][0]["podSelector"]["matchLabels"] != {"app": "prometheus"}:
         fail("operators cannot reach the admin port")
+    replicas, link = [{"podSelector": policy["podSelector"]}], [{"port": 8443}]
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        if {"ports": link, peers: replicas} not in policy[direction]:
+            fail(f"the network policy keeps replicas from each other: {direction}")
 
 
 def merged(values, others):
