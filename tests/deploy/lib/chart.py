@@ -64,7 +64,7 @@ EVERYTHING = {
 }
 
 # The least that the chart needs to be told.
-UNAUTHENTICATED = {"config": {"auth": "none"}}
+UNAUTHENTICATED = {"config": {"auth": "none", "mcpServers": {"everything": {"url": "http://everything:3001/mcp"}}}}
 
 HEAD = """# Fanlight in Kubernetes without Helm: what the chart in deploy/helm renders for `auth: none`. Made by
 # `tests/deploy/run --write`. Put a token into the Secret, and your servers into the ConfigMap; and replace `auth: none`
@@ -185,7 +185,7 @@ def check_guide(folder, chart):
         manifests = render(chart, values)
         check(manifests, GUIDE.name)
         config = yaml.safe_load(manifests["ConfigMap"]["data"]["fanlight.yaml"])
-        if merged(config, values["config"]) != config:
+        if merged(config, values["config"]) != config or config["mcpServers"] != values["config"]["mcpServers"]:
             fail(f"{GUIDE.name}: the chart does not pass on its configuration: {config}")
         check_mounts(config, manifests["Deployment"]["spec"]["template"]["spec"], guide)
     return len(blocks)
