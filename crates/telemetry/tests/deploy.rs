@@ -71,6 +71,8 @@ fn alerts_use_exposed_metrics() {
         "fanlight_calls_suspended",
         "fanlight_spans_dropped_total",
         "fanlight_backend_restarts_total",
+        "fanlight_replicas",
+        "fanlight_valkey_connected",
     ] {
         assert!(checker.named.contains(wanted), "no rule about {wanted}");
     }

@@ -1,6 +1,6 @@
 """Checks the Helm chart: lints it, renders it with its defaults and with everything switched on, checks what comes out against
 the schemas of Kubernetes, and compares the plain manifests with what the chart renders. So it does with the values in
-docs/guides/kubernetes.md, one block after the other.
+docs/guides/kubernetes.md, one block after the other, of which the second is the chart's file for several replicas.
 
     chart.py CHART MANIFESTS            # MANIFESTS is the file with the plain manifests
     chart.py --write CHART MANIFESTS    # writes it
@@ -32,6 +32,7 @@ EVERYTHING = {
     "config": {
         "auth": {"keys": {"file": "/etc/keys/keys.yaml"}},
         "publicUrl": "https://mcp.example.com",
+        "replicas": {"valkey": "${VALKEY_URL}", "listen": "${POD_IP}:8443"},
         "admin": {"token": "is replaced", "listen": "127.0.0.1:1"},
         "listen": "127.0.0.1:2",
     },
@@ -63,7 +64,7 @@ EVERYTHING = {
 }
 
 # The least that the chart needs to be told.
-UNAUTHENTICATED = {"config": {"auth": "none"}}
+UNAUTHENTICATED = {"config": {"auth": "none", "mcpServers": {"everything": {"url": "http://everything:3001/mcp"}}}}
 
 HEAD = """# Fanlight in Kubernetes without Helm: what the chart in deploy/helm renders for `auth: none`. Made by
 # `tests/deploy/run --write`. Put a token into the Secret, and your servers into the ConfigMap; and replace `auth: none`
@@ -125,8 +126,13 @@ def check_everything(manifests):
     context = container["securityContext"]
     if not context["readOnlyRootFilesystem"] or context["capabilities"]["drop"] != ["ALL"]:
         fail("the container may do more than it needs")
-    if manifests["NetworkPolicy"]["spec"]["ingress"][1]["from"][0]["podSelector"]["matchLabels"] != {"app": "prometheus"}:
+    policy = manifests["NetworkPolicy"]["spec"]
+    if policy["ingress"][1]["from"][0]["podSelector"]["matchLabels"] != {"app": "prometheus"}:
         fail("operators cannot reach the admin port")
+    replicas, link = [{"podSelector": policy["podSelector"]}], [{"port": 8443}]
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        if {"ports": link, peers: replicas} not in policy[direction]:
+            fail(f"the network policy keeps replicas from each other: {direction}")
 
 
 def merged(values, others):
@@ -137,18 +143,51 @@ def merged(values, others):
     return both
 
 
-def check_guide(chart):
-    blocks = re.findall(r"^```yaml tested=tests/deploy/run\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+def lint(folder, values):
+    report = helm.lint(folder, values, strict=True)
+    problems = [message for message in report["messages"] if message["severity"] >= 2]
+    if problems or report["errors"]:
+        fail(f"lint: {problems} {report['errors']}")
+
+
+def texts(value):
+    """All texts in a configuration."""
+    if isinstance(value, (dict, list)):
+        return [text for part in (value.values() if isinstance(value, dict) else value) for text in texts(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def check_mounts(config, pod, guide):
+    """Each file that the configuration names is in a volume, and commands of the guide make each variable and secret."""
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    for path in filter(lambda text: text.startswith("/"), texts(config)):
+        if not any(path.startswith(f"{mount}/") for mount in mounts):
+            fail(f"{GUIDE.name}: no volume has {path}")
+    secrets = [one["secretRef"]["name"] for one in pod["containers"][0].get("envFrom", [])]
+    secrets += [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+    variables = {name for text in texts(config) for name in re.findall(r"\$\{(\w+)\}", text)}
+    variables -= {one["name"] for one in pod["containers"][0]["env"]}
+    commands = [f"secret generic {name} " for name in secrets] + [f"--from-literal={name}=" for name in variables]
+    for command in commands:
+        if command not in guide:
+            fail(f"{GUIDE.name}: no command has {command}")
+
+
+def check_guide(folder, chart):
+    guide = GUIDE.read_text()
+    blocks = re.findall(r"^```yaml tested=tests/deploy/run\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    if len(blocks) < 2 or blocks[1] != (pathlib.Path(folder) / "values-replicas.yaml").read_text():
+        fail(f"{GUIDE.name}: the second block of values is not values-replicas.yaml")
     values = {}
     for block in blocks:
         values = merged(values, yaml.safe_load(block))
+        lint(folder, values)
         manifests = render(chart, values)
         check(manifests, GUIDE.name)
         config = yaml.safe_load(manifests["ConfigMap"]["data"]["fanlight.yaml"])
-        if merged(config, values["config"]) != config:
+        if merged(config, values["config"]) != config or config["mcpServers"] != values["config"]["mcpServers"]:
             fail(f"{GUIDE.name}: the chart does not pass on its configuration: {config}")
-    if len(blocks) < 2:
-        fail(f"{GUIDE} has no values")
+        check_mounts(config, manifests["Deployment"]["spec"]["template"]["spec"], guide)
     return len(blocks)
 
 
@@ -182,17 +221,14 @@ def main():
     writes = arguments[:1] == ["--write"]
     folder, path = arguments[1:] if writes else arguments
     check_version(folder)
-    report = helm.lint(folder, UNAUTHENTICATED, strict=True)
-    problems = [message for message in report["messages"] if message["severity"] >= 2]
-    if problems or report["errors"]:
-        fail(f"lint: {problems} {report['errors']}")
+    lint(folder, UNAUTHENTICATED)
     chart = helm.Chart.load(folder)
     defaults = render(chart, UNAUTHENTICATED)
     check(defaults, "defaults")
     everything = render(chart, EVERYTHING)
     check(everything, "everything")
     check_everything(everything)
-    guide = check_guide(chart)
+    guide = check_guide(folder, chart)
     try:
         render(chart, {})
         fail("it renders a configuration that does not say how clients are authenticated")

@@ -24,11 +24,19 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
     let seen: BTreeSet<String> =
         samples.iter().filter(|(name, _)| *name != "target_info").flat_map(|(_, labels)| labels.clone()).collect();
     assert_eq!(&seen - &BTreeSet::from(["le".to_owned()]), known, "a label has no sample here: add what gives it one");
-    // What Prometheus adds when it scrapes.
-    for labels in samples.values_mut() {
-        labels.extend(["instance".to_owned(), "job".to_owned()]);
+    // What the program itself exposes where it has replicas (`tests/replicas` asks for these), and what Prometheus does.
+    for (name, labels) in [
+        ("fanlight_replicas", &[][..]),
+        ("fanlight_valkey_connected", &[]),
+        ("fanlight_valkey_requests_total", &["outcome"]),
+        ("up", &[]),
+    ] {
+        samples.insert(name.to_owned(), labels.iter().map(|&label| label.to_owned()).collect());
     }
-    samples.insert("up".to_owned(), BTreeSet::from(["instance".to_owned(), "job".to_owned()]));
+    // What Prometheus adds when it scrapes, and its operator in Kubernetes.
+    for labels in samples.values_mut() {
+        labels.extend(["instance", "job", "namespace", "service"].map(str::to_owned));
+    }
     samples
 }
 
