@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use fanlight_testkit::browser::Browser;
 use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
 use fanlight_testkit::identity_provider::IdentityProvider;
+use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
-
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::group::until;
@@ -43,6 +44,24 @@ impl Setting {
         let first = SignInSetting::start(&more, auth).await;
         first.gateway.log.line_with("joined the other replicas").await;
         Self { first, valkey }
+    }
+
+    /// Has each refresh token be good once.
+    fn takes_refresh_tokens_once(&self) {
+        let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
+        self.first.authorization.on_token(move |asked| {
+            let refresh = asked.parameter("refresh_token").unwrap_or_default().to_owned();
+            if !used.lock().unwrap().insert(refresh) {
+                return (400, json!({ "error": "invalid_grant" }));
+            }
+            let number = number.fetch_add(1, Ordering::SeqCst);
+            (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
+        });
+    }
+
+    /// Has the authorization server answer requests for tokens in this way from now on.
+    fn conduct(&self, conduct: Conduct) {
+        self.first.authorization.conduct("/token", conduct);
     }
 
     /// Runs `fanlight state` with the configuration of the first.
@@ -157,16 +176,7 @@ async fn grant_that_ends_is_renewed_by_one_replica_alone() {
 async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     let mut setting = Setting::start().await;
     setting.first.sign_in(Some(ANN)).await;
-    // Each refresh token is good once.
-    let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
-    setting.first.authorization.on_token(move |asked| {
-        let refresh = asked.parameter("refresh_token").unwrap_or_default().to_owned();
-        if !used.lock().unwrap().insert(refresh) {
-            return (400, json!({ "error": "invalid_grant" }));
-        }
-        let number = number.fetch_add(1, Ordering::SeqCst);
-        (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
-    });
+    setting.takes_refresh_tokens_once();
     let keys = setting.valkey.ask("KEYS *grant:of:*").await;
     let key = keys.lines().find(|line| line.contains("grant:of")).unwrap().trim().to_owned();
     let kept = setting.valkey.ask(&format!("HGET {key} notes")).await;
@@ -178,6 +188,30 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     setting.first.authorization.revoke_all();
     setting.first.restart().await;
     assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+}
+
+#[tokio::test]
+async fn grant_that_was_renewed_while_valkey_was_away_is_kept_when_it_is_back() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    setting.takes_refresh_tokens_once();
+    setting.first.authorization.revoke_all();
+    setting.conduct(Conduct::Slow);
+    let away = async {
+        setting.first.authorization.wait_for("/token", 2).await;
+        setting.valkey.signal(Signal::STOP);
+        setting.first.gateway.log.line_with("Valkey is away").await;
+        setting.conduct(Conduct::Good);
+    };
+    let (answer, ()) = tokio::join!(setting.first.call(Some(ANN)), away);
+    assert!(is_result(&answer), "the new token is used at once: {answer}");
+    setting.first.gateway.log.line_with("a renewed grant is").await;
+    setting.valkey.signal(Signal::CONT);
+    let (other, _folder) = setting.another().await;
+    for gateway in [&other, &setting.first.gateway] {
+        assert!(is_result(&signing_in::call(gateway, Some(ANN)).await), "{}", gateway.log.text());
+    }
+    assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
 }
 
 #[tokio::test]
