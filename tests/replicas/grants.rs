@@ -17,6 +17,7 @@ use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEY
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::chaos::clock_off_by;
 use crate::group::until;
 use crate::valkey::Valkey;
 
@@ -71,11 +72,16 @@ impl Setting {
 
     /// Another replica, in a folder of its own.
     async fn another(&self) -> (Gateway, TempFile) {
+        self.another_with(&[]).await
+    }
+
+    /// [`Self::another`] with these variables in its environment.
+    async fn another_with(&self, variables: &[(&str, String)]) -> (Gateway, TempFile) {
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         let path = folder.path().join("fanlight.yaml");
         fs::copy(self.first.config(), &path).unwrap();
-        let gateway = Gateway::start_at(path).await;
+        let gateway = Gateway::start_at_with_envs(path, variables).await;
         gateway.log.line_with("joined the other replicas").await;
         (gateway, folder)
     }
@@ -170,6 +176,30 @@ async fn grant_that_ends_is_renewed_by_one_replica_alone() {
     let answers = futures_util::future::join_all(calls).await;
     assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{}", other.log.text());
     assert_eq!(setting.first.asked_for_tokens("refresh_token") - before, 1);
+}
+
+#[tokio::test]
+async fn grant_is_renewed_by_one_replica_alone_though_the_clock_of_another_is_ahead() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    setting.takes_refresh_tokens_once();
+    let (ahead, _folder) = setting.another_with(&clock_off_by("+60s")).await;
+    setting.first.authorization.revoke_all();
+    setting.conduct(Conduct::Slow);
+    let calls = setting.first.backend.received("tools/call").len();
+    let renewed = async {
+        setting.first.authorization.wait_for("/token", 2).await;
+        let other = signing_in::call(&ahead, Some(ANN));
+        let goes_on = async {
+            let is_refused = async || setting.first.backend.received("tools/call").len() == calls + 2;
+            until("the earlier token to be refused", is_refused).await;
+            setting.conduct(Conduct::Good);
+        };
+        tokio::join!(other, goes_on).0
+    };
+    let (one, other) = tokio::join!(setting.first.call(Some(ANN)), renewed);
+    assert!(is_result(&one) && is_result(&other), "{one}\n{other}\n{}", ahead.log.text());
+    assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
 }
 
 #[tokio::test]

@@ -41,6 +41,9 @@ pub enum Exchanged {
 
 /// Keeps entries for several processes. Their names are `owner/name`, of hexadecimal digits and of any text.
 pub trait CommonEntries: fmt::Debug + Send + Sync {
+    /// Seconds since 1970 by the clock that decides for all processes, where the entry of this name is.
+    fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64>;
+
     /// The entry of this name.
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>>;
 
