@@ -14,6 +14,7 @@ use fanlight_testkit::identity_provider::IdentityProvider;
 use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
+use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -58,6 +59,15 @@ impl Setting {
             let number = number.fetch_add(1, Ordering::SeqCst);
             (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
         });
+    }
+
+    /// The key of one more client.
+    async fn another_key(&self, name: &str) -> String {
+        let output =
+            fanlight().args(["keys", "new", name, "--config"]).arg(self.first.config()).output().await.unwrap();
+        let key = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        until("the new key", async || link_in(&self.first.call(Some(&key)).await).is_some()).await;
+        key
     }
 
     /// Has the authorization server answer requests for tokens in this way from now on.
@@ -173,7 +183,7 @@ async fn grant_that_ends_is_renewed_by_one_replica_alone() {
         let gateway = if n % 2 == 0 { &setting.first.gateway } else { &other };
         signing_in::call(gateway, Some(ANN))
     });
-    let answers = futures_util::future::join_all(calls).await;
+    let answers = join_all(calls).await;
     assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{}", other.log.text());
     assert_eq!(setting.first.asked_for_tokens("refresh_token") - before, 1);
 }
@@ -242,6 +252,25 @@ async fn grant_that_was_renewed_while_valkey_was_away_is_kept_when_it_is_back() 
         assert!(is_result(&signing_in::call(gateway, Some(ANN)).await), "{}", gateway.log.text());
     }
     assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
+}
+
+#[tokio::test]
+async fn stuck_replica_of_valkey_holds_up_no_other_request() {
+    let valkey = Valkey::start().await;
+    let (replica, url) = (Valkey::replica_of(&valkey).await, valkey.url());
+    let limited = format!("{WITH_KEYS}limits: {{rates: [{{rate: 1000/s, shared: refuse}}]}}\n");
+    let setting = Setting::of(valkey, &url, &limited, r#"{"type":"user"}"#).await;
+    let mut keys = Vec::new();
+    for number in 0..6 {
+        keys.push(setting.another_key(&format!("user-{number}")).await);
+        setting.first.sign_in(keys.last().map(String::as_str)).await;
+    }
+    replica.signal(Signal::STOP);
+    setting.first.authorization.revoke_all();
+    let answers = join_all(keys.iter().map(|key| setting.first.call(Some(key)))).await;
+    let log = setting.first.gateway.log.text();
+    assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{log}");
+    assert!(log.contains("is at no replica of Valkey yet") && !log.contains("Valkey is away"), "{log}");
 }
 
 #[tokio::test]

@@ -177,7 +177,7 @@ impl CommonEntries for GrantsInCommon {
             };
             // The earlier refresh token may be worth nothing any more. Should a failover lose the new one all the same, its user
             // has to sign in anew.
-            if done == Exchanged::Done && kind == Kind::Grant {
+            if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => tracing::warn!("what a user has granted is at no replica of Valkey yet"),
