@@ -28,6 +28,19 @@ async fn shows_second(gateway: &Gateway) -> bool {
 }
 
 #[tokio::test]
+async fn server_that_is_switched_while_valkey_refuses_to_write_is_switched_elsewhere_afterwards() {
+    let (valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    assert!(shows_second(&other).await);
+    valkey.ask("CONFIG SET maxmemory 1").await;
+    assert_eq!(admin(&one, "POST", "/api/servers/second/disable").await.0, 200);
+    one.log.line_with("the other replicas are told later").await;
+    valkey.ask("CONFIG SET maxmemory 0").await;
+    until("the other replica", async || !shows_second(&other).await).await;
+}
+
+#[tokio::test]
 async fn server_is_switched_at_all_replicas_and_at_those_that_come_later() {
     let (mut valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
     let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
