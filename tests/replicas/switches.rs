@@ -1,5 +1,7 @@
 //! Servers that an operator switches off, at all replicas.
 
+use rustix::process::Signal;
+
 use crate::group::{Group, admin, backend, request, until};
 use crate::harness::Gateway;
 use crate::signing_in::ANN;
@@ -20,6 +22,20 @@ async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again(
         server.ask("CLIENT KILL TYPE pubsub").await;
     }
     until("the server", async || !shows_second(&gateway).await).await;
+}
+
+#[tokio::test]
+async fn server_of_a_cluster_that_does_not_answer_keeps_no_replica_from_the_others() {
+    let ([one, two], first, second) = (Valkey::cluster().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    two.signal(Signal::STOP);
+    // As after a failover.
+    for change in ["DELSLOTSRANGE", "ADDSLOTSRANGE"] {
+        one.ask(&format!("CLUSTER {change} 8192 16383")).await;
+    }
+    until("the cluster", async || one.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+    let gateway = group.start(format!("{},{}", one.cluster_url(), two.address)).await;
+    assert!(shows_second(&gateway).await);
 }
 
 /// Whether clients are shown the tools of the second server.

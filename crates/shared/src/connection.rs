@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::link::{CONNECT, Link};
+use crate::link::Link;
 
 pub use crate::link::{Certificates, Settings};
 
@@ -335,7 +335,9 @@ impl Shared {
             }
         };
         let (certificates, channel) = (self.0.certificates.load_full(), self.channel());
-        let connected = timeout(CONNECT, self.0.settings.connect(&certificates, WITHIN, pushed, &channel)).await;
+        let settings = &self.0.settings;
+        let connecting = settings.connect(&certificates, WITHIN, pushed, &channel);
+        let connected = timeout(settings.longest_connect(), connecting).await;
         match connected {
             Ok(Ok(link)) => {
                 self.0.link.store(Some(Arc::new(link)));
