@@ -49,7 +49,8 @@ impl Switches {
         Self { changes, shared, untold: BTreeMap::new() }
     }
 
-    /// Waits until something may have changed, or the others can be told again what they do not know. Without other replicas it waits for ever.
+    /// Waits until something may have changed, or the others can be told again what they do not know. Without other replicas it
+    /// waits for ever.
     pub(crate) async fn changed(switches: &mut Option<Self>) {
         let Some(switches) = switches else { return std::future::pending().await };
         let is_told = switches.untold.is_empty();
