@@ -166,18 +166,20 @@ async fn partition_between_replicas_leaves_all_clients_served() {
     scene.end().await;
 }
 
-/// By the library `faketime`; leases go by Valkey's clock, and what is passed on may be a minute and a half off.
-#[tokio::test]
-async fn replica_whose_clock_is_off_serves_as_the_others_do() {
+/// The environment of a process whose clock is off, by the library `faketime`.
+pub(crate) fn clock_off_by(offset: &str) -> [(&'static str, String); 3] {
     let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
     assert!(std::fs::exists(&library).unwrap(), "{library} is missing: use tests/replicas/run");
+    [("FAKETIME", offset.to_owned()), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()), ("LD_PRELOAD", library)]
+}
+
+/// Leases go by Valkey's clock, and what is passed on may be a minute and a half off.
+#[tokio::test]
+async fn replica_whose_clock_is_off_serves_as_the_others_do() {
     let valkey = Valkey::start().await;
     let ledger = Ledger::start().await;
     let group = LinkedGroup::new(ledger.entries(), LIMITED);
-    let of_clock = [("FAKETIME", "+30s"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
-    let mut variables = of_clock.map(|(name, value)| (name, value.to_owned())).to_vec();
-    variables.push(("LD_PRELOAD", library));
-    let fleet = Fleet::start_with(group, [(); 3].map(|()| valkey.url()), variables).await;
+    let fleet = Fleet::start_with(group, [(); 3].map(|()| valkey.url()), clock_off_by("+30s").into()).await;
     let mut scene = Scene::with(ledger, fleet).await;
     scene.now("the clock of a replica 30 s off");
     scene.lasts().await;

@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 use fanlight_testkit::browser::Browser;
 use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
 use fanlight_testkit::identity_provider::IdentityProvider;
+use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
-
+use futures_util::future::join_all;
+use rustix::process::Signal;
 use serde_json::json;
+use tokio::time::timeout;
 
+use crate::chaos::clock_off_by;
 use crate::group::until;
 use crate::valkey::Valkey;
 
@@ -45,6 +49,33 @@ impl Setting {
         Self { first, valkey }
     }
 
+    /// Has each refresh token be good once.
+    fn takes_refresh_tokens_once(&self) {
+        let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
+        self.first.authorization.on_token(move |asked| {
+            let refresh = asked.parameter("refresh_token").unwrap_or_default().to_owned();
+            if !used.lock().unwrap().insert(refresh) {
+                return (400, json!({ "error": "invalid_grant" }));
+            }
+            let number = number.fetch_add(1, Ordering::SeqCst);
+            (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
+        });
+    }
+
+    /// The key of one more client.
+    async fn another_key(&self, name: &str) -> String {
+        let output =
+            fanlight().args(["keys", "new", name, "--config"]).arg(self.first.config()).output().await.unwrap();
+        let key = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        until("the new key", async || link_in(&self.first.call(Some(&key)).await).is_some()).await;
+        key
+    }
+
+    /// Has the authorization server answer requests for tokens in this way from now on.
+    fn conduct(&self, conduct: Conduct) {
+        self.first.authorization.conduct("/token", conduct);
+    }
+
     /// Runs `fanlight state` with the configuration of the first.
     async fn state(&self, command: &str) -> Output {
         fanlight().args(["state", command, "--config"]).arg(self.first.config()).output().await.unwrap()
@@ -52,11 +83,16 @@ impl Setting {
 
     /// Another replica, in a folder of its own.
     async fn another(&self) -> (Gateway, TempFile) {
+        self.another_with(&[]).await
+    }
+
+    /// [`Self::another`] with these variables in its environment.
+    async fn another_with(&self, variables: &[(&str, String)]) -> (Gateway, TempFile) {
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         let path = folder.path().join("fanlight.yaml");
         fs::copy(self.first.config(), &path).unwrap();
-        let gateway = Gateway::start_at(path).await;
+        let gateway = Gateway::start_at_with_envs(path, variables).await;
         gateway.log.line_with("joined the other replicas").await;
         (gateway, folder)
     }
@@ -148,25 +184,39 @@ async fn grant_that_ends_is_renewed_by_one_replica_alone() {
         let gateway = if n % 2 == 0 { &setting.first.gateway } else { &other };
         signing_in::call(gateway, Some(ANN))
     });
-    let answers = futures_util::future::join_all(calls).await;
+    let answers = join_all(calls).await;
     assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{}", other.log.text());
     assert_eq!(setting.first.asked_for_tokens("refresh_token") - before, 1);
+}
+
+#[tokio::test]
+async fn grant_is_renewed_by_one_replica_alone_though_the_clock_of_another_is_ahead() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    setting.takes_refresh_tokens_once();
+    let (ahead, _folder) = setting.another_with(&clock_off_by("+60s")).await;
+    assert!(is_result(&signing_in::call(&ahead, Some(ANN)).await), "{}", ahead.log.text());
+    setting.first.authorization.revoke_all();
+    setting.conduct(Conduct::Slow);
+    let renewed = async {
+        setting.first.authorization.wait_for("/token", 2).await;
+        let goes_on = async {
+            // It would ask at once.
+            let _ = timeout(Duration::from_secs(1), setting.first.authorization.wait_for("/token", 3)).await;
+            setting.conduct(Conduct::Good);
+        };
+        tokio::join!(signing_in::call(&ahead, Some(ANN)), goes_on).0
+    };
+    let (one, other) = tokio::join!(setting.first.call(Some(ANN)), renewed);
+    assert!(is_result(&one) && is_result(&other), "{one}\n{other}\n{}", ahead.log.text());
+    assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
 }
 
 #[tokio::test]
 async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     let mut setting = Setting::start().await;
     setting.first.sign_in(Some(ANN)).await;
-    // Each refresh token is good once.
-    let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
-    setting.first.authorization.on_token(move |asked| {
-        let refresh = asked.parameter("refresh_token").unwrap_or_default().to_owned();
-        if !used.lock().unwrap().insert(refresh) {
-            return (400, json!({ "error": "invalid_grant" }));
-        }
-        let number = number.fetch_add(1, Ordering::SeqCst);
-        (200, json!({ "access_token": format!("t-{number}"), "refresh_token": format!("r-{number}"), "token_type": "Bearer" }))
-    });
+    setting.takes_refresh_tokens_once();
     let keys = setting.valkey.ask("KEYS *grant:of:*").await;
     let key = keys.lines().find(|line| line.contains("grant:of")).unwrap().trim().to_owned();
     let kept = setting.valkey.ask(&format!("HGET {key} notes")).await;
@@ -178,6 +228,49 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     setting.first.authorization.revoke_all();
     setting.first.restart().await;
     assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+}
+
+#[tokio::test]
+async fn grant_that_was_renewed_while_valkey_was_away_is_kept_when_it_is_back() {
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    setting.takes_refresh_tokens_once();
+    setting.first.authorization.revoke_all();
+    setting.conduct(Conduct::Slow);
+    let away = async {
+        setting.first.authorization.wait_for("/token", 2).await;
+        setting.valkey.signal(Signal::STOP);
+        setting.first.gateway.log.line_with("Valkey is away").await;
+        setting.conduct(Conduct::Good);
+    };
+    let (answer, ()) = tokio::join!(setting.first.call(Some(ANN)), away);
+    assert!(is_result(&answer), "the new token is used at once: {answer}");
+    setting.first.gateway.log.line_with("a renewed grant is").await;
+    setting.valkey.signal(Signal::CONT);
+    let (other, _folder) = setting.another().await;
+    for gateway in [&other, &setting.first.gateway] {
+        assert!(is_result(&signing_in::call(gateway, Some(ANN)).await), "{}", gateway.log.text());
+    }
+    assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
+}
+
+#[tokio::test]
+async fn stuck_replica_of_valkey_holds_up_no_other_request() {
+    let valkey = Valkey::start().await;
+    let (replica, url) = (Valkey::replica_of(&valkey).await, valkey.url());
+    let limited = format!("{WITH_KEYS}limits: {{rates: [{{rate: 1000/s, shared: refuse}}]}}\n");
+    let setting = Setting::of(valkey, &url, &limited, r#"{"type":"user"}"#).await;
+    let mut keys = Vec::new();
+    for number in 0..6 {
+        keys.push(setting.another_key(&format!("user-{number}")).await);
+        setting.first.sign_in(keys.last().map(String::as_str)).await;
+    }
+    replica.signal(Signal::STOP);
+    setting.first.authorization.revoke_all();
+    let answers = join_all(keys.iter().map(|key| setting.first.call(Some(key)))).await;
+    let log = setting.first.gateway.log.text();
+    assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{log}");
+    assert!(log.contains("is at no replica of Valkey yet") && !log.contains("Valkey is away"), "{log}");
 }
 
 #[tokio::test]

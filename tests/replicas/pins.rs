@@ -67,8 +67,15 @@ async fn definition_that_is_approved_at_one_replica_is_approved_at_all_for_the_s
         until("the tool", async || shows_tool(gateway).await).await;
     }
     assert_eq!(fs::read_to_string(one.lock()).unwrap(), before, "the file is left to whoever keeps it");
+    // It is kept as long as it is read.
+    let keys = valkey.ask("KEYS fanlight:{pins}:*").await;
+    let key = keys.lines().find(|line| line.starts_with("fanlight:")).unwrap();
+    valkey.ask(&format!("EXPIRE {key} 100")).await;
     let later = other.gateway().await;
     until("the tool", async || shows_tool(&later).await).await;
+    let lives = valkey.ask(&format!("TTL {key}")).await;
+    let lives = lives.lines().find_map(|line| line.strip_prefix(':')).unwrap();
+    assert!(lives.parse::<u64>().unwrap() > 364 * 86_400, "{lives}");
     // What was approved is not for another file.
     let third = Place::new(&config);
     fs::write(third.lock(), before.replacen('{', "{ ", 1)).unwrap();

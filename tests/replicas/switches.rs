@@ -1,5 +1,7 @@
 //! Servers that an operator switches off, at all replicas.
 
+use rustix::process::Signal;
+
 use crate::group::{Group, admin, backend, request, until};
 use crate::harness::Gateway;
 use crate::signing_in::ANN;
@@ -22,9 +24,36 @@ async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again(
     until("the server", async || !shows_second(&gateway).await).await;
 }
 
+#[tokio::test]
+async fn server_of_a_cluster_that_does_not_answer_keeps_no_replica_from_the_others() {
+    let ([one, two], first, second) = (Valkey::cluster().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    two.signal(Signal::STOP);
+    // As after a failover.
+    for change in ["DELSLOTSRANGE", "ADDSLOTSRANGE"] {
+        one.ask(&format!("CLUSTER {change} 8192 16383")).await;
+    }
+    until("the cluster", async || one.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+    let gateway = group.start(format!("{},{}", one.cluster_url(), two.address)).await;
+    assert!(shows_second(&gateway).await);
+}
+
 /// Whether clients are shown the tools of the second server.
 async fn shows_second(gateway: &Gateway) -> bool {
     request(gateway, "tools/list", "", ANN).await.text().await.contains("second__erase")
+}
+
+#[tokio::test]
+async fn server_that_is_switched_while_valkey_refuses_to_write_is_switched_elsewhere_afterwards() {
+    let (valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
+    let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    assert!(shows_second(&other).await);
+    valkey.ask("CONFIG SET maxmemory 1").await;
+    assert_eq!(admin(&one, "POST", "/api/servers/second/disable").await.0, 200);
+    one.log.line_with("the other replicas are told later").await;
+    valkey.ask("CONFIG SET maxmemory 0").await;
+    until("the other replica", async || !shows_second(&other).await).await;
 }
 
 #[tokio::test]

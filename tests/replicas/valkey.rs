@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -83,6 +84,12 @@ impl Valkey {
     /// Kills it, so that it can finish nothing.
     pub(crate) async fn kill(&mut self) {
         within("the end of valkey-server", self.child.kill()).await.unwrap();
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().unwrap())).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// Starts it again after [`Self::kill`], with the data that it has written, or with none.

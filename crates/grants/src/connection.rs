@@ -247,6 +247,10 @@ mod tests {
             Box::pin(async move { if removed.is_some() { Err(CommonError("it is away".to_owned())) } else { Ok(0) } })
         }
 
+        fn now<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, u64> {
+            Box::pin(async { Ok(0) })
+        }
+
         fn stamp(&self) -> Stamp {
             None
         }

@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_settings::ValkeyKind;
 use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::link::{CONNECT, Link};
+use crate::link::Link;
 
 pub use crate::link::{Certificates, Settings};
 
@@ -45,6 +45,16 @@ struct Inner {
     state: Mutex<State>,
     answered: AtomicU64,
     failed: AtomicU64,
+    replication: Replication,
+}
+
+/// Waiting for a replica of Valkey. One request does so at a time: all that come after it on the connection wait, too.
+struct Replication {
+    turn: Semaphore,
+    /// How many such requests have begun.
+    begun: AtomicU64,
+    /// The number of the last one that has ended, and its outcome.
+    last: Mutex<(u64, Result<bool, SharedError>)>,
 }
 
 /// Since when it is as it is; with the reason if it cannot be reached.
@@ -111,6 +121,11 @@ impl Shared {
             state: Mutex::new(state),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            replication: Replication {
+                turn: Semaphore::new(1),
+                begun: AtomicU64::new(0),
+                last: Mutex::new((0, Ok(true))),
+            },
         })))
     }
 
@@ -197,12 +212,26 @@ impl Shared {
     }
 
     /// Waits until what was written before is at one replica of Valkey, if it has any. Whether it is there within this time;
-    /// a cluster is not asked.
+    /// a cluster is not asked. Those who come while others wait do so together after them.
     ///
     /// # Errors
     ///
     /// If Valkey has not said so in time.
     pub async fn replicated(&self, within: Duration) -> Result<bool, SharedError> {
+        let Replication { turn, begun, last } = &self.0.replication;
+        let before = begun.load(Ordering::SeqCst);
+        let _turn = turn.acquire().await.map_err(|_| SharedError::Unanswered)?;
+        let (number, outcome) = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if number > before {
+            return outcome;
+        }
+        let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let outcome = self.wait(within).await;
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = (number, outcome.clone());
+        outcome
+    }
+
+    async fn wait(&self, within: Duration) -> Result<bool, SharedError> {
         let millis = u64::try_from(within.min(WITHIN / 2).as_millis()).unwrap_or(u64::MAX);
         self.ask(|mut link| async move {
             if matches!(link, Link::Cluster(_)) {
@@ -306,7 +335,9 @@ impl Shared {
             }
         };
         let (certificates, channel) = (self.0.certificates.load_full(), self.channel());
-        let connected = timeout(CONNECT, self.0.settings.connect(&certificates, WITHIN, pushed, &channel)).await;
+        let settings = &self.0.settings;
+        let connecting = settings.connect(&certificates, WITHIN, pushed, &channel);
+        let connected = timeout(settings.longest_connect(), connecting).await;
         match connected {
             Ok(Ok(link)) => {
                 self.0.link.store(Some(Arc::new(link)));

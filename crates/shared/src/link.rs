@@ -12,8 +12,11 @@ use redis::{
     Pipeline, ProtocolVersion, RedisConnectionInfo, RedisFuture, RedisResult, TlsCertificates, TlsMode, Value,
 };
 
-/// How long connecting may take.
-pub(crate) const CONNECT: Duration = Duration::from_secs(2);
+/// How long connecting to one server may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long connecting to each server of a cluster may take, and to the cluster: one of those that are named, and then one of those
+/// that belong to it, may not answer.
+const CONNECT_CLUSTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Requests that may be on their way at once; others wait, for as long as each may.
 const CONCURRENCY: usize = 4096;
 /// How often the client of a cluster asks again, at another server: when slots have moved.
@@ -90,6 +93,11 @@ impl Settings {
         }
     }
 
+    /// How long connecting may take.
+    pub(crate) fn longest_connect(&self) -> Duration {
+        if self.url.kind == ValkeyKind::Cluster { CONNECT_CLUSTER.1 } else { CONNECT }
+    }
+
     /// Checks what can be checked without a connection.
     pub(crate) fn check(&self, certificates: &Certificates) -> RedisResult<()> {
         self.client(certificates).map(drop)
@@ -106,7 +114,7 @@ impl Settings {
     fn cluster(&self, certificates: &Certificates) -> RedisResult<ClusterClientBuilder> {
         let nodes = self.addresses().map(|address| self.info(Some(address))).collect::<RedisResult<Vec<_>>>()?;
         let mut builder = ClusterClientBuilder::new(nodes)
-            .connection_timeout(CONNECT)
+            .connection_timeout(CONNECT_CLUSTER.0)
             .retries(REDIRECTS)
             .connection_concurrency_limit(CONCURRENCY)
             .use_protocol(ProtocolVersion::RESP3);

@@ -65,8 +65,14 @@ impl Gateway {
 
     /// [`Self::start_at`] with this variable in its environment.
     pub async fn start_at_with_env(path: PathBuf, name: &str, value: impl AsRef<OsStr>) -> Self {
+        Self::start_at_with_envs(path, &[(name, value)]).await
+    }
+
+    /// [`Self::start_at`] with these variables in its environment.
+    pub async fn start_at_with_envs(path: PathBuf, variables: &[(&str, impl AsRef<OsStr>)]) -> Self {
         let mut command = fanlight();
-        command.args(["run", "--config"]).arg(path).env(name, value);
+        command.args(["run", "--config"]).arg(path);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         Self::running(command, TempFile::folder()).await
     }
 

@@ -22,6 +22,8 @@ use super::{CLOCKS, NESTING, digest};
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
 const WAITS: Duration = Duration::from_secs(2);
+/// How many questions one answer of Valkey shows: each may be long.
+const SHOWN_AT_ONCE: usize = 16;
 /// The name of approved calls between two of their rounds.
 const ROUNDS: &str = "rounds";
 /// The word for one, which no approver says.
@@ -29,21 +31,11 @@ const CONTINUED: &str = "continued";
 /// What seals what approvers are shown.
 const PURPOSE: &[u8] = b"approval in common: ";
 
-/// What all scripts begin with: the entries that have not expired. `KEYS`: entries by id, what is shown of them by id.
+/// What all scripts begin with: `one` is the entry of an id and `all` are those of all, unless they have expired. `KEYS`: entries by
+/// id, what is shown of them by id.
 const ENTRIES: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local entries = {}
-local all = redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  local entry = cjson.decode(all[i + 1])
-  if entry.expires > now then
-    entries[all[i]] = entry
-  else
-    redis.call('HDEL', KEYS[1], all[i])
-    redis.call('HDEL', KEYS[2], all[i])
-  end
-end
 local function keep(id, entry)
   redis.call('HSET', KEYS[1], id, cjson.encode(entry))
 end
@@ -53,6 +45,21 @@ local function remove(id)
 end
 local function waits(entry)
   return entry.waiter ~= nil and entry.waits > now
+end
+local function current(id, text)
+  local entry = cjson.decode(text)
+  if entry.expires > now then return entry end
+  remove(id)
+  return nil
+end
+local function one(id)
+  local text = redis.call('HGET', KEYS[1], id)
+  return text and current(id, text)
+end
+local function all()
+  local entries, held = {}, redis.call('HGETALL', KEYS[1])
+  for i = 1, #held, 2 do entries[held[i]] = current(held[i], held[i + 1]) end
+  return entries
 end
 ";
 
@@ -65,7 +72,7 @@ fn script(rest: &str) -> Script {
 static ASK: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local count, own, again = 0, 0, nil
+local entries, count, own, again = all(), 0, 0, nil
 for id, entry in pairs(entries) do
   count = count + 1
   if entry.owner == ARGV[2] then own = own + 1 end
@@ -99,7 +106,7 @@ return {'waiting', ARGV[3], ARGV[8]}
 static LOOK: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local entry = entries[ARGV[1]]
+local entry = one(ARGV[1])
 if not entry or entry.waiter ~= ARGV[2] then return {'over', ''} end
 if entry.status == 'approved' then
   remove(ARGV[1])
@@ -116,7 +123,7 @@ return {entry.status, entry.by or ''}
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local entry = entries[ARGV[1]]
+local entry = one(ARGV[1])
 if entry and entry.waiter == ARGV[2] then
   entry.waiter = nil
   keep(ARGV[1], entry)
@@ -130,7 +137,7 @@ return 'done'
 static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local entry = entries[ARGV[1]]
+local entry = one(ARGV[1])
 if not entry or entry.call ~= ARGV[2] then return {'unknown', ''} end
 if entry.status ~= 'open' then return {entry.status, entry.by} end
 entry.status, entry.by, entry.expires = ARGV[3], ARGV[4], now + ARGV[5]
@@ -142,13 +149,17 @@ return {'done', ''}
     )
 });
 
-/// `ARGV`: an id, or nothing for all. Returns for each: id, what is shown, status, approver, milliseconds left, whether it waits.
+/// The ids of all entries.
+static IDS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HKEYS', KEYS[1])"));
+
+/// `ARGV`: ids. Returns for each that there is: id, what is shown, status, approver, milliseconds left, whether it waits.
 static SHOW: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
 local shown = {}
-for id, entry in pairs(entries) do
-  if ARGV[1] == '' or ARGV[1] == id then
+for _, id in ipairs(ARGV) do
+  local entry = one(id)
+  if entry then
     local text = redis.call('HGET', KEYS[2], id) or ''
     local left = string.format('%.0f', entry.expires - now)
     for _, part in ipairs({id, text, entry.status, entry.by or '', left, waits(entry) and '1' or '0'}) do
@@ -166,7 +177,7 @@ return shown
 static CONTINUES: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local count, own = 0, 0
+local entries, count, own = all(), 0, 0
 for _, entry in pairs(entries) do
   count = count + 1
   if entry.owner == ARGV[2] then own = own + 1 end
@@ -183,7 +194,7 @@ return 'done'
 static IS_CONTINUED: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-for id, entry in pairs(entries) do
+for id, entry in pairs(all()) do
   if entry.call == ARGV[1] and entry.state == ARGV[2] then
     remove(id)
     return entry.by
@@ -263,8 +274,8 @@ impl ApprovalsInCommon {
     }
 
     /// The questions of an answer of [`SHOW`] that one of the keys opens.
-    async fn show(&self, id: &str) -> Result<Vec<OpenQuestion>, NotDecided> {
-        let parts: Vec<String> = self.run(&SHOW, &[id]).await.map_err(|_| NotDecided::Away)?;
+    async fn show(&self, ids: &[&str]) -> Result<Vec<OpenQuestion>, NotDecided> {
+        let parts: Vec<String> = self.run(&SHOW, ids).await.map_err(|_| NotDecided::Away)?;
         Ok(parts.as_chunks::<6>().0.iter().filter_map(|parts| self.question(parts)).collect())
     }
 
@@ -418,7 +429,7 @@ impl CommonApprovals for ApprovalsInCommon {
         limits: ApprovalLimits,
     ) -> Pending<'a, Result<OpenQuestion, NotDecided>> {
         Box::pin(async move {
-            let question = self.show(id).await?.pop().ok_or(NotDecided::Unknown)?;
+            let question = self.show(&[id]).await?.pop().ok_or(NotDecided::Unknown)?;
             question.check(approver, is_approved)?;
             let word = if is_approved { "approved" } else { "refused" };
             let call_digest = digest_of(&question.call);
@@ -444,7 +455,12 @@ impl CommonApprovals for ApprovalsInCommon {
 
     fn list(&self) -> Pending<'_, Result<Vec<OpenQuestion>, NotDecided>> {
         Box::pin(async {
-            let mut all = self.show("").await?;
+            let ids: Vec<String> = self.run(&IDS, &[]).await.map_err(|_| NotDecided::Away)?;
+            let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+            let mut all = Vec::new();
+            for some in ids.chunks(SHOWN_AT_ONCE) {
+                all.extend(self.show(some).await?);
+            }
             all.sort_by_key(|question| question.asked);
             Ok(all)
         })

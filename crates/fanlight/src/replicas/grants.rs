@@ -18,6 +18,7 @@ const UNEVEN: u64 = 4;
 /// How long a renewed grant waits to be at a replica of Valkey, too.
 const REPLICATED: Duration = Duration::from_millis(200);
 
+static NOW: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('TIME')[1]"));
 static GET: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], ARGV[1])"));
 static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
 static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
@@ -130,6 +131,10 @@ fn parts(name: &str) -> (&str, &str) {
 }
 
 impl CommonEntries for GrantsInCommon {
+    fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64> {
+        Box::pin(async move { self.run(&NOW.key(&self.keys(kind, parts(name).0)[0])).await })
+    }
+
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let (owner, rest) = parts(name);
@@ -172,7 +177,7 @@ impl CommonEntries for GrantsInCommon {
             };
             // The earlier refresh token may be worth nothing any more. Should a failover lose the new one all the same, its user
             // has to sign in anew.
-            if done == Exchanged::Done && kind == Kind::Grant {
+            if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => tracing::warn!("what a user has granted is at no replica of Valkey yet"),

@@ -18,7 +18,9 @@ const KEPT: Duration = Duration::from_secs(365 * 86_400);
 /// What seals the approved file.
 const PURPOSE: &[u8] = b"pins in common: ";
 
-static READ: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('GET', KEYS[1])"));
+/// `ARGV`: how long what is read is kept.
+static READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new("redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"));
 
 /// `ARGV`: the digest of what was approved before, or nothing; what is approved now, with its digest in front; how long that is
 /// kept; and where to publish it. 1 if it was put, 0 if somebody else was faster.
@@ -48,7 +50,7 @@ impl CommonPins {
     /// The text that stands in place of this file, if there is one; `None` if that is not known.
     pub(crate) async fn read(&self, file: &str) -> Option<Option<String>> {
         let name = digest(&[file.as_bytes()]);
-        let held: Option<String> = self.shared.run(&READ.key(self.shared.key(TAG, &name))).await.ok()?;
+        let held: Option<String> = self.shared.run(READ.key(self.shared.key(TAG, &name)).arg(kept())).await.ok()?;
         let Some(held) = held else { return Some(None) };
         let sealed = held.split_once(' ').map_or("", |(_, sealed)| sealed);
         let text = self.seal.open_for(sealed, name.as_bytes()).and_then(|text| String::from_utf8(text).ok());
@@ -65,9 +67,14 @@ impl CommonPins {
         let expected = if before == file { String::new() } else { digest(&[before.as_bytes()]) };
         let mut script = APPROVE.key(self.shared.key(TAG, &name));
         script.arg(expected).arg(format!("{} {sealed}", digest(&[text.as_bytes()])));
-        script.arg(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX)).arg(self.shared.channel());
+        script.arg(kept()).arg(self.shared.channel());
         let put = self.shared.run::<u8>(&script).await;
         put.inspect_err(|error| warn!(%error, "a definition was not approved at all replicas"))
             .is_ok_and(|put| put == 1)
     }
+}
+
+/// [`KEPT`] in milliseconds.
+fn kept() -> u64 {
+    u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use fanlight_shared::{Script, Shared};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::Replicas;
 
 const TAG: &str = "switches";
+/// How long it takes until the others are told again what they could not be told.
+const AGAIN: Duration = Duration::from_secs(1);
 
 static READ: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
 
@@ -32,7 +36,7 @@ return 1
 pub(crate) struct Switches {
     shared: Shared,
     changes: watch::Receiver<u64>,
-    /// What was switched here while Valkey was away: by server, whether it is enabled, or as configured.
+    /// What was switched here while Valkey was away, or refused to write: by server, whether it is enabled, or as configured.
     untold: BTreeMap<String, Option<bool>>,
 }
 
@@ -45,10 +49,14 @@ impl Switches {
         Self { changes, shared, untold: BTreeMap::new() }
     }
 
-    /// Waits until something may have changed. Without other replicas it waits for ever.
+    /// Waits until something may have changed, or the others can be told again what they do not know. Without other replicas it
+    /// waits for ever.
     pub(crate) async fn changed(switches: &mut Option<Self>) {
         let Some(switches) = switches else { return std::future::pending().await };
-        if switches.changes.changed().await.is_err() {
+        let is_told = switches.untold.is_empty();
+        let changed = switches.changes.changed();
+        let changed = if is_told { changed.await } else { timeout(AGAIN, changed).await.unwrap_or(Ok(())) };
+        if changed.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -61,8 +69,10 @@ impl Switches {
         match self.shared.run::<u8>(&script).await {
             Ok(_) => drop(self.untold.remove(server)),
             Err(error) => {
-                warn!(server, %error, "the other replicas are told later that this server was switched");
-                self.untold.insert(server.to_owned(), enabled);
+                // It is tried again and again.
+                if self.untold.insert(server.to_owned(), enabled).is_none() {
+                    warn!(server, %error, "the other replicas are told later that this server was switched");
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use fanlight_oauth::{Client, OAuthError, TokenSet};
 use http::HeaderValue;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{error, warn};
 
 use super::held::Held;
@@ -25,7 +25,7 @@ const UNSENDABLE: &str = "the access token cannot be sent in a header";
 
 impl Shared {
     /// The credentials of now, other than those with the `refused` value of the header field; `None` if the user has none.
-    pub(super) async fn renewed(&self, refused: Option<HeaderValue>) -> Outcome {
+    pub(super) async fn renewed(self: &Arc<Self>, refused: Option<HeaderValue>) -> Outcome {
         let server = self.server.load_full();
         if let Method::Key { header, prefix } = &server.settings.method {
             let key = self.store.get::<UserKey>(&self.owner).await?;
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
-    async fn renew(&self, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
+    async fn renew(self: &Arc<Self>, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
         let is_meant = self.server.load().is_meant_by(grant);
         let held = good(grant, refused).filter(|_| is_meant);
         if held.is_some() || !is_meant {
@@ -95,22 +95,14 @@ impl Shared {
     }
 
     /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
-    async fn keep(&self, renewed: Grant, lease: Lease) -> Outcome {
+    async fn keep(self: &Arc<Self>, renewed: Grant, lease: Lease) -> Outcome {
         match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
             Ok(true) => {}
-            // The user has signed in anew, or out.
-            Ok(false) => {
-                let instead = self.store.get::<Grant>(&self.owner).await?;
-                // Where there is another sign-in, giving these back could end that one, too.
-                if instead.is_none() {
-                    let server = self.server.load_full();
-                    self.tasks.spawn(async move { server.revoke(&renewed).await });
-                }
-                let instead = instead.filter(|grant| self.server.load().is_meant_by(grant));
-                return instead.as_ref().map_or(Ok(None), sendable);
-            }
+            Ok(false) => return self.instead_of(renewed).await,
             Err(problem) => {
-                error!(server = self.owner.server(), %problem, "a renewed grant is lost when this process ends");
+                warn!(server = self.owner.server(), %problem, "a renewed grant is not kept yet");
+                let (this, renewed) = (Arc::clone(self), renewed.clone());
+                self.tasks.spawn(async move { this.keep_later(renewed, lease, problem).await });
             }
         }
         let sendable = sendable(&renewed);
@@ -118,6 +110,33 @@ impl Shared {
             self.lock().fail(&renewed, &OAuthError::Key(UNSENDABLE.to_owned()));
         }
         sendable
+    }
+
+    /// Tries to keep a renewed grant, which is used meanwhile, until what processes have in common can be reached again. The
+    /// attempt that failed may have succeeded there: then the lease has ended.
+    async fn keep_later(&self, renewed: Grant, lease: Lease, mut problem: StoreError) {
+        let deadline = Instant::now() + LEASE;
+        while matches!(problem, StoreError::Common(_)) && Instant::now() < deadline {
+            sleep(POLL).await;
+            match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
+                Ok(true) => return,
+                Ok(false) => return drop(self.instead_of(renewed).await),
+                Err(again) => problem = again,
+            }
+        }
+        error!(server = self.owner.server(), %problem, "a renewed grant is lost when this process ends");
+    }
+
+    /// What there is instead of a renewed grant whose lease has ended: the user has signed in anew, or out.
+    async fn instead_of(&self, renewed: Grant) -> Outcome {
+        let instead = self.store.get::<Grant>(&self.owner).await?;
+        // Where there is another sign-in, giving these back could end that one, too.
+        if instead.is_none() {
+            let server = self.server.load_full();
+            self.tasks.spawn(async move { server.revoke(&renewed).await });
+        }
+        let instead = instead.filter(|grant| self.server.load().is_meant_by(grant));
+        instead.as_ref().map_or(Ok(None), sendable)
     }
 
     /// What the user has granted, as far as it is for the server.

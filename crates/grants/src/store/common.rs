@@ -26,6 +26,8 @@ pub struct Exchange<'a> {
     pub new: Option<&'a [u8]>,
     /// When it is of no use any more, in seconds since 1970.
     pub expires: Option<u64>,
+    /// Whether nothing but its lease changes, which may be lost.
+    pub is_of_lease: bool,
 }
 
 /// What has become of an [`Exchange`].
@@ -41,13 +43,17 @@ pub enum Exchanged {
 
 /// Keeps entries for several processes. Their names are `owner/name`, of hexadecimal digits and of any text.
 pub trait CommonEntries: fmt::Debug + Send + Sync {
+    /// Seconds since 1970 by the clock that decides for all processes, where the entry of this name is.
+    fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64>;
+
     /// The entry of this name.
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>>;
 
     /// The entries of an owner, or of all, at most `most`.
     fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, most: usize) -> Pending<'a, Vec<(String, Vec<u8>)>>;
 
-    /// Exchanges one entry for another, if it still is what it was. When this is done, it is kept as safely as it can be.
+    /// Exchanges one entry for another, if it still is what it was. When this is done, it is kept as safely as it can be,
+    /// unless it is but of a lease.
     fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged>;
 
     /// Removes the entries of an owner, or of all; how many there were.
@@ -94,14 +100,16 @@ pub(super) async fn change<T>(
 ) -> Result<T, StoreError> {
     for _ in 0..ATTEMPTS {
         let old = common.get(kind, name).await?;
-        let (change, answer) = decide(old.as_deref().map(decode).transpose()?);
-        let (new, expires) = match change {
+        let entry = old.as_deref().map(decode).transpose()?;
+        let sealed = entry.as_ref().map(|entry| entry.sealed.clone());
+        let (change, answer) = decide(entry);
+        let (new, expires, is_of_lease) = match change {
             Change::Leave => return Ok(answer),
             Change::Remove if old.is_none() => return Ok(answer),
-            Change::Remove => (None, None),
-            Change::Put(entry) => (Some(encode(kind, &entry)?), entry.expires),
+            Change::Remove => (None, None, false),
+            Change::Put(entry) => (Some(encode(kind, &entry)?), entry.expires, sealed == Some(entry.sealed)),
         };
-        let exchange = Exchange { old: old.as_deref(), new: new.as_deref(), expires };
+        let exchange = Exchange { old: old.as_deref(), new: new.as_deref(), expires, is_of_lease };
         match common.exchange(kind, name, exchange).await? {
             Exchanged::Done => return Ok(answer),
             Exchanged::Changed => {}

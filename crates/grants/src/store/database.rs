@@ -117,7 +117,7 @@ pub(super) struct Entry {
 /// One process has an entry for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Until then, in seconds since 1970.
+    /// Until then, in seconds since 1970, by the clock of the machine or of those who have entries in common.
     pub(super) until: u64,
     /// Tells leases apart.
     pub(super) id: u64,

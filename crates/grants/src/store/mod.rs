@@ -375,7 +375,10 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn lease<T: Record>(&self, owner: &Owner, time: Duration) -> Result<Leased<T>, StoreError> {
-        let now = seconds(SystemTime::now());
+        let now = match &self.0.place {
+            Place::File { .. } => seconds(SystemTime::now()),
+            Place::Common(entries) => entries.now(T::KIND, &owner.name()).await?,
+        };
         let lease = Lease { until: now.saturating_add(time.as_secs()), id: fastrand::u64(..) };
         let decide = move |entry: Option<Entry>| match entry {
             Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),

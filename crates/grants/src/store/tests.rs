@@ -353,6 +353,10 @@ impl CommonEntries for OneEntry {
         Box::pin(async { Ok(0) })
     }
 
+    fn now<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, u64> {
+        Box::pin(async { Ok(0) })
+    }
+
     fn stamp(&self) -> Stamp {
         None
     }
