@@ -104,25 +104,34 @@ impl Tasks {
     async fn learn(&self, view: &View, context: &CallContext, state: &Json, known: Known, evidence: Evidence) {
         let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
         let key = TaskKey::new(&context.caller, &task);
-        // Before the client knows of the task, which it may ask another process about.
-        if let Some((common, key)) = self.common.as_ref().zip(key.in_common(known.made_by.is_some())) {
+        // Before the client knows of the task, which it may ask another process about; and later seldom, since that takes time.
+        let is_told = evidence == Evidence::Seen && self.owners.is_told(&key);
+        let in_common = key.in_common(known.made_by.is_some()).filter(|_| !is_told);
+        if let Some((common, key)) = self.common.as_ref().zip(in_common) {
             let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
             common.learn(key, CommonTask { server, made_by, kept_for }, evidence == Evidence::Created).await;
         }
-        self.remember(context, key, known, kept_for, evidence);
+        self.remember(context, key, known, kept_for, evidence, !is_told);
     }
 
     /// Remembers, in this process alone, the owner of a task that a list has.
     fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
             let known = Known { backend, made_by: None };
-            self.remember(context, TaskKey::new(&context.caller, &task), known, kept_for, Evidence::Seen);
+            self.remember(context, TaskKey::new(&context.caller, &task), known, kept_for, Evidence::Seen, false);
         }
     }
 
-    fn remember(&self, context: &CallContext, task: TaskKey, known: Known, kept_for: Duration, evidence: Evidence) {
-        let Known { backend, made_by } = known;
-        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence, made_by });
+    fn remember(
+        &self,
+        context: &CallContext,
+        task: TaskKey,
+        Known { backend, made_by }: Known,
+        kept_for: Duration,
+        evidence: Evidence,
+        is_told: bool,
+    ) {
+        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence, made_by, is_told });
     }
 
     async fn forget(&self, task: &TaskKey) {
@@ -150,7 +159,7 @@ impl Tasks {
             None => {
                 let (known, kept_for) = self.known_in_common(view, context, &key).await?;
                 let known = Some(known).filter(|known| is_permitted(view, known))?;
-                self.remember(context, key, known.clone(), kept_for, Evidence::Seen);
+                self.remember(context, key, known.clone(), kept_for, Evidence::Seen, true);
                 Some(known)
             }
         }

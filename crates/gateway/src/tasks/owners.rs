@@ -104,6 +104,8 @@ pub(super) struct Learnt {
     pub(super) evidence: Evidence,
     /// The call that has made it, if a policy decided about that, and it is known.
     pub(super) made_by: Option<Arc<PolicySubject>>,
+    /// Whether other processes know it now, for as long.
+    pub(super) is_told: bool,
 }
 
 /// The owners that this process knows.
@@ -124,6 +126,8 @@ struct Owner {
     backend: BackendId,
     made_by: Option<Arc<PolicySubject>>,
     until: Instant,
+    /// When other processes are to be told again, if there are any.
+    told_until: Instant,
     /// When it was used last, as a number of [`Table::uses`].
     used: u64,
 }
@@ -154,20 +158,27 @@ impl MemoryOwners {
         found
     }
 
+    /// Whether other processes have been told of this task, and know it for some time yet.
+    pub(super) fn is_told(&self, task: &TaskKey) -> bool {
+        self.lock().owners.get(task).is_some_and(|owner| owner.told_until > Instant::now())
+    }
+
     /// Remembers the backend for as long as it says.
     pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
-        let Learnt { backend, peer, kept_for, evidence, made_by } = learnt;
+        let Learnt { backend, peer, kept_for, evidence, made_by, is_told } = learnt;
         let (mut table, now) = (self.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
-            let known = known.filter(|_| evidence == Evidence::Seen).and_then(|known| known.made_by.clone());
-            let made_by = known.or(made_by);
+            let known = known.filter(|_| evidence == Evidence::Seen);
+            let told_before = known.map_or(now, |known| known.told_until);
+            let told_until = if is_told { now + kept_for / 2 } else { told_before };
+            let made_by = known.and_then(|known| known.made_by.clone()).or(made_by);
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
             table.uses += 1;
             let used = table.uses;
-            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, used });
+            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, told_until, used });
         }
     }
 
@@ -222,7 +233,7 @@ mod tests {
     }
 
     fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
-        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence, made_by: None });
+        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence, made_by: None, is_told: false });
     }
 
     fn key(task: &str) -> TaskKey {
@@ -290,7 +301,8 @@ mod tests {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         let learn_with = |evidence, arguments: &str| {
             let made_by = Some(kept(made_by(arguments.to_owned())));
-            owners.learn(key("t"), Learnt { backend, peer: Peer::Local, kept_for: ENDLESS, evidence, made_by });
+            let (peer, kept_for) = (Peer::Local, ENDLESS);
+            owners.learn(key("t"), Learnt { backend, peer, kept_for, evidence, made_by, is_told: false });
         };
         let arguments = || owners.find(&key("t")).unwrap().made_by.unwrap().arguments.clone().unwrap();
         learn_with(Evidence::Created, r#"{"a":1}"#);
@@ -390,7 +402,8 @@ mod tests {
         let learn = |task: &str, last: u8| {
             let peer = Peer::Address([10, 0, 0, last].into());
             let evidence = Evidence::Created;
-            owners.learn(key(task), Learnt { backend, peer, kept_for: ENDLESS, evidence, made_by: None });
+            owners
+                .learn(key(task), Learnt { backend, peer, kept_for: ENDLESS, evidence, made_by: None, is_told: false });
         };
         learn("quiet", 1);
         for n in 0..100 {

@@ -146,6 +146,7 @@ async fn unknown_task_that_fanlight_has_made_is_asked_of_no_backend() {
 #[derive(Debug, Default)]
 struct Silent {
     asked: AtomicUsize,
+    told: AtomicUsize,
 }
 
 impl CommonTaskOwners for Silent {
@@ -158,6 +159,7 @@ impl CommonTaskOwners for Silent {
     }
 
     fn learn(&self, _: Vec<u8>, _: CommonTask, _: bool) -> BoxFuture<'_, ()> {
+        self.told.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
     }
 
@@ -176,6 +178,28 @@ async fn listening_to_many_tasks_asks_others_about_few_and_waits_no_longer_than_
     let client = scene.listen(Interest { tasks, ..Interest::default() }).await;
     assert!(client.listening.honoured.tasks.is_empty());
     assert_eq!((began.elapsed(), common.asked.load(Ordering::Relaxed)), (Duration::from_secs(1), 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_are_told_of_a_task_when_it_is_made_and_seldom_afterwards() {
+    let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
+    let made = r#""result":{"resultType":"task","taskId":"t","ttlMs":60000}"#;
+    let got = ("tasks/get", r#""result":{"taskId":"t","ttlMs":60000}"#);
+    let common = Arc::new(Silent::default());
+    let scene = scene_sharing(
+        vec![tasked("a", MODERN, &[list, ("tools/call", made), got]), tasked("b", MODERN, &[])],
+        Arc::<Silent>::clone(&common),
+    );
+    let told = || common.told.load(Ordering::Relaxed);
+    scene.ask_as(None, "tools/call", r#"{"name":"a__t"}"#).await;
+    assert_eq!(told(), 1);
+    for _ in 0..3 {
+        scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await;
+    }
+    assert_eq!(told(), 1);
+    tokio::time::advance(Duration::from_secs(200)).await;
+    scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await;
+    assert_eq!(told(), 2, "before they forget it");
 }
 
 #[tokio::test]
