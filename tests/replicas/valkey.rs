@@ -1,17 +1,23 @@
 //! A `valkey-server` of a test.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use crate::balancer::page;
 use crate::group::until;
 use crate::harness::{TempFile, within};
 use crate::ports;
 
-/// A running server; it is killed when this is dropped.
+/// The user of gateways and the password, as docs/replicas.md has them.
+pub(crate) const USER: &str = "fanlight:password";
+
+/// A running server, of which gateways use what docs/replicas.md says that their user needs; it is killed when this is dropped.
 pub(crate) struct Valkey {
     pub(crate) address: SocketAddr,
     folder: TempFile,
@@ -72,12 +78,12 @@ impl Valkey {
 
     /// The URL of the cluster that it belongs to.
     pub(crate) fn cluster_url(&self) -> String {
-        format!("valkey+cluster://{}", self.address)
+        format!("valkey+cluster://{USER}@{}", self.address)
     }
 
     /// Its URL.
     pub(crate) fn url(&self) -> String {
-        format!("valkey://{}", self.address)
+        format!("valkey://{USER}@{}", self.address)
     }
 
     /// Kills it, so that it can finish nothing.
@@ -107,6 +113,23 @@ impl Valkey {
     }
 }
 
+impl Drop for Valkey {
+    /// Whatever a test has had gateways do, Valkey has refused none of it for lack of a right.
+    fn drop(&mut self) {
+        let ask = || {
+            let mut stream = std::net::TcpStream::connect(self.address)?;
+            // One that is stopped says nothing.
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"ACL LOG\r\nQUIT\r\n")?;
+            std::io::read_to_string(stream)
+        };
+        if !std::thread::panicking() {
+            let refused = ask().unwrap_or_default();
+            assert!(!refused.contains("reason"), "{refused}");
+        }
+    }
+}
+
 /// A sentinel, which has a replica take over from a primary that does not answer.
 pub(crate) struct Sentinel {
     pub(crate) address: SocketAddr,
@@ -121,10 +144,11 @@ impl Sentinel {
         let file = folder.path().join("sentinel.conf");
         let config = format!(
             "bind 127.0.0.1\nport {}\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 500\n\
-             sentinel failover-timeout main 2000\n",
+             sentinel failover-timeout main 2000\nuser {}\n",
             address.port(),
             folder.path().display(),
-            primary.address.port()
+            primary.address.port(),
+            users()[1]
         );
         std::fs::write(&file, config).unwrap();
         let mut command = program();
@@ -147,7 +171,7 @@ impl Sentinel {
 
     /// The URL of what it calls `main`.
     pub(crate) fn url(&self) -> String {
-        format!("valkey+sentinel://{}/main", self.address)
+        format!("valkey+sentinel://{USER}@{}/main", self.address)
     }
 }
 
@@ -158,11 +182,18 @@ fn program() -> Command {
     command
 }
 
+/// The users of servers and of sentinels with their rights, as the page has them.
+fn users() -> [String; 2] {
+    let (page, command) = (page(), "ACL SETUSER ");
+    let users: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(command)).map(str::to_owned).collect();
+    users.try_into().expect("the users of the page")
+}
+
 async fn started(address: SocketAddr, folder: &TempFile, more: &[String]) -> Child {
     let mut command = program();
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
     command.arg(folder.path()).args(["--appendonly", "yes", "--appendfsync", "always"]);
-    command.args(["--repl-diskless-sync-delay", "0"]).args(more);
+    command.args(["--repl-diskless-sync-delay", "0", "--user"]).args(users()[0].split(' ')).args(more);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     within("valkey-server to be ready", async {
