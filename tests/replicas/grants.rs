@@ -14,6 +14,7 @@ use fanlight_testkit::identity_provider::IdentityProvider;
 use fanlight_testkit::scripted::Protection;
 use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::group::until;
@@ -178,6 +179,20 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     setting.first.authorization.revoke_all();
     setting.first.restart().await;
     assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+}
+
+#[tokio::test]
+async fn grant_is_renewed_although_the_replica_of_valkey_does_not_have_it() {
+    const NOT_THERE: &str = "is at no replica of Valkey yet";
+    let setting = Setting::start().await;
+    setting.first.sign_in(Some(ANN)).await;
+    let log = &setting.first.gateway.log;
+    assert!(!log.text().contains(NOT_THERE), "there is none");
+    let replica = Valkey::replica_of(&setting.valkey).await;
+    replica.signal(Signal::STOP);
+    setting.first.authorization.revoke_all();
+    assert!(is_result(&setting.first.call(Some(ANN)).await), "{}", log.text());
+    log.line_with(NOT_THERE).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -97,6 +98,32 @@ impl Valkey {
             self.folder = TempFile::folder();
         }
         self.child = started(self.address, &self.folder, &self.more).await;
+    }
+
+    /// Has it stop, as one does whose machine is stuck, or go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().unwrap()));
+        kill_process(pid.unwrap(), signal).unwrap();
+    }
+
+    /// The commands that clients send while something is done.
+    pub(crate) async fn sent_during(&self, done: impl Future<Output = ()>) -> Vec<String> {
+        const END: &str = "that is all";
+        let mut monitor = BufReader::new(TcpStream::connect(self.address).await.unwrap());
+        monitor.write_all(b"MONITOR\r\n").await.unwrap();
+        let mut lines = monitor.lines();
+        assert_eq!(within("an answer of valkey-server", lines.next_line()).await.unwrap().unwrap(), "+OK");
+        done.await;
+        self.ask(&format!("ECHO '{END}'")).await;
+        let mut sent = Vec::new();
+        loop {
+            match within("a command", lines.next_line()).await.unwrap().unwrap() {
+                line if line.contains(END) => return sent,
+                // What scripts do is theirs.
+                line if line.contains(" lua] ") => {}
+                line => sent.push(line),
+            }
+        }
     }
 
     /// What it answers to a command that is one line.
