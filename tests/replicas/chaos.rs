@@ -59,14 +59,15 @@ impl Scene {
         self.load.is_served().await;
     }
 
-    /// Ends the clients, and checks what they have seen.
-    async fn end(mut self) -> Outcomes {
+    /// Ends the clients, and checks what they have seen: no fault has cost one of them more than so many calls.
+    async fn end(mut self, most: usize) -> Outcomes {
         self.load.is_served().await;
         self.now("");
         let outcomes = self.load.stop().await;
         outcomes.agree_with(&self.ledger);
         for pair in self.faults.windows(2) {
             outcomes.record(&pair[0].0, pair[0].1, pair[1].1);
+            outcomes.failed_at_most(most, &pair[0].0, pair[0].1, pair[1].1);
         }
         outcomes
     }
@@ -83,7 +84,7 @@ async fn killed_replicas_cost_their_calls_and_nothing_else() {
         scene.fleet.start_again(number).await;
         scene.fleet.carries_requests(number).await;
     }
-    scene.end().await;
+    scene.end(1).await.none_lost();
 }
 
 /// It is taken for dead, and comes back as the owner of sessions that others have taken over.
@@ -97,7 +98,7 @@ async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
     scene.now("the stopped replica goes on");
     signal(&scene.fleet.replica(0).gateway, Signal::CONT);
     scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
-    scene.end().await;
+    scene.end(1).await.none_lost();
 }
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn valkey_that_is_killed_and_started_again_costs_no_call() {
     scene.now("Valkey started again");
     valkey.start_again(true).await;
     scene.load.is_served().await;
-    scene.end().await.none_failed();
+    scene.end(0).await.none_lost();
 }
 
 #[tokio::test]
@@ -123,7 +124,7 @@ async fn failover_of_valkey_costs_no_call() {
     primary.kill().await;
     until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
     scene.lasts().await;
-    scene.end().await.none_failed();
+    scene.end(0).await.none_lost();
 }
 
 #[tokio::test]
@@ -139,7 +140,7 @@ async fn slow_valkey_costs_no_call() {
     scene.now("Valkey as fast as before");
     proxy.set(Network::Takes(Duration::ZERO));
     scene.load.is_served().await;
-    scene.end().await.none_failed();
+    scene.end(0).await.none_lost();
 }
 
 /// The replicas reach Valkey, and not each other.
@@ -163,7 +164,9 @@ async fn partition_between_replicas_leaves_all_clients_served() {
     scene.now("the replica reaches Valkey again");
     networks.to_valkey(0, Network::Takes(Duration::ZERO));
     scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
-    scene.end().await;
+    // Each way between two replicas may cost a client a call. A replica that does not reach Valkey cannot tell that a session has
+    // moved, and what is opened there is known to no other.
+    scene.end(6).await;
 }
 
 /// By the library `faketime`; leases go by Valkey's clock, and what is passed on may be a minute and a half off.
@@ -181,5 +184,5 @@ async fn replica_whose_clock_is_off_serves_as_the_others_do() {
     let mut scene = Scene::with(ledger, fleet).await;
     scene.now("the clock of a replica 30 s off");
     scene.lasts().await;
-    scene.end().await.all_answered();
+    scene.end(0).await.none_lost();
 }
