@@ -1,6 +1,6 @@
 //! Faults while clients of both eras call tools through HAProxy: what they see, and that no call runs twice.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use tokio::time::sleep;
@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use crate::balancer::Balancer;
 use crate::fleet::{Fleet, Networks};
 use crate::forwarding::signal;
-use crate::group::until;
+use crate::group::{of_replicas, until};
+use crate::harness::Gateway;
 use crate::linked::LinkedGroup;
 use crate::load::{Ledger, Load, Outcomes};
 use crate::proxy::{Network, Proxy};
@@ -150,7 +151,7 @@ async fn partition_between_replicas_leaves_all_clients_served() {
     let ledger = Ledger::start().await;
     let (group, places) = (LinkedGroup::new(ledger.entries(), LIMITED), Fleet::places());
     let networks = Networks::between(&places, &valkey).await;
-    let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
+    let fleet = Fleet::start_at(places, group, networks.valkeys(), <[_; 3]>::default()).await;
     let mut scene = Scene::with(ledger, fleet).await;
     scene.now("no network between replicas");
     networks.between_replicas(Network::Silent);
@@ -169,20 +170,40 @@ async fn partition_between_replicas_leaves_all_clients_served() {
     scene.end(6).await;
 }
 
+/// When a gateway was started, in seconds since the Unix epoch, as it says itself.
+async fn started_by_its_own_clock(gateway: &Gateway) -> i64 {
+    let (own, members) = (of_replicas(gateway, &["own"]).await, of_replicas(gateway, &["members"]).await);
+    let (_, member) = members.split_once(&format!(r#""id":{own}"#)).unwrap_or_else(|| panic!("{own}: {members}"));
+    let (_, since) = member.split_once(r#""sinceMs":"#).unwrap();
+    since.split([',', '.', '}']).next().unwrap().parse::<i64>().unwrap() / 1000
+}
+
+fn seconds_of(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
+}
+
 /// By the library `faketime`; leases go by Valkey's clock, and what is passed on may be a minute and a half off.
 #[tokio::test]
-async fn replica_whose_clock_is_off_serves_as_the_others_do() {
+async fn replicas_whose_clocks_are_off_serve_as_others_do() {
     let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
     assert!(std::fs::exists(&library).unwrap(), "{library} is missing: use tests/replicas/run");
     let valkey = Valkey::start().await;
     let ledger = Ledger::start().await;
     let group = LinkedGroup::new(ledger.entries(), LIMITED);
-    let of_clock = [("FAKETIME", "+30s"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
-    let mut variables = of_clock.map(|(name, value)| (name, value.to_owned())).to_vec();
-    variables.push(("LD_PRELOAD", library));
+    // The largest difference is less than a minute and a half.
+    let offsets = [30, -30, 0];
+    let variables = offsets.map(|seconds| {
+        let of_clock = [("FAKETIME", format!("{seconds:+}s")), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())];
+        [&of_clock[..], &[("LD_PRELOAD", library.clone())]].concat()
+    });
+    let began = SystemTime::now();
     let fleet = Fleet::start_with(group, [(); 3].map(|()| valkey.url()), variables).await;
+    for (number, seconds) in offsets.into_iter().enumerate() {
+        let started = started_by_its_own_clock(&fleet.replica(number).gateway).await - seconds;
+        assert!((seconds_of(began)..=seconds_of(SystemTime::now())).contains(&started), "{seconds}: {started}");
+    }
     let mut scene = Scene::with(ledger, fleet).await;
-    scene.now("the clock of a replica 30 s off");
+    scene.now("the clock of one replica 30 s ahead, of another 30 s behind");
     scene.lasts().await;
     scene.end(0).await.none_lost();
 }
