@@ -65,10 +65,14 @@ impl Balancer {
     }
 }
 
+/// The text of docs/replicas.md.
+pub(crate) fn page() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/replicas.md")).unwrap()
+}
+
 /// The page's block in this language, with these gateways.
 fn block(language: &str, places: &[Place; 3]) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/replicas.md");
-    let page = fs::read_to_string(page).unwrap();
+    let page = page();
     let (_, after) = page.split_once(&format!("```{language} ")).expect("a block of the page");
     let (_, text) = after.split_once('\n').unwrap();
     let mut text = text.split_once("\n```").unwrap().0.to_owned() + "\n";

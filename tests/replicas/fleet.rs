@@ -61,22 +61,22 @@ pub(crate) struct Fleet {
     pub(crate) places: [Place; 3],
     /// How each reaches Valkey.
     valkeys: [String; 3],
-    /// Environment variables of the first.
-    variables: Vec<(&'static str, String)>,
+    /// Environment variables of each.
+    variables: [Vec<(&'static str, String)>; 3],
     replicas: Vec<Linked>,
 }
 
 impl Fleet {
     /// Gateways with this configuration that know each other.
     pub(crate) async fn start(group: LinkedGroup, valkeys: [String; 3]) -> Self {
-        Self::start_with(group, valkeys, Vec::new()).await
+        Self::start_with(group, valkeys, <[_; 3]>::default()).await
     }
 
-    /// [`Self::start`], the first with these variables in its environment.
+    /// [`Self::start`], each with these variables in its environment.
     pub(crate) async fn start_with(
         group: LinkedGroup,
         valkeys: [String; 3],
-        variables: Vec<(&'static str, String)>,
+        variables: [Vec<(&'static str, String)>; 3],
     ) -> Self {
         Self::start_at(Self::places(), group, valkeys, variables).await
     }
@@ -91,7 +91,7 @@ impl Fleet {
         places: [Place; 3],
         group: LinkedGroup,
         valkeys: [String; 3],
-        variables: Vec<(&'static str, String)>,
+        variables: [Vec<(&'static str, String)>; 3],
     ) -> Self {
         let mut fleet = Self { group, places, valkeys, variables, replicas: Vec::new() };
         let started = tokio::join!(fleet.started(0), fleet.started(1), fleet.started(2));
@@ -101,8 +101,7 @@ impl Fleet {
     }
 
     async fn started(&self, number: usize) -> Linked {
-        let variables = if number == 0 { &self.variables[..] } else { &[] };
-        self.group.start_at(&self.valkeys[number], self.places[number], variables).await
+        self.group.start_at(&self.valkeys[number], self.places[number], &self.variables[number]).await
     }
 
     /// One of them.

@@ -194,20 +194,21 @@ async fn what_a_killed_replica_kept_is_known_to_be_gone_at_once() {
 
 /// A replica that is stopped takes connections, as one does whose machine has lost its network.
 #[tokio::test]
-async fn request_to_a_stopped_replica_is_answered_within_seconds() {
+async fn request_to_a_stopped_replica_is_answered_within_three_seconds() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
     let suspended = modern(&owner, ANN, &ask("")).await;
     let client = Client::open(&owner, ANN).await;
-    // The connection between the two is there.
     assert_eq!(client.post(&other, &say("1")).await.status, 200);
     signal(&owner.gateway, Signal::STOP);
     let began = Instant::now();
     let mut lost = client.post(&other, &say("2")).await;
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     let text = lost.text().await;
-    assert!(lost.status == 502 && text.contains("mayHaveRun") || lost.status == 404, "{}: {text}", lost.status);
+    // Each worker has a connection of its own: where there was none yet, nothing was sent, and the session is taken over.
+    let is_lost = lost.status == 502 && text.contains("mayHaveRun");
+    assert!(is_lost || lost.status == 200 && text.contains("said"), "{}: {text}", lost.status);
     until("one replica", async || members(&other.gateway).await == 1).await;
     let began = Instant::now();
     let answer = modern(&other, ANN, &ask(&input_for(&suspended))).await;

@@ -166,6 +166,11 @@ impl Outcomes {
         (OF_EACH_ERA..2 * OF_EACH_ERA).map(lost).collect()
     }
 
+    /// That no legacy client has lost its session.
+    pub(crate) fn none_lost(&self) {
+        assert_eq!(self.text_of_lost(), "");
+    }
+
     /// When sessions were lost, and whose.
     pub(crate) fn text_of_lost(&self) -> String {
         self.text_of(|outcome| *outcome == Outcome::NoSession)
@@ -194,6 +199,16 @@ impl Outcomes {
         );
         figures(&line);
         assert!(after <= WHOLE_WITHIN, "{what}: {after:?}\n{}", self.text_of(|outcome| *outcome != Outcome::Answered));
+    }
+
+    /// That a fault has cost no client more than so many calls.
+    pub(crate) fn failed_at_most(&self, most: usize, what: &str, fault: Instant, until: Instant) {
+        let is_failed = |call: &&Call| matches!(call.outcome, Outcome::Failed(_));
+        for client in 0..2 * OF_EACH_ERA {
+            let failed = self.of(fault, until).filter(is_failed).filter(|call| call.client == client).count();
+            let text = || self.text_of(|outcome| matches!(outcome, Outcome::Failed(_)));
+            assert!(failed <= most, "{what}: client {client} has lost {failed} calls\n{}", text());
+        }
     }
 
     fn of(&self, fault: Instant, until: Instant) -> impl Iterator<Item = &Call> {

@@ -189,7 +189,7 @@ async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica()
         let more = if is_under_policy { scene.policy() } else { String::new() };
         let (group, places) = (LinkedGroup::new(scene.entries(), &more), Fleet::places());
         let networks = Networks::between(&places, &scene.valkey).await;
-        let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
+        let fleet = Fleet::start_at(places, group, networks.valkeys(), <[_; 3]>::default()).await;
         let client = Client::open(fleet.replica(0), ANN).await;
         let id = made_by_fanlight(&client, fleet.replica(0), "only__t").await;
         networks.between_replicas(Network::Silent);

@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::valkey::USER;
+
 /// How it treats what passes.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Network {
@@ -79,7 +81,7 @@ impl Proxy {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("valkey://{}", self.address)
+        format!("valkey://{USER}@{}", self.address)
     }
 
     pub(crate) fn set(&self, network: Network) {

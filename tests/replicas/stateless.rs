@@ -5,7 +5,11 @@ use std::fs;
 use fanlight_testkit::harness::TempFile;
 use fanlight_testkit::slicer::{member, plain_string};
 
+use rustix::process::Signal;
+
+use crate::forwarding;
 use crate::group::{Group, backend, call, of_replicas, request};
+use crate::linked::{Client, LinkedGroup};
 use crate::scripted::{Era, Reply};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
@@ -48,6 +52,32 @@ async fn state_of_a_server_is_good_at_every_replica_for_its_client_alone() {
     let states: Vec<_> = received.iter().filter_map(|call| call.member("params.requestState")).collect();
     assert_eq!(states, [r#""held by the client""#]);
     assert_eq!(backend.received("tools/call").len(), 2, "{:?}", Era::Modern);
+}
+
+#[tokio::test]
+async fn modern_requests_ask_valkey_nothing_without_a_rule_in_common() {
+    let (valkey, backend) = (Valkey::start().await, forwarding::backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), r#","limits":{"rates":[{"rate":"1000000/s"}]}"#);
+    let (one, _other) = group.start_two(&valkey.url()).await;
+    let served = async || {
+        for _ in 0..20 {
+            for (method, params) in [("tools/call", r#""name":"say","arguments":{}"#), ("tools/list", "")] {
+                assert_eq!(request(&one.gateway, method, params, ANN).await.status, 200);
+            }
+        }
+    };
+    // Renewals of leases alone have the length of a lease.
+    let is_of_request = |line: &String| !(line.contains("{members}:leases") && line.contains(r#" "2000" "#));
+    let sent = valkey.sent_during(served()).await;
+    assert!(!sent.iter().any(is_of_request), "{sent:#?}");
+    // What a request does ask is seen.
+    let of_session = async {
+        assert_eq!(Client::open(&one, ANN).await.post(&one, &forwarding::say("1")).await.status, 200);
+    };
+    let sent = valkey.sent_during(of_session).await;
+    assert!(sent.iter().any(is_of_request), "{sent:#?}");
+    valkey.signal(Signal::STOP);
+    served().await;
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn with_resource() -> Backend {
 pub(crate) async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
     let (group, places) = (LinkedGroup::new(backend.entry("only"), ""), Fleet::places());
     let networks = Networks::between(&places, valkey).await;
-    let fleet = Fleet::start_at(places, group, networks.valkeys(), Vec::new()).await;
+    let fleet = Fleet::start_at(places, group, networks.valkeys(), <[_; 3]>::default()).await;
     (fleet, networks)
 }
 

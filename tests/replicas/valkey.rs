@@ -1,18 +1,24 @@
 //! A `valkey-server` of a test.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use crate::balancer::page;
 use crate::group::until;
 use crate::harness::{TempFile, within};
 use crate::ports;
 
-/// A running server; it is killed when this is dropped.
+/// The user of gateways and the password, as docs/replicas.md has them.
+pub(crate) const USER: &str = "fanlight:password";
+
+/// A running server, of which gateways use what docs/replicas.md says that their user needs; it is killed when this is dropped.
 pub(crate) struct Valkey {
     pub(crate) address: SocketAddr,
     folder: TempFile,
@@ -73,12 +79,12 @@ impl Valkey {
 
     /// The URL of the cluster that it belongs to.
     pub(crate) fn cluster_url(&self) -> String {
-        format!("valkey+cluster://{}", self.address)
+        format!("valkey+cluster://{USER}@{}", self.address)
     }
 
     /// Its URL.
     pub(crate) fn url(&self) -> String {
-        format!("valkey://{}", self.address)
+        format!("valkey://{USER}@{}", self.address)
     }
 
     /// Kills it, so that it can finish nothing.
@@ -100,6 +106,26 @@ impl Valkey {
         self.child = started(self.address, &self.folder, &self.more).await;
     }
 
+    /// The commands that clients send while something is done.
+    pub(crate) async fn sent_during(&self, done: impl Future<Output = ()>) -> Vec<String> {
+        const END: &str = "that is all";
+        let mut monitor = BufReader::new(TcpStream::connect(self.address).await.unwrap());
+        monitor.write_all(b"MONITOR\r\n").await.unwrap();
+        let mut lines = monitor.lines();
+        assert_eq!(within("an answer of valkey-server", lines.next_line()).await.unwrap().unwrap(), "+OK");
+        done.await;
+        self.ask(&format!("ECHO '{END}'")).await;
+        let mut sent = Vec::new();
+        loop {
+            match within("a command", lines.next_line()).await.unwrap().unwrap() {
+                line if line.contains(END) => return sent,
+                // What scripts do is theirs.
+                line if line.contains(" lua] ") => {}
+                line => sent.push(line),
+            }
+        }
+    }
+
     /// What it answers to a command that is one line.
     pub(crate) async fn ask(&self, command: &str) -> String {
         within("an answer of valkey-server", async {
@@ -111,6 +137,23 @@ impl Valkey {
             answer
         })
         .await
+    }
+}
+
+impl Drop for Valkey {
+    /// Whatever a test has had gateways do, Valkey has refused none of it for lack of a right.
+    fn drop(&mut self) {
+        let ask = || {
+            let mut stream = std::net::TcpStream::connect(self.address)?;
+            // One that is stopped says nothing.
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"ACL LOG\r\nQUIT\r\n")?;
+            std::io::read_to_string(stream)
+        };
+        if !std::thread::panicking() {
+            let refused = ask().unwrap_or_default();
+            assert!(!refused.contains("reason"), "{refused}");
+        }
     }
 }
 
@@ -128,10 +171,11 @@ impl Sentinel {
         let file = folder.path().join("sentinel.conf");
         let config = format!(
             "bind 127.0.0.1\nport {}\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 500\n\
-             sentinel failover-timeout main 2000\n",
+             sentinel failover-timeout main 2000\nuser {}\n",
             address.port(),
             folder.path().display(),
-            primary.address.port()
+            primary.address.port(),
+            users()[1]
         );
         std::fs::write(&file, config).unwrap();
         let mut command = program();
@@ -154,7 +198,7 @@ impl Sentinel {
 
     /// The URL of what it calls `main`.
     pub(crate) fn url(&self) -> String {
-        format!("valkey+sentinel://{}/main", self.address)
+        format!("valkey+sentinel://{USER}@{}/main", self.address)
     }
 }
 
@@ -165,11 +209,18 @@ fn program() -> Command {
     command
 }
 
+/// The users of servers and of sentinels with their rights, as the page has them.
+fn users() -> [String; 2] {
+    let (page, command) = (page(), "ACL SETUSER ");
+    let users: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(command)).map(str::to_owned).collect();
+    users.try_into().expect("the users of the page")
+}
+
 async fn started(address: SocketAddr, folder: &TempFile, more: &[String]) -> Child {
     let mut command = program();
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
     command.arg(folder.path()).args(["--appendonly", "yes", "--appendfsync", "always"]);
-    command.args(["--repl-diskless-sync-delay", "0"]).args(more);
+    command.args(["--repl-diskless-sync-delay", "0", "--user"]).args(users()[0].split(' ')).args(more);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     within("valkey-server to be ready", async {
