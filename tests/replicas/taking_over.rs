@@ -371,3 +371,26 @@ async fn idle_session_is_handed_over_although_valkey_has_lost_its_data() {
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(client.post(&other, &say("1")).await.status, 200);
 }
+
+fn subscribe(uri: &str) -> String {
+    legacy_request("1", "resources/subscribe", &format!(r#""uri":"{uri}""#))
+}
+
+/// Neither what its server has refused, nor more than there is room for on record.
+#[tokio::test]
+async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
+    let (valkey, backend) = (Valkey::start().await, with_resource().await);
+    backend.on_target("resources/subscribe", "a:refused", Reply::error(r#"{"code":-32002,"message":"no"}"#));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    for uri in ["a:refused", &"a".repeat(65 << 10), "a:1"] {
+        assert_eq!(client.post(&owner, &subscribe(uri)).await.status, 200);
+    }
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+    let made = backend.received("resources/subscribe");
+    let again: Vec<_> = made[3..].iter().map(|request| request.member("params.uri").unwrap()).collect();
+    assert_eq!(again, [r#""a:1""#]);
+}

@@ -467,6 +467,8 @@ impl<C: Core> Ingress<C> {
     ) -> LegacyCall {
         let ParsedRequest { request, params, .. } = parsed;
         let method = request.method.clone();
+        let uri = || params.uri().and_then(Value::as_str);
+        let mut noted = None;
         let listening = match method {
             Method::SetLogLevel => {
                 session.session.set_log_level(legacy::log_level(params).ok());
@@ -474,11 +476,11 @@ impl<C: Core> Ingress<C> {
             }
             // Before the server is asked, which may send messages at once.
             Method::Subscribe => {
-                note_subscription(&session.session, params, true);
+                noted = uri().filter(|uri| session.session.note_subscription(uri)).map(Into::into);
                 transport.listen(&self.core, session)
             }
             Method::Unsubscribe => {
-                note_subscription(&session.session, params, false);
+                uri().iter().for_each(|uri| session.session.forget_subscription(uri));
                 None
             }
             _ => None,
@@ -515,7 +517,7 @@ impl<C: Core> Ingress<C> {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on).subscribing_to(noted)
     }
 
     /// A session of the client, which has sent `initialize`.
@@ -575,7 +577,7 @@ impl<C: Core> Ingress<C> {
             let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
             match decision::decide(&self.settings, client, &operation) {
                 Ok(()) => drop(self.core.run(&mut operation, ServerMessages::discard()).await),
-                Err(_) => session.session.note_subscription(&uri, false),
+                Err(_) => session.session.forget_subscription(&uri),
             }
         }
     }
@@ -619,13 +621,6 @@ impl<C: Core> Ingress<C> {
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
         let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
-    }
-}
-
-/// Notes for the session's record that its client subscribes to a resource, or does no more.
-fn note_subscription(session: &Session, params: &Params, lasts: bool) {
-    if let Some(uri) = params.uri().and_then(Value::as_str) {
-        session.note_subscription(&uri, lasts);
     }
 }
 
