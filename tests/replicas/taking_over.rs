@@ -12,7 +12,7 @@ use crate::group::{members, of_replicas, until};
 use crate::linked::{Client, Linked, LinkedGroup};
 use crate::proxy::Network;
 use crate::raw_client::legacy_request;
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::valkey::Valkey;
 
 /// A server with a resource that clients subscribe to.
@@ -393,4 +393,29 @@ async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
     let made = backend.received("resources/subscribe");
     let again: Vec<_> = made[3..].iter().map(|request| request.member("params.uri").unwrap()).collect();
     assert_eq!(again, [r#""a:1""#]);
+}
+
+/// The client does not wait until all are made, either.
+#[tokio::test]
+async fn subscriptions_are_made_again_beside_a_server_that_does_not_answer() {
+    let (valkey, stuck, other_server) = (Valkey::start().await, with_resource().await, with_resource().await);
+    for (server, uri) in [(&stuck, "a:1"), (&other_server, "b:1")] {
+        server.on("resources/list", Reply::result(format!(r#"{{"resources":[{{"uri":"{uri}","name":"r"}}]}}"#)));
+    }
+    let group = LinkedGroup::new(format!("{},{}", stuck.entry("a"), other_server.entry("b")), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    for uri in ["a:1", "b:1"] {
+        assert_eq!(client.post(&owner, &subscribe(uri)).await.status, 200);
+    }
+    let gate = Gate::new();
+    stuck.on("resources/subscribe", Reply::result("{}").gated(&gate));
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    let list = legacy_request("2", "tools/list", "");
+    tokio::select! {
+        _ = client.post(&other, &list) => {}
+        () = gate.reached(1) => {}
+    }
+    other_server.wait_for("resources/subscribe", 2).await;
 }

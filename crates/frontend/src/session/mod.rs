@@ -294,6 +294,11 @@ impl Session {
         lock(&self.subscriptions).remove(uri);
     }
 
+    /// Whether it is noted that its client is subscribed to a resource.
+    pub(crate) fn has_subscription(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).contains(uri)
+    }
+
     /// The resources that its client has subscribed to, where it is on record.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
         lock(&self.subscriptions).iter().cloned().collect()
@@ -381,6 +386,7 @@ impl Session {
             let is_ours = on_record.forget();
             self.server_sessions.iter().for_each(|sessions| sessions.end(is_ours.clone()));
         }
+        lock(&self.subscriptions).clear();
         self.running.cancel_all();
     }
 

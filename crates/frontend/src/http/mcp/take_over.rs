@@ -17,9 +17,9 @@ use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
 use crate::streams::{ActiveSession, SessionStore as _, SessionStreams};
 
-/// How long the first request of a session that is taken over waits for its subscriptions to be made again. No option: they go
-/// on being made when the next notification of theirs is due.
-const SUBSCRIBING: Duration = Duration::from_secs(5);
+/// How long the first request of a session that is taken over waits until that goes on at servers, with its subscriptions. No
+/// option: those that take longer are made while requests are answered.
+const RESTORING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether others may have taken sessions over. No option: within a second they are given up.
 const LOOK: Duration = Duration::from_millis(250);
@@ -132,12 +132,11 @@ impl<C: Core> Endpoint<C> {
                     Some(session) => {
                         claim.keep();
                         tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
-                        if session.session.is_at_servers() {
-                            // Before anything is sent in these.
-                            session.session.write_record().await;
+                        // A task, which goes on if the client disconnects.
+                        let restoring = tokio::spawn(self.restore(session, origin));
+                        if timeout(RESTORING, restoring).await.is_err() {
+                            tracing::warn!("not all subscriptions of a session that was taken over are made again yet");
                         }
-                        self.ingress.continue_server_sessions(&session, origin);
-                        self.restore(&session, origin).await;
                         Keeper::ThisRun
                     }
                     None => Keeper::Nobody,
@@ -169,14 +168,22 @@ impl<C: Core> Endpoint<C> {
             .ok()
     }
 
-    /// Makes the subscriptions of a session again.
-    async fn restore(&self, session: &ActiveSession, origin: &Origin<'_>) {
-        if session.session.subscriptions().is_empty() {
-            return;
-        }
-        let _ = session.listen_in_background(&self.ingress.core, &self.policy);
-        if timeout(SUBSCRIBING, self.ingress.subscribe_again(session, origin)).await.is_err() {
-            tracing::warn!("not all subscriptions of a session that was taken over could be made again in time");
+    /// Has a session go on at servers, with its subscriptions.
+    fn restore(&self, session: ActiveSession, origin: &Origin<'_>) -> impl Future<Output = ()> + Send + use<C> {
+        let (core, policy) = (Arc::clone(&self.ingress.core), Arc::clone(&self.policy));
+        let context = self.ingress.context_again(&session, origin);
+        let subscribing = self.ingress.subscribe_again(&session, context.clone());
+        async move {
+            if session.session.is_at_servers() {
+                // Before anything is sent in these.
+                session.session.write_record().await;
+            }
+            // Has servers go on with the sessions that another replica has opened at them.
+            core.continue_session(&Arc::new(context));
+            if !session.session.subscriptions().is_empty() {
+                let _ = session.listen_in_background(&core, &policy);
+                subscribing.await;
+            }
         }
     }
 
