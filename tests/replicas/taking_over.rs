@@ -419,3 +419,25 @@ async fn subscriptions_are_made_again_beside_a_server_that_does_not_answer() {
     }
     other_server.wait_for("resources/subscribe", 2).await;
 }
+
+#[tokio::test]
+async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_afterwards() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    fleet.kill(0).await;
+    let other = fleet.replica(1);
+    until("two replicas", async || members(&other.gateway).await == 2).await;
+    let before = keeper_in(&valkey).await;
+    // It takes longer than the test does to see that the session was claimed.
+    networks.to_valkey(1, Network::Takes(Duration::from_millis(100)));
+    let goes_away = async {
+        until("the claim", async || keeper_in(&valkey).await != before).await;
+        networks.to_valkey(1, Network::Silent);
+    };
+    let call = say("1");
+    let (answer, ()) = tokio::join!(client.post(other, &call), goes_away);
+    assert_ne!(answer.status, 200);
+    networks.to_valkey(1, Network::Takes(Duration::ZERO));
+    until("the session", async || client.post(other, &call).await.status == 200).await;
+}
