@@ -303,6 +303,20 @@ async fn envelopes_of_clients_and_strangers_are_refused() {
     assert_eq!(backend.received("tools/call").len(), 1);
 }
 
+#[tokio::test]
+async fn request_with_the_longest_header_is_passed_on() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    // Of `limits.header`, 64 KiB, most. Each of these characters takes several where it is passed on.
+    let long = "\"".repeat(60 << 10);
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain([("Mcp-X", long.as_str())]).collect();
+    for at in [&owner, &other] {
+        assert_eq!(client.send(at, "POST", &headers, &say("1")).await.status, 200);
+    }
+}
+
 fn headers_with(one: (&'static str, &'static str)) -> Vec<(&'static str, &'static str)> {
     JSON_HEADERS.into_iter().chain([one]).collect()
 }

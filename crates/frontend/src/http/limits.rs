@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fanlight_forwarding::LONGEST_ENVELOPE;
 use fanlight_http_edge::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
@@ -49,6 +50,9 @@ const WINDOW: u32 = 1 << 20;
 /// The most that HTTP/2 has (RFC 9113 section 6.9.1): no body that waits to be read holds up another.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
+/// Bytes of a head besides the envelope.
+const BESIDES_ENVELOPE: usize = 4 << 10;
+
 impl From<&FrontendSettings> for ConnectionLimits {
     fn from(settings: &FrontendSettings) -> Self {
         Self {
@@ -74,6 +78,7 @@ impl ConnectionLimits {
         let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
         let between = Duration::from_secs(4 * PIECE as u64) / settings.write_rate.max(1);
         Self {
+            max_header: LONGEST_ENVELOPE + BESIDES_ENVELOPE,
             http2_streams,
             http2_window: LARGEST_WINDOW,
             http2_resets: settings.max_connections,

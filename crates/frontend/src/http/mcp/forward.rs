@@ -248,10 +248,17 @@ async fn while_valid(
 
 /// The refusal of a message that `run` has not answered.
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
+    let mut status = StatusCode::BAD_GATEWAY;
     let error = match failure {
         Failure::Replica(ForwardError::Gone | ForwardError::Unreachable | ForwardError::TaskElsewhere) => {
             tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
             return refusal.into();
+        }
+        Failure::Replica(ForwardError::TooLong) => {
+            status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            let message = "the header fields of the request and what the gateway knows of its client are too long to be passed on to \
+                           the gateway's replica that is to answer";
+            RpcError::new(code::INVALID_REQUEST, message)
         }
         Failure::Replica(ForwardError::Lost) => {
             tracing::warn!(%run, "the connection to a replica broke while it carried out a request");
@@ -264,7 +271,7 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
     };
     let ingress::Refusal { id, mut ending, .. } = *refusal;
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
-    Refusal::new(StatusCode::BAD_GATEWAY, error).of_request(id).ending(ending)
+    Refusal::new(status, error).of_request(id).ending(ending)
 }
 
 /// When an answer is cut short: with its client's credentials, and one that is listened to when this replica stops.
