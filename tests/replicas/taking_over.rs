@@ -437,7 +437,23 @@ async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_after
     };
     let call = say("1");
     let (answer, ()) = tokio::join!(client.post(other, &call), goes_away);
-    assert_ne!(answer.status, 200);
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     networks.to_valkey(1, Network::Takes(Duration::ZERO));
     until("the session", async || client.post(other, &call).await.status == 200).await;
+}
+
+/// What it does not know is not what has ended: clients give up sessions that have.
+#[tokio::test]
+async fn session_of_a_replica_that_is_not_known_yet_is_not_taken_for_one_that_has_ended() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    networks.to_valkey(1, Network::Silent);
+    fleet.kill(0).await;
+    fleet.replica(1).gateway.log.line_with("Valkey is away").await;
+    assert_eq!(client.post(fleet.replica(1), &say("1")).await.status, 503);
+    assert_eq!(client.send(fleet.replica(1), "DELETE", &[], "").await.status, 503);
+    networks.to_valkey(1, Network::Takes(Duration::ZERO));
+    let other = fleet.replica(1);
+    until("the session", async || client.post(other, &say("2")).await.status == 200).await;
 }

@@ -220,10 +220,10 @@ impl SessionRecords for SessionsInValkey {
                     Ok(Ok((keeper, ..))) => keeper,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, "a session cannot be taken over");
-                        return Claimed::Nobody;
+                        return Claimed::NotKnown;
                     }
                     // This process ends.
-                    Err(_) => return Claimed::Nobody,
+                    Err(_) => return Claimed::NotKnown,
                 };
                 let Some(other) = ProcessRun::parse(&keeper) else { return Claimed::Nobody };
                 if keeper == self.table.membership.id() {

@@ -30,6 +30,7 @@ use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::exchange::Passing;
+use super::take_over::NotKnown;
 use super::{Endpoint, Source, headers};
 use crate::ingress::{self, Kept, Origin};
 use crate::trace::Ending;
@@ -37,6 +38,9 @@ use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
 /// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
 const MOVES: u32 = 3;
+
+/// When a client is to ask again whose session could not be found.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl<C: Core> Endpoint<C> {
     /// The other replicas, if a request may be passed on to them: not one that has been.
@@ -87,7 +91,8 @@ impl<C: Core> Endpoint<C> {
             };
             moves += 1;
             match self.keeper_after(asked, is_unreachable, kept, arrived, origin).await {
-                Keeper::ThisRun => {
+                Err(NotKnown) => return Err(failed(Failure::NotKnown, asked, refusal)),
+                Ok(Keeper::ThisRun) => {
                     let passing = match kept {
                         Kept::Session => Passing::Task(Some(replicas)),
                         Kept::Task => Passing::Task(None),
@@ -96,8 +101,8 @@ impl<C: Core> Endpoint<C> {
                     return self.take_here(arrived, origin, Source::Text(body, passing), refusal).await;
                 }
                 // The same one if it was not known yet where that is reached.
-                Keeper::Another(next) if moves < MOVES && (next != asked || moves == 1) => asked = next,
-                Keeper::Another(_) | Keeper::Nobody => {
+                Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => asked = next,
+                Ok(Keeper::Another(_) | Keeper::Nobody) => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
                 }
             }
@@ -123,11 +128,11 @@ impl<C: Core> Endpoint<C> {
         kept: Kept,
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
-    ) -> Keeper {
+    ) -> Result<Keeper, NotKnown> {
         match (kept, super::session_id(&arrived.fields)) {
             (Kept::Session, Some(id)) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
-            (Kept::Session, None) | (Kept::SuspendedCall, _) => Keeper::Nobody,
-            (Kept::Task | Kept::NewSession, _) => Keeper::ThisRun,
+            (Kept::Session, None) | (Kept::SuspendedCall, _) => Ok(Keeper::Nobody),
+            (Kept::Task | Kept::NewSession, _) => Ok(Keeper::ThisRun),
         }
     }
 
@@ -228,6 +233,8 @@ enum Failure {
     Replica(ForwardError),
     /// The client's credentials have come to their end meanwhile.
     Credentials(RpcError),
+    /// Who keeps the session now cannot be found out at the moment.
+    NotKnown,
 }
 
 /// The answer, unless the credentials of the client come to their end before.
@@ -268,10 +275,16 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
             RpcError::new(code::INTERNAL, message).with_data(data.finish())
         }
         Failure::Credentials(error) => error,
+        Failure::NotKnown => {
+            status = StatusCode::SERVICE_UNAVAILABLE;
+            let message = "which replica of the gateway keeps the session cannot be found out at the moment; try again";
+            RpcError::new(code::INTERNAL, message)
+        }
     };
     let ingress::Refusal { id, mut ending, .. } = *refusal;
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
-    Refusal::new(status, error).of_request(id).ending(ending)
+    let again = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
+    Refusal::new(status, error).of_request(id).ending(ending).retrying_after(again)
 }
 
 /// When an answer is cut short: with its client's credentials, and one that is listened to when this replica stops.

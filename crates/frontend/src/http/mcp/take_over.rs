@@ -35,14 +35,21 @@ pub(super) struct TakeOvers {
     moved: Cache<Box<str>, ProcessRun>,
 }
 
-/// Who keeps each session then, once that is known.
-type Running = HashMap<Box<str>, watch::Receiver<Option<Keeper>>>;
+/// Who keeps a session cannot be found out: the store is away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotKnown;
+
+/// What has become of taking a session over; `None` until then.
+type Outcome = Option<Result<Keeper, NotKnown>>;
+
+/// Who keeps each session then.
+type Running = HashMap<Box<str>, watch::Receiver<Outcome>>;
 
 /// The request that a session is taken over for.
 struct TakingOver<'a> {
     all: &'a TakeOvers,
     id: &'a str,
-    outcome: watch::Sender<Option<Keeper>>,
+    outcome: watch::Sender<Outcome>,
 }
 
 impl TakeOvers {
@@ -67,7 +74,7 @@ impl TakeOvers {
     }
 
     /// Begins, unless that has been done: then what becomes of that.
-    fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Option<Keeper>>> {
+    fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Outcome>> {
         let mut all = self.lock();
         if let Some(running) = all.get(id) {
             return Err(running.clone());
@@ -91,8 +98,8 @@ impl TakeOvers {
     }
 }
 
-/// Who keeps the session then; `None` if the request that it was taken over for has ended before that was known.
-async fn outcome_of(mut running: watch::Receiver<Option<Keeper>>) -> Option<Keeper> {
+/// `None` if the request that the session was to be taken over for has ended before.
+async fn outcome_of(mut running: watch::Receiver<Outcome>) -> Outcome {
     running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome)
 }
 
@@ -110,21 +117,21 @@ impl<C: Core> Endpoint<C> {
         origin: &Origin<'_>,
         run: ProcessRun,
         is_unreachable: bool,
-    ) -> Keeper {
-        let Some(archive) = &self.archive else { return Keeper::Nobody };
+    ) -> Result<Keeper, NotKnown> {
+        let Some(archive) = &self.archive else { return Ok(Keeper::Nobody) };
         let turn = loop {
             match self.take_overs.begin(id) {
                 Ok(turn) => break turn,
                 Err(running) => {
-                    if let Some(keeper) = outcome_of(running).await {
-                        return keeper;
+                    if let Some(outcome) = outcome_of(running).await {
+                        return outcome;
                     }
                 }
             }
         };
         // By a request that has ended since.
         if self.sessions.enter(id, &origin.holder).await.is_ok() {
-            return Keeper::ThisRun;
+            return Ok(Keeper::ThisRun);
         }
         let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
             TakenOver::Session(archived, on_record, claim) => {
@@ -144,10 +151,14 @@ impl<C: Core> Endpoint<C> {
             }
             TakenOver::By(run) => Keeper::Another(run),
             TakenOver::Nobody => Keeper::Nobody,
+            TakenOver::NotKnown => {
+                turn.outcome.send_replace(Some(Err(NotKnown)));
+                return Err(NotKnown);
+            }
         };
         self.take_overs.found(id, keeper);
-        turn.outcome.send_replace(Some(keeper));
-        keeper
+        turn.outcome.send_replace(Some(Ok(keeper)));
+        Ok(keeper)
     }
 
     fn continue_session(
