@@ -207,7 +207,8 @@ async fn request_to_a_stopped_replica_is_answered_within_seconds() {
     let mut lost = client.post(&other, &say("2")).await;
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     let text = lost.text().await;
-    assert!(lost.status == 502 && text.contains("mayHaveRun") || lost.status == 404, "{}: {text}", lost.status);
+    // A worker that has no connection to the replica cannot make one, and takes the session over.
+    assert!(lost.status == 502 && text.contains("mayHaveRun") || lost.status == 200, "{}: {text}", lost.status);
     until("one replica", async || members(&other.gateway).await == 1).await;
     let began = Instant::now();
     let answer = modern(&other, ANN, &ask(&input_for(&suspended))).await;
