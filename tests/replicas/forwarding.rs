@@ -259,6 +259,14 @@ async fn session_of_one_client_does_not_exist_for_another_at_any_replica() {
     assert_eq!(client.post(&other, &say("2")).await.status, 200, "it is still there");
 }
 
+/// Takes the key of Ann from the file.
+fn revoke_ann(group: &LinkedGroup) {
+    let of_bob = KEYS.lines().filter(|line| !line.contains("name: ann")).collect::<Vec<_>>().join("\n");
+    let keys = group.group.keys();
+    fs::write(keys.with_extension("new"), of_bob).unwrap();
+    fs::rename(keys.with_extension("new"), keys).unwrap();
+}
+
 #[tokio::test]
 async fn revoked_key_is_refused_at_every_replica_and_ends_what_passes_through_one() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -267,15 +275,29 @@ async fn revoked_key_is_refused_at_every_replica_and_ends_what_passes_through_on
     let client = Client::open(&owner, ANN).await;
     let mut stream = client.stream(&other, None).await;
     assert_eq!(stream.status, 200);
-    let of_bob = KEYS.lines().filter(|line| !line.contains("name: ann")).collect::<Vec<_>>().join("\n");
-    let keys = group.group.keys();
-    fs::write(keys.with_extension("new"), of_bob).unwrap();
-    fs::rename(keys.with_extension("new"), keys).unwrap();
+    revoke_ann(&group);
     while stream.event().await.unwrap().is_some() {}
     for at in [&owner, &other] {
         until("the key to be refused", async || client.post(at, &say("1")).await.status == 401).await;
     }
     assert!(backend.received("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn call_of_a_revoked_key_ends_at_the_replica_that_it_was_passed_on_to() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let gate = Gate::new();
+    backend.on_target("tools/call", "say", Reply::result(r#"{"content":[]}"#).gated(&gate));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let call = say("1");
+    let revoked = async {
+        gate.reached(1).await;
+        revoke_ann(&group);
+        backend.wait_for("notifications/cancelled", 1).await;
+    };
+    tokio::join!(client.post(&other, &call), revoked);
 }
 
 /// Header fields of clients are never those of a replica, and nobody speaks for a replica without its keys.
@@ -302,6 +324,20 @@ async fn envelopes_of_clients_and_strangers_are_refused() {
         assert_eq!(response_of(&owner, &replica, headers).await, Some(421), "{headers:?}");
     }
     assert_eq!(backend.received("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn request_with_the_longest_header_is_passed_on() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    // Of `limits.header`, 64 KiB, most. Each of these characters takes several where it is passed on.
+    let long = "\"".repeat(60 << 10);
+    let headers: Vec<_> = JSON_HEADERS.into_iter().chain([("Mcp-X", long.as_str())]).collect();
+    for at in [&owner, &other] {
+        assert_eq!(client.send(at, "POST", &headers, &say("1")).await.status, 200);
+    }
 }
 
 fn headers_with(one: (&'static str, &'static str)) -> Vec<(&'static str, &'static str)> {

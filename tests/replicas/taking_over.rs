@@ -12,7 +12,7 @@ use crate::group::{members, of_replicas, until};
 use crate::linked::{Client, Linked, LinkedGroup};
 use crate::proxy::Network;
 use crate::raw_client::legacy_request;
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::valkey::Valkey;
 
 /// A server with a resource that clients subscribe to.
@@ -370,4 +370,90 @@ async fn idle_session_is_handed_over_although_valkey_has_lost_its_data() {
     is_back(&mut valkey, false, [&owner, &other]).await;
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(client.post(&other, &say("1")).await.status, 200);
+}
+
+fn subscribe(uri: &str) -> String {
+    legacy_request("1", "resources/subscribe", &format!(r#""uri":"{uri}""#))
+}
+
+/// Neither what its server has refused, nor more than there is room for on record.
+#[tokio::test]
+async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
+    let (valkey, backend) = (Valkey::start().await, with_resource().await);
+    backend.on_target("resources/subscribe", "a:refused", Reply::error(r#"{"code":-32002,"message":"no"}"#));
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    for uri in ["a:refused", &"a".repeat(65 << 10), "a:1"] {
+        assert_eq!(client.post(&owner, &subscribe(uri)).await.status, 200);
+    }
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+    let made = backend.received("resources/subscribe");
+    let again: Vec<_> = made[3..].iter().map(|request| request.member("params.uri").unwrap()).collect();
+    assert_eq!(again, [r#""a:1""#]);
+}
+
+/// The client does not wait until all are made, either.
+#[tokio::test]
+async fn subscriptions_are_made_again_beside_a_server_that_does_not_answer() {
+    let (valkey, stuck, other_server) = (Valkey::start().await, with_resource().await, with_resource().await);
+    for (server, uri) in [(&stuck, "a:1"), (&other_server, "b:1")] {
+        server.on("resources/list", Reply::result(format!(r#"{{"resources":[{{"uri":"{uri}","name":"r"}}]}}"#)));
+    }
+    let group = LinkedGroup::new(format!("{},{}", stuck.entry("a"), other_server.entry("b")), "");
+    let (mut owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    for uri in ["a:1", "b:1"] {
+        assert_eq!(client.post(&owner, &subscribe(uri)).await.status, 200);
+    }
+    let gate = Gate::new();
+    stuck.on("resources/subscribe", Reply::result("{}").gated(&gate));
+    owner.gateway.kill().await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    let list = legacy_request("2", "tools/list", "");
+    tokio::select! {
+        _ = client.post(&other, &list) => {}
+        () = gate.reached(1) => {}
+    }
+    other_server.wait_for("resources/subscribe", 2).await;
+}
+
+#[tokio::test]
+async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_afterwards() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    fleet.kill(0).await;
+    let other = fleet.replica(1);
+    until("two replicas", async || members(&other.gateway).await == 2).await;
+    let before = keeper_in(&valkey).await;
+    // It takes longer than the test does to see that the session was claimed.
+    networks.to_valkey(1, Network::Takes(Duration::from_millis(100)));
+    let goes_away = async {
+        until("the claim", async || keeper_in(&valkey).await != before).await;
+        networks.to_valkey(1, Network::Silent);
+    };
+    let call = say("1");
+    let (answer, ()) = tokio::join!(client.post(other, &call), goes_away);
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    networks.to_valkey(1, Network::Takes(Duration::ZERO));
+    until("the session", async || client.post(other, &call).await.status == 200).await;
+}
+
+/// What it does not know is not what has ended: clients give up sessions that have.
+#[tokio::test]
+async fn session_of_a_replica_that_is_not_known_yet_is_not_taken_for_one_that_has_ended() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let (mut fleet, networks) = with_networks(&backend, &valkey).await;
+    let client = Client::open(fleet.replica(0), ANN).await;
+    networks.to_valkey(1, Network::Silent);
+    fleet.kill(0).await;
+    fleet.replica(1).gateway.log.line_with("Valkey is away").await;
+    assert_eq!(client.post(fleet.replica(1), &say("1")).await.status, 503);
+    assert_eq!(client.send(fleet.replica(1), "DELETE", &[], "").await.status, 503);
+    networks.to_valkey(1, Network::Takes(Duration::ZERO));
+    let other = fleet.replica(1);
+    until("the session", async || client.post(other, &say("2")).await.status == 200).await;
 }

@@ -28,6 +28,10 @@ pub use envelope::{Envelopes, Opened, Refused};
 /// The header field that holds the envelope.
 pub const ENVELOPE: &str = "fanlight-envelope";
 
+/// The most bytes of an envelope. No option: more than the largest `limits.header` comes to in it, with every character escaped and
+/// in Base64, and replicas trust each other with as much.
+pub const LONGEST_ENVELOPE: usize = 4 << 20;
+
 /// The status with which a replica says [`ForwardError::TaskElsewhere`]. No answer to a client has it.
 pub const TASK_ELSEWHERE: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 
@@ -59,6 +63,9 @@ pub enum ForwardError {
     /// It keeps the session of the request, but not the task that the request is about: it has done no more than find that out.
     #[error("the replica keeps the session, and another one the task")]
     TaskElsewhere,
+    /// The header fields of the request and what is known of its client take more than [`LONGEST_ENVELOPE`]: nothing was sent.
+    #[error("the request is too long to be passed on")]
+    TooLong,
     /// No connection to it can be made, so that it has not seen the request. It may live all the same.
     #[error("the replica cannot be reached")]
     Unreachable,

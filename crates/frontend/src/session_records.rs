@@ -87,6 +87,8 @@ pub enum Claimed {
     Ours(String, Claim),
     /// Another run.
     By(ProcessRun),
-    /// Nobody: it is not on record, or the store is away.
+    /// Nobody: it is not on record.
     Nobody,
+    /// The store is away.
+    NotKnown,
 }

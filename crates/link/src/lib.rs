@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
 use fanlight_forwarding::{
-    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, Opened, Refused, Replicas, TASK_ELSEWHERE,
+    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LONGEST_ENVELOPE, Opened, Refused, Replicas,
+    TASK_ELSEWHERE,
 };
 use fanlight_http_pool::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
@@ -190,6 +191,9 @@ impl Replicas for Link {
     fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a> {
         Box::pin(async move {
             let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Unreachable)?;
+            if envelope.len() > LONGEST_ENVELOPE {
+                return Err(ForwardError::TooLong);
+            }
             if self.members.address(run).is_none() {
                 self.members.settled(run).await;
             }
@@ -322,8 +326,15 @@ mod tests {
     }
 
     async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
-        let client =
-            ForwardedClient { identity: Arc::new(fanlight_identity::Identity::anonymous()), address: None, user: None };
+        forward_of(link, run, Arc::new(fanlight_identity::Identity::anonymous())).await
+    }
+
+    async fn forward_of(
+        link: &Link,
+        run: ProcessRun,
+        identity: Arc<fanlight_identity::Identity>,
+    ) -> Result<StatusCode, ForwardError> {
+        let client = ForwardedClient { identity, address: None, user: None };
         let (method, headers) = (Method::POST, http::HeaderMap::new());
         let request = ForwardedRequest { method, target: Uri::from_static("/mcp"), headers, client };
         link.forward(run, &request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
@@ -339,6 +350,15 @@ mod tests {
         assert_eq!(link.another(), Some(RUN));
         assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
         assert_eq!(link.another(), None, "nothing more is to begin there for a while");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_to_be_passed_on_is_not_sent() {
+        let link = link(&Authority::new(), Some(SocketAddr::from(([127, 0, 0, 1], 1))));
+        let identity = fanlight_identity::Identity::anonymous();
+        let name = "n".repeat(LONGEST_ENVELOPE).into();
+        let identity = Arc::new(fanlight_identity::Identity { name, ..identity });
+        assert_eq!(forward_of(&link, RUN, identity).await, Err(ForwardError::TooLong));
     }
 
     #[tokio::test]

@@ -73,12 +73,26 @@ return {'', redis.call('HGET', KEYS[1], 'record')}
     )
 });
 
+/// Releases a session that this run has got by this claim, and by no other since.
+static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local claimed = redis.call('HMGET', KEYS[1], 'owner', 'claim')
+if claimed[1] == ARGV[1] and claimed[2] == ARGV[2] then
+  return redis.call('HSET', KEYS[1], 'owner', '')
+end
+return 0
+",
+    )
+});
+
 /// What is noted about a session, without waiting for it.
 enum Note {
     Prolong,
     /// Told whether this run has kept it.
     Forget(watch::Sender<Option<bool>>),
-    GiveUp,
+    /// With the number of the claim.
+    GiveUp(u64),
 }
 
 /// [`SessionRecords`] in Valkey.
@@ -115,7 +129,7 @@ impl SessionsInValkey {
                     Note::Forget(told) => {
                         told.send_replace(table.change("forget", &name, "", Instant::now()).await.ok());
                     }
-                    Note::GiveUp => drop(table.change("release", &name, "", Instant::now() + LEASE).await),
+                    Note::GiveUp(claim) => table.give_up(&name, claim).await,
                 }
             }
         };
@@ -138,17 +152,27 @@ impl Table {
         Ok(keeper.is_empty() || keeper == self.membership.id())
     }
 
-    /// Has this run keep a session, if it was released or `gone` kept it; returns the run that keeps it else, or its record. Should
-    /// `gone` live, it asks before it goes on with its sessions.
-    async fn try_claim(&self, name: &str, gone: &str) -> Result<(String, String), SharedError> {
+    /// Has this run keep a session by a claim with this number, if it was released or `gone` kept it; returns the run that keeps it
+    /// else, or its record. Should `gone` live, it asks before it goes on with its sessions.
+    async fn try_claim(&self, name: &str, gone: &str, claim: u64) -> Result<(String, String), SharedError> {
         let mut script = CLAIM.key(self.key(name));
-        script.arg(self.membership.id()).arg(gone).arg(self.millis()).arg(fastrand::u64(..));
+        script.arg(self.membership.id()).arg(gone).arg(self.millis()).arg(claim);
         let claimed: (String, String) = self.shared.run_until(Instant::now() + LEASE, &script).await?;
         if claimed.0.is_empty() && !gone.is_empty() {
             // A session that two could serve is served by nobody here.
             self.membership.doubt(gone, Instant::now() + LEASE).await?;
         }
         Ok(claimed)
+    }
+
+    /// Lets any run claim a session that this one has got by this claim, as soon as Valkey is there: until then it is nobody's, though
+    /// on record as this run's.
+    async fn give_up(&self, name: &str, claim: u64) {
+        let mut script = GIVE_UP.key(self.key(name));
+        script.arg(self.membership.id()).arg(claim);
+        if let Err(error) = self.shared.run_until::<i64>(Instant::now() + self.lifetime, &script).await {
+            tracing::debug!(%error, "a session that was claimed in vain is not given up");
+        }
     }
 
     fn key(&self, name: &str) -> String {
@@ -183,20 +207,23 @@ impl SessionRecords for SessionsInValkey {
                 let (table, notes, name) = (self.table.clone(), self.notes.clone(), name.to_owned());
                 // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was, and then given up.
                 let claiming = tokio::spawn(async move {
-                    let (keeper, record) = table.try_claim(&name, &gone).await?;
-                    let give_up = move || drop(notes.try_send((Note::GiveUp, name.into())));
-                    let claim = keeper.is_empty().then(|| Claim::new(give_up));
-                    Ok::<_, SharedError>((keeper, record, claim))
+                    let number = fastrand::u64(..);
+                    let claimed = table.try_claim(&name, &gone, number).await;
+                    let give_up = move || drop(notes.try_send((Note::GiveUp(number), name.into())));
+                    // Without an answer, it may have been claimed all the same.
+                    let may_be_ours = claimed.as_ref().map_or(true, |(keeper, _)| keeper.is_empty());
+                    let claim = may_be_ours.then(|| Claim::new(give_up));
+                    claimed.map(|(keeper, record)| (keeper, record, claim))
                 });
                 let keeper = match claiming.await {
                     Ok(Ok((_, record, Some(claim)))) => return Claimed::Ours(record, claim),
                     Ok(Ok((keeper, ..))) => keeper,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, "a session cannot be taken over");
-                        return Claimed::Nobody;
+                        return Claimed::NotKnown;
                     }
                     // This process ends.
-                    Err(_) => return Claimed::Nobody,
+                    Err(_) => return Claimed::NotKnown,
                 };
                 let Some(other) = ProcessRun::parse(&keeper) else { return Claimed::Nobody };
                 if keeper == self.table.membership.id() {

@@ -35,6 +35,8 @@ pub(crate) struct LegacyCall {
     may_go_on: Option<MayGoOn>,
     /// Answers that wait for that.
     held: Vec<HeldAnswer>,
+    /// The resource that its session has noted as subscribed to, which is true unless the call is refused.
+    noted: Option<Box<str>>,
     /// Messages that the client gets before anything else of the call.
     outbox: VecDeque<Chunks>,
     /// The last item, if it is known.
@@ -62,12 +64,18 @@ impl fmt::Debug for MayGoOn {
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
         let (open, held, outbox) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { call, filter, session, open, may_go_on: None, held, outbox, end: None }
+        Self { call, filter, session, open, may_go_on: None, held, noted: None, outbox, end: None }
     }
 
     /// Has it decided whether the call may go on before its server gets an answer of the client.
     pub(crate) fn deciding_again(mut self, may_go_on: Option<MayGoOn>) -> Self {
         self.may_go_on = may_go_on;
+        self
+    }
+
+    /// Has its session forget that it subscribes to this resource if it is refused.
+    pub(crate) fn subscribing_to(mut self, noted: Option<Box<str>>) -> Self {
+        self.noted = noted;
         self
     }
 
@@ -147,7 +155,14 @@ impl ResponseStream<Response> for LegacyCall {
             if let Some(end) = self.end.take() {
                 return Poll::Ready(end);
             }
-            match self.call.poll_next(cx) {
+            let polled = self.call.poll_next(cx);
+            if let Poll::Ready(Some(ResponseItem::Response(response))) = &polled
+                && response.is_error()
+                && let Some(uri) = self.noted.take()
+            {
+                self.session.forget_subscription(&uri);
+            }
+            match polled {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
                     if let Some(text) = self.filter.translate(notification) {
                         return Poll::Ready(Some(ResponseItem::Message(text)));

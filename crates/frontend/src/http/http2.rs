@@ -22,6 +22,7 @@ pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> htt
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.http2_streams)
+        .initial_connection_window_size(limits.http2_window)
         .max_header_list_size(u32::try_from(limits.max_header).unwrap_or(u32::MAX))
         .max_send_buf_size(2 * PIECE)
         .max_pending_accept_reset_streams(limits.http2_resets)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fanlight_forwarding::LONGEST_ENVELOPE;
 use fanlight_http_edge::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
@@ -31,6 +32,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) max_header: usize,
     /// Requests at once on HTTP/2.
     pub(crate) http2_streams: u32,
+    /// Bytes of the bodies of all requests that are on their way or not read yet, on HTTP/2.
+    pub(crate) http2_window: u32,
     /// Requests that were cancelled before they were looked at and end the connection, on HTTP/2.
     pub(crate) http2_resets: usize,
 }
@@ -40,6 +43,15 @@ pub(crate) const PIECE: usize = 64 << 10;
 
 /// What the HTTP/2 library has by default, against clients that cancel on and on.
 const RESETS: usize = 20;
+
+/// What the HTTP/2 library has by default, also for the body of each request.
+const WINDOW: u32 = 1 << 20;
+
+/// The most that HTTP/2 has (RFC 9113 section 6.9.1): no body that waits to be read holds up another.
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+
+/// Bytes of a head besides the envelope.
+const BESIDES_ENVELOPE: usize = 4 << 10;
 
 impl From<&FrontendSettings> for ConnectionLimits {
     fn from(settings: &FrontendSettings) -> Self {
@@ -53,6 +65,7 @@ impl From<&FrontendSettings> for ConnectionLimits {
             http2_ping: settings.http2_ping,
             max_header: settings.max_header,
             http2_streams: settings.http2_streams,
+            http2_window: WINDOW,
             http2_resets: RESETS,
         }
     }
@@ -65,7 +78,9 @@ impl ConnectionLimits {
         let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
         let between = Duration::from_secs(4 * PIECE as u64) / settings.write_rate.max(1);
         Self {
+            max_header: LONGEST_ENVELOPE + BESIDES_ENVELOPE,
             http2_streams,
+            http2_window: LARGEST_WINDOW,
             http2_resets: settings.max_connections,
             write_timeout: settings.write_timeout.saturating_add(between),
             ..Self::from(settings)

@@ -424,6 +424,12 @@ impl Refusal {
         self
     }
 
+    /// This refusal, whose client may ask again then.
+    pub(crate) fn retrying_after(mut self: Box<Self>, retry_after: Option<Duration>) -> Box<Self> {
+        self.retry_after = retry_after;
+        self
+    }
+
     /// This refusal of a request with this span.
     pub(crate) fn ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
         self.ending = ending;

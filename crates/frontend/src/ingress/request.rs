@@ -13,6 +13,7 @@ use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::{Network, ServerSpan};
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::authorization::Admitted;
@@ -23,7 +24,7 @@ use crate::call::{
     Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
     input_rounds,
 };
-use crate::decision::{self, Client, LastingDecision, OwnRequest};
+use crate::decision::{self, LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
 use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
@@ -38,6 +39,10 @@ use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere};
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
+
+/// Subscriptions of one session that are made again at the same time. No option: one server that does not answer holds up few of
+/// the others, and no server is asked for all at once.
+const SUBSCRIBING_AT_ONCE: usize = 32;
 
 type Responses = Box<dyn ResponseStream<Response>>;
 
@@ -467,6 +472,8 @@ impl<C: Core> Ingress<C> {
     ) -> LegacyCall {
         let ParsedRequest { request, params, .. } = parsed;
         let method = request.method.clone();
+        let uri = || params.uri().and_then(Value::as_str);
+        let mut noted = None;
         let listening = match method {
             Method::SetLogLevel => {
                 session.session.set_log_level(legacy::log_level(params).ok());
@@ -474,11 +481,11 @@ impl<C: Core> Ingress<C> {
             }
             // Before the server is asked, which may send messages at once.
             Method::Subscribe => {
-                note_subscription(&session.session, params, true);
+                noted = uri().filter(|uri| session.session.note_subscription(uri)).map(Into::into);
                 transport.listen(&self.core, session)
             }
             Method::Unsubscribe => {
-                note_subscription(&session.session, params, false);
+                uri().iter().for_each(|uri| session.session.forget_subscription(uri));
                 None
             }
             _ => None,
@@ -515,7 +522,7 @@ impl<C: Core> Ingress<C> {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on).subscribing_to(noted)
     }
 
     /// A session of the client, which has sent `initialize`.
@@ -551,33 +558,41 @@ impl<C: Core> Ingress<C> {
         Ok(streams)
     }
 
-    /// Has servers go on with the sessions that another replica has opened at them.
-    pub(crate) fn continue_server_sessions(&self, session: &ActiveSession, origin: &Origin<'_>) {
-        self.core.continue_session(&Arc::new(self.context_again(session, origin)));
-    }
-
     /// The context of what Fanlight does again for a session, with the identity that its client shows now.
-    fn context_again(&self, session: &ActiveSession, origin: &Origin<'_>) -> CallContext {
+    pub(crate) fn context_again(&self, session: &ActiveSession, origin: &Origin<'_>) -> CallContext {
         let context = session.session.context(false);
         let caller = context.caller.with_identity(Arc::clone(&origin.identity));
         CallContext { caller, address: origin.facts.client_address(), ..context }
     }
 
-    /// Subscribes to what the session of the client had subscribed to, as far as it still may.
-    pub(crate) async fn subscribe_again(&self, session: &ActiveSession, origin: &Origin<'_>) {
-        for uri in session.session.subscriptions() {
-            let context = self.context_again(session, origin);
-            let mut params = ObjectBuilder::new();
-            params.string("uri", &uri);
-            let params = Some(params.finish());
-            let request = Unresolved { method: Method::Subscribe, params, context: Arc::new(context) };
-            let mut operation = self.core.resolve(request, Detail::Known).await;
-            let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
-            match decision::decide(&self.settings, client, &operation) {
-                Ok(()) => drop(self.core.run(&mut operation, ServerMessages::discard()).await),
-                Err(_) => session.session.note_subscription(&uri, false),
+    /// Subscribes to what the session of the client had subscribed to, as far as it still may, in requests with this context.
+    pub(crate) fn subscribe_again(
+        &self,
+        session: &ActiveSession,
+        context: CallContext,
+    ) -> impl Future<Output = ()> + Send + use<C> {
+        let (core, settings) = (Arc::clone(&self.core), Arc::clone(&self.settings));
+        let uris = session.session.subscriptions();
+        let again = Arc::new((core, settings, session.clone(), context));
+        let subscribe = move |uri: String| {
+            let again = Arc::clone(&again);
+            async move {
+                let (core, settings, session, context) = &*again;
+                if !session.session.has_subscription(&uri) {
+                    return;
+                }
+                let mut params = ObjectBuilder::new();
+                params.string("uri", &uri);
+                let (method, params) = (Method::Subscribe, Some(params.finish()));
+                let request = Unresolved { method, params, context: Arc::new(context.clone()) };
+                let mut operation = core.resolve(request, Detail::Known).await;
+                match decision::decide_for(settings, &context.caller, &operation) {
+                    Ok(()) => drop(core.run(&mut operation, ServerMessages::discard()).await),
+                    Err(_) => session.session.forget_subscription(&uri),
+                }
             }
-        }
+        };
+        stream::iter(uris).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
     }
 
     /// Makes a session, which the transport opens, and has the core describe the server.
@@ -619,13 +634,6 @@ impl<C: Core> Ingress<C> {
         let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
         let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
         Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
-    }
-}
-
-/// Notes for the session's record that its client subscribes to a resource, or does no more.
-fn note_subscription(session: &Session, params: &Params, lasts: bool) {
-    if let Some(uri) = params.uri().and_then(Value::as_str) {
-        session.note_subscription(&uri, lasts);
     }
 }
 

@@ -82,6 +82,8 @@ pub(crate) enum TakenOver {
     Session(Box<ArchivedSession>, OnRecord, Claim),
     By(ProcessRun),
     Nobody,
+    /// The store is away.
+    NotKnown,
 }
 
 impl SessionArchive {
@@ -121,6 +123,7 @@ impl SessionArchive {
             },
             Claimed::By(run) => TakenOver::By(run),
             Claimed::Nobody => TakenOver::Nobody,
+            Claimed::NotKnown => TakenOver::NotKnown,
         }
     }
 

@@ -30,6 +30,10 @@ use crate::memory::Reservation;
 use crate::session_records::Released;
 use crate::trace::SessionCount;
 
+/// The most bytes that the URIs of a session's subscriptions take in its record. No option: they are written with each change of
+/// it; what a client subscribes to beyond them ends with its replica.
+const MOST_SUBSCRIBED: usize = 64 << 10;
+
 /// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
 /// of a stdio connection.
 pub(crate) struct Session {
@@ -49,7 +53,7 @@ pub(crate) struct Session {
     is_lost: AtomicBool,
     /// The sessions at servers that another replica goes on with then; `None` if none can take it over.
     server_sessions: Option<Arc<ServerSessions>>,
-    /// The resources that its client has subscribed to, where it is on record.
+    /// The resources that its client has subscribed to, where it is on record, as far as there is room for them.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Whether it was taken over, so that its client may have missed something.
     was_moved: bool,
@@ -275,17 +279,24 @@ impl Session {
         }
     }
 
-    /// Notes that its client subscribes to a resource, or does no more.
-    pub(crate) fn note_subscription(&self, uri: &str, lasts: bool) {
+    /// Notes that its client subscribes to a resource, if there is room for that; whether that was not noted before.
+    pub(crate) fn note_subscription(&self, uri: &str) -> bool {
         if lock(&self.on_record).is_none() {
-            return;
+            return false;
         }
         let mut subscriptions = lock(&self.subscriptions);
-        if lasts {
-            subscriptions.insert(uri.to_owned());
-        } else {
-            subscriptions.remove(uri);
-        }
+        let bytes = subscriptions.iter().map(String::len).sum::<usize>() + uri.len();
+        bytes <= MOST_SUBSCRIBED && subscriptions.insert(uri.to_owned())
+    }
+
+    /// Notes that its client is not subscribed to a resource.
+    pub(crate) fn forget_subscription(&self, uri: &str) {
+        lock(&self.subscriptions).remove(uri);
+    }
+
+    /// Whether it is noted that its client is subscribed to a resource.
+    pub(crate) fn has_subscription(&self, uri: &str) -> bool {
+        lock(&self.subscriptions).contains(uri)
     }
 
     /// The resources that its client has subscribed to, where it is on record.
@@ -375,6 +386,7 @@ impl Session {
             let is_ours = on_record.forget();
             self.server_sessions.iter().for_each(|sessions| sessions.end(is_ours.clone()));
         }
+        lock(&self.subscriptions).clear();
         self.running.cancel_all();
     }
 

@@ -15,6 +15,7 @@ use fanlight_forwarding::{
 };
 use fanlight_identity::Identity;
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};
 use fanlight_telemetry::{Moment, Propagation};
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
@@ -22,6 +23,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::activity::ActiveRequest;
@@ -30,6 +32,7 @@ use super::super::fields::Fields;
 use super::super::passed_on::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::exchange::Passing;
+use super::take_over::NotKnown;
 use super::{Endpoint, Source, headers};
 use crate::ingress::{self, Kept, Origin};
 use crate::trace::Ending;
@@ -37,6 +40,12 @@ use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
 /// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
 const MOVES: u32 = 3;
+
+/// How long another replica may take to cancel a request. No option: it answers at once, or is found not to within this.
+const CANCELLING: Duration = Duration::from_secs(5);
+
+/// When a client is to ask again whose session could not be found.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl<C: Core> Endpoint<C> {
     /// The other replicas, if a request may be passed on to them: not one that has been.
@@ -64,6 +73,8 @@ impl<C: Core> Endpoint<C> {
         let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
         let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
         let request = request_of(arrived, origin, kept, &trace);
+        // What else is passed on ends when it is passed on no more.
+        let cancellation = refusal.id.as_ref().filter(|_| kept == Kept::Session).map(cancellation_of);
         let mut asked = run;
         let mut moves = 0;
         let answer = loop {
@@ -83,11 +94,17 @@ impl<C: Core> Endpoint<C> {
                         .take_here(arrived, origin, Source::Text(body, Passing::Task(Some(replicas))), refusal)
                         .await;
                 }
-                Err(failure) => return Err(failed(failure, asked, refusal)),
+                Err(failure) => {
+                    if let (Failure::Credentials(_), Some(cancellation)) = (&failure, cancellation) {
+                        cancel(Arc::clone(replicas), asked, request, cancellation);
+                    }
+                    return Err(failed(failure, asked, refusal));
+                }
             };
             moves += 1;
             match self.keeper_after(asked, is_unreachable, kept, arrived, origin).await {
-                Keeper::ThisRun => {
+                Err(NotKnown) => return Err(failed(Failure::NotKnown, asked, refusal)),
+                Ok(Keeper::ThisRun) => {
                     let passing = match kept {
                         Kept::Session => Passing::Task(Some(replicas)),
                         Kept::Task => Passing::Task(None),
@@ -96,8 +113,8 @@ impl<C: Core> Endpoint<C> {
                     return self.take_here(arrived, origin, Source::Text(body, passing), refusal).await;
                 }
                 // The same one if it was not known yet where that is reached.
-                Keeper::Another(next) if moves < MOVES && (next != asked || moves == 1) => asked = next,
-                Keeper::Another(_) | Keeper::Nobody => {
+                Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => asked = next,
+                Ok(Keeper::Another(_) | Keeper::Nobody) => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
                 }
             }
@@ -106,7 +123,9 @@ impl<C: Core> Endpoint<C> {
         ending.iter_mut().for_each(|ending| ending.pass_on());
         let (head, body) = answer.into_parts();
         let closing = listens.then(|| arrived.active.shutdown().clone());
-        let passed_on = PassedOn::new(body, ending, cut_short(&origin.identity, closing));
+        let replicas = Arc::clone(replicas);
+        let cancel = cancellation.map(|cancellation| move || cancel(replicas, asked, request, cancellation));
+        let passed_on = PassedOn::new(body, ending, cut_short(&origin.identity, closing, cancel));
         let mut response = reply::passed_on(head, passed_on);
         if let Some(permit) = permit.filter(|_| response.status() == StatusCode::OK) {
             response.body_mut().listen(permit, &origin.identity);
@@ -123,11 +142,11 @@ impl<C: Core> Endpoint<C> {
         kept: Kept,
         arrived: &Arrived<'_>,
         origin: &Origin<'_>,
-    ) -> Keeper {
+    ) -> Result<Keeper, NotKnown> {
         match (kept, super::session_id(&arrived.fields)) {
             (Kept::Session, Some(id)) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
-            (Kept::Session, None) | (Kept::SuspendedCall, _) => Keeper::Nobody,
-            (Kept::Task | Kept::NewSession, _) => Keeper::ThisRun,
+            (Kept::Session, None) | (Kept::SuspendedCall, _) => Ok(Keeper::Nobody),
+            (Kept::Task | Kept::NewSession, _) => Ok(Keeper::ThisRun),
         }
     }
 
@@ -228,6 +247,8 @@ enum Failure {
     Replica(ForwardError),
     /// The client's credentials have come to their end meanwhile.
     Credentials(RpcError),
+    /// Who keeps the session now cannot be found out at the moment.
+    NotKnown,
 }
 
 /// The answer, unless the credentials of the client come to their end before.
@@ -248,10 +269,17 @@ async fn while_valid(
 
 /// The refusal of a message that `run` has not answered.
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
+    let mut status = StatusCode::BAD_GATEWAY;
     let error = match failure {
         Failure::Replica(ForwardError::Gone | ForwardError::Unreachable | ForwardError::TaskElsewhere) => {
             tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
             return refusal.into();
+        }
+        Failure::Replica(ForwardError::TooLong) => {
+            status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            let message = "the header fields of the request and what the gateway knows of its client are too long to be passed on to \
+                           the gateway's replica that is to answer";
+            RpcError::new(code::INVALID_REQUEST, message)
         }
         Failure::Replica(ForwardError::Lost) => {
             tracing::warn!(%run, "the connection to a replica broke while it carried out a request");
@@ -261,14 +289,43 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
             RpcError::new(code::INTERNAL, message).with_data(data.finish())
         }
         Failure::Credentials(error) => error,
+        Failure::NotKnown => {
+            status = StatusCode::SERVICE_UNAVAILABLE;
+            let message = "which replica of the gateway keeps the session cannot be found out at the moment; try again";
+            RpcError::new(code::INTERNAL, message)
+        }
     };
     let ingress::Refusal { id, mut ending, .. } = *refusal;
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
-    Refusal::new(StatusCode::BAD_GATEWAY, error).of_request(id).ending(ending)
+    let again = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
+    Refusal::new(status, error).of_request(id).ending(ending).retrying_after(again)
 }
 
-/// When an answer is cut short: with its client's credentials, and one that is listened to when this replica stops.
-fn cut_short(identity: &Identity, closing: Option<CancellationToken>) -> CutShort {
+/// The notification that cancels a request of this id.
+fn cancellation_of(id: &Json) -> Bytes {
+    let mut params = ObjectBuilder::new();
+    params.member("requestId", id).string("reason", "its credentials have come to their end");
+    notification_text("notifications/cancelled", Some(&params.finish())).into_bytes()
+}
+
+/// Has `run` cancel a request of a session, since its client's credentials have come to their end: by itself it would take this for a
+/// client that disconnects, which cancels nothing. It is tried once.
+fn cancel(replicas: Arc<dyn Replicas>, run: ProcessRun, mut request: ForwardedRequest, cancellation: Bytes) {
+    // That of the other body.
+    request.headers.remove(CONTENT_ENCODING);
+    tokio::spawn(timeout(CANCELLING, async move {
+        if let Err(error) = replicas.forward(run, &request, cancellation).await {
+            tracing::warn!(%run, %error, "a call goes on at a replica although the credentials of its client have come to their end");
+        }
+    }));
+}
+
+/// When an answer is cut short: with its client's credentials, after `cancel`, and one that is listened to when this replica stops.
+fn cut_short(
+    identity: &Identity,
+    closing: Option<CancellationToken>,
+    cancel: Option<impl FnOnce() + Send + 'static>,
+) -> CutShort {
     let grace = if closing.is_some() { Duration::ZERO } else { REQUEST_GRACE };
     let mut validity = ValidityEnd::of(identity, grace);
     Box::pin(async move {
@@ -283,6 +340,7 @@ fn cut_short(identity: &Identity, closing: Option<CancellationToken>) -> CutShor
                 Some(end) => drop(poll_fn(|cx| end.poll(cx)).await),
                 None => pending().await,
             }
+            cancel.into_iter().for_each(|cancel| cancel());
         };
         tokio::select! { () = closed => {}, () = invalid => {} }
     })

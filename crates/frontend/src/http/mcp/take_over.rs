@@ -17,9 +17,9 @@ use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
 use crate::streams::{ActiveSession, SessionStore as _, SessionStreams};
 
-/// How long the first request of a session that is taken over waits for its subscriptions to be made again. No option: they go
-/// on being made when the next notification of theirs is due.
-const SUBSCRIBING: Duration = Duration::from_secs(5);
+/// How long the first request of a session that is taken over waits until that goes on at servers, with its subscriptions. No
+/// option: those that take longer are made while requests are answered.
+const RESTORING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether others may have taken sessions over. No option: within a second they are given up.
 const LOOK: Duration = Duration::from_millis(250);
@@ -35,14 +35,21 @@ pub(super) struct TakeOvers {
     moved: Cache<Box<str>, ProcessRun>,
 }
 
-/// Who keeps each session then, once that is known.
-type Running = HashMap<Box<str>, watch::Receiver<Option<Keeper>>>;
+/// Who keeps a session cannot be found out: the store is away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotKnown;
+
+/// What has become of taking a session over; `None` until then.
+type Outcome = Option<Result<Keeper, NotKnown>>;
+
+/// Who keeps each session then.
+type Running = HashMap<Box<str>, watch::Receiver<Outcome>>;
 
 /// The request that a session is taken over for.
 struct TakingOver<'a> {
     all: &'a TakeOvers,
     id: &'a str,
-    outcome: watch::Sender<Option<Keeper>>,
+    outcome: watch::Sender<Outcome>,
 }
 
 impl TakeOvers {
@@ -67,7 +74,7 @@ impl TakeOvers {
     }
 
     /// Begins, unless that has been done: then what becomes of that.
-    fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Option<Keeper>>> {
+    fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Outcome>> {
         let mut all = self.lock();
         if let Some(running) = all.get(id) {
             return Err(running.clone());
@@ -91,8 +98,8 @@ impl TakeOvers {
     }
 }
 
-/// Who keeps the session then; `None` if the request that it was taken over for has ended before that was known.
-async fn outcome_of(mut running: watch::Receiver<Option<Keeper>>) -> Option<Keeper> {
+/// `None` if the request that the session was to be taken over for has ended before.
+async fn outcome_of(mut running: watch::Receiver<Outcome>) -> Outcome {
     running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome)
 }
 
@@ -110,21 +117,21 @@ impl<C: Core> Endpoint<C> {
         origin: &Origin<'_>,
         run: ProcessRun,
         is_unreachable: bool,
-    ) -> Keeper {
-        let Some(archive) = &self.archive else { return Keeper::Nobody };
+    ) -> Result<Keeper, NotKnown> {
+        let Some(archive) = &self.archive else { return Ok(Keeper::Nobody) };
         let turn = loop {
             match self.take_overs.begin(id) {
                 Ok(turn) => break turn,
                 Err(running) => {
-                    if let Some(keeper) = outcome_of(running).await {
-                        return keeper;
+                    if let Some(outcome) = outcome_of(running).await {
+                        return outcome;
                     }
                 }
             }
         };
         // By a request that has ended since.
         if self.sessions.enter(id, &origin.holder).await.is_ok() {
-            return Keeper::ThisRun;
+            return Ok(Keeper::ThisRun);
         }
         let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
             TakenOver::Session(archived, on_record, claim) => {
@@ -132,12 +139,11 @@ impl<C: Core> Endpoint<C> {
                     Some(session) => {
                         claim.keep();
                         tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
-                        if session.session.is_at_servers() {
-                            // Before anything is sent in these.
-                            session.session.write_record().await;
+                        // A task, which goes on if the client disconnects.
+                        let restoring = tokio::spawn(self.restore(session, origin));
+                        if timeout(RESTORING, restoring).await.is_err() {
+                            tracing::warn!("not all subscriptions of a session that was taken over are made again yet");
                         }
-                        self.ingress.continue_server_sessions(&session, origin);
-                        self.restore(&session, origin).await;
                         Keeper::ThisRun
                     }
                     None => Keeper::Nobody,
@@ -145,10 +151,14 @@ impl<C: Core> Endpoint<C> {
             }
             TakenOver::By(run) => Keeper::Another(run),
             TakenOver::Nobody => Keeper::Nobody,
+            TakenOver::NotKnown => {
+                turn.outcome.send_replace(Some(Err(NotKnown)));
+                return Err(NotKnown);
+            }
         };
         self.take_overs.found(id, keeper);
-        turn.outcome.send_replace(Some(keeper));
-        keeper
+        turn.outcome.send_replace(Some(Ok(keeper)));
+        Ok(keeper)
     }
 
     fn continue_session(
@@ -169,14 +179,22 @@ impl<C: Core> Endpoint<C> {
             .ok()
     }
 
-    /// Makes the subscriptions of a session again.
-    async fn restore(&self, session: &ActiveSession, origin: &Origin<'_>) {
-        if session.session.subscriptions().is_empty() {
-            return;
-        }
-        let _ = session.listen_in_background(&self.ingress.core, &self.policy);
-        if timeout(SUBSCRIBING, self.ingress.subscribe_again(session, origin)).await.is_err() {
-            tracing::warn!("not all subscriptions of a session that was taken over could be made again in time");
+    /// Has a session go on at servers, with its subscriptions.
+    fn restore(&self, session: ActiveSession, origin: &Origin<'_>) -> impl Future<Output = ()> + Send + use<C> {
+        let (core, policy) = (Arc::clone(&self.ingress.core), Arc::clone(&self.policy));
+        let context = self.ingress.context_again(&session, origin);
+        let subscribing = self.ingress.subscribe_again(&session, context.clone());
+        async move {
+            if session.session.is_at_servers() {
+                // Before anything is sent in these.
+                session.session.write_record().await;
+            }
+            // Has servers go on with the sessions that another replica has opened at them.
+            core.continue_session(&Arc::new(context));
+            if !session.session.subscriptions().is_empty() {
+                let _ = session.listen_in_background(&core, &policy);
+                subscribing.await;
+            }
         }
     }
 
