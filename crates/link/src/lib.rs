@@ -34,7 +34,7 @@ use self::client::Client;
 
 /// Time for a connection to be made. No option: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How often a connection is checked that carries requests.
+/// How often a connection is checked, also one without requests: the next one is not to be lost in it.
 const PING: Duration = Duration::from_millis(500);
 /// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
 /// served again within the five seconds that are promised.
