@@ -183,7 +183,6 @@ async fn session_that_was_taken_over_is_that_of_its_client_alone() {
     assert!(!keys.contains(&client.session), "{keys}");
 }
 
-/// Those who ask at the same time share the session that comes of it.
 /// Valkey answers one request too late, and is there again at once.
 #[tokio::test]
 async fn session_is_taken_over_although_valkey_is_away_for_a_moment() {
@@ -204,6 +203,7 @@ async fn session_is_taken_over_although_valkey_is_away_for_a_moment() {
     assert_eq!(backend.received("tools/call").len(), 1);
 }
 
+/// Those who ask at the same time share the session that comes of it.
 #[tokio::test]
 async fn session_is_taken_over_once() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
