@@ -279,8 +279,9 @@ impl Shared {
     /// `error` is why, unless the channel was given up.
     pub(crate) fn close(&self, error: &BackendError) {
         self.end.cancel();
-        self.pending.close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
+        // First, so that whoever sends a request once more that fails by this does so over the next connection.
         self.gone.cancel();
+        self.pending.close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
     }
 }
 
