@@ -187,8 +187,8 @@ impl Outcomes {
         of_fault.map(|call| call.ended - fault).max().unwrap_or_default()
     }
 
-    /// Notes what clients saw of a fault, and fails if they were not whole again in time.
-    pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant) {
+    /// Notes what clients saw of a fault, and fails if they were not whole again within `within`.
+    pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant, within: Duration) {
         let after = self.whole_after(fault, until);
         let lost = self.of(fault, until).filter(|call| call.outcome == Outcome::NoSession).count();
         let failed = self.of(fault, until).filter(|call| matches!(call.outcome, Outcome::Failed(_))).count();
@@ -198,7 +198,7 @@ impl Outcomes {
             after.as_secs_f64()
         );
         figures(&line);
-        assert!(after <= WHOLE_WITHIN, "{what}: {after:?}\n{}", self.text_of(|outcome| *outcome != Outcome::Answered));
+        assert!(after <= within, "{what}: {after:?}\n{}", self.text_of(|outcome| *outcome != Outcome::Answered));
     }
 
     /// That a fault has cost no client more than so many calls.

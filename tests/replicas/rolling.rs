@@ -10,7 +10,7 @@ use crate::fleet::{Fleet, Place};
 use crate::forwarding::{self, signal};
 use crate::group::{admin, backend, call, members, until};
 use crate::linked::{Client, LinkedGroup};
-use crate::load::{Ledger, Load, Outcomes};
+use crate::load::{Ledger, Load, Outcomes, WHOLE_WITHIN};
 use crate::raw_client::{Connection, INITIALIZED};
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 use crate::valkey::Valkey;
@@ -34,7 +34,7 @@ async fn updated(ledger: &Ledger, what: &str) -> Outcomes {
     times.push(Instant::now());
     let outcomes = load.stop().await;
     for (number, pair) in (1..).zip(times.windows(2)) {
-        outcomes.record(&format!("replica {number} updated, {what}"), pair[0], pair[1]);
+        outcomes.record(&format!("replica {number} updated, {what}"), pair[0], pair[1], WHOLE_WITHIN);
     }
     outcomes
 }

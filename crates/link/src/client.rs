@@ -45,7 +45,6 @@ pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
         .http2_initial_connection_window_size(WINDOW)
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PONG)
-        .http2_keep_alive_while_idle(true)
         // What arrives of answers whose clients have gone meanwhile is no fault of the other replica.
         .http2_max_local_error_reset_streams(None)
         .build(ConnectorInTime(builder.enable_http2().wrap_connector(tcp)))

@@ -2,7 +2,7 @@
 //! sides. Each worker thread has one to each replica that it has something for, so that a request wakes no other thread, and the
 //! workers of that replica share what is passed on to it.
 //!
-//! A replica that does not answer pings is given up within about two seconds, with all that runs there.
+//! A replica that does not answer pings is given up within a second and a half, with all that runs there.
 
 mod certificate;
 mod client;
@@ -35,10 +35,10 @@ use self::client::Client;
 /// Time for a connection to be made. No option: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
 /// How often a connection is checked, also one without requests: the next one is not to be lost in it.
-const PING: Duration = Duration::from_millis(500);
+const PING: Duration = Duration::from_millis(250);
 /// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
 /// served again within the five seconds that are promised.
-const PONG: Duration = Duration::from_millis(1500);
+const PONG: Duration = Duration::from_millis(1000);
 /// How long no connection is attempted to a replica that could not be reached. No option: each attempt may cost a request
 /// [`CONNECT`].
 const PAUSE: Duration = Duration::from_secs(5);
