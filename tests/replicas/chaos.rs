@@ -21,6 +21,8 @@ const GIVES_UP: Duration = Duration::from_millis(3500);
 const LASTS: Duration = Duration::from_secs(6);
 /// A limit that all replicas count together, so that each call asks Valkey.
 const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000000/s","shared":"part"}]}"#;
+/// The fault that lasts for as long as the replica does not reach Valkey: there, sessions that it cannot know are answered with 503.
+const CUT_OFF: &str = "one replica cut off from Valkey";
 
 /// Three replicas under load, with networks that can fail.
 struct Scene {
@@ -67,7 +69,6 @@ impl Scene {
         let outcomes = self.load.stop().await;
         outcomes.agree_with(&self.ledger);
         for pair in self.faults.windows(2) {
-            // One that does not reach Valkey answers 503 in sessions that it cannot know, for as long as that lasts.
             let within = if pair[0].0 == CUT_OFF { Duration::MAX } else { WHOLE_WITHIN };
             outcomes.record(&pair[0].0, pair[0].1, pair[1].1, within);
             outcomes.failed_at_most(most, &pair[0].0, pair[0].1, pair[1].1);
@@ -101,13 +102,76 @@ async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
     scene.now("the stopped replica goes on");
     signal(&scene.fleet.replica(0).gateway, Signal::CONT);
     scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
-    // Each way between two replicas may cost a client a call. A replica that does not reach Valkey cannot tell that a session has
-    // moved, and what is opened there is known to no other.
-    scene.end(8).await;
+    scene.end(1).await.none_lost();
 }
 
-/// The fault that lasts until Valkey is reached again.
-const CUT_OFF: &str = "one replica cut off from Valkey";
+#[tokio::test]
+async fn valkey_that_is_killed_and_started_again_costs_no_call() {
+    let mut valkey = Valkey::start().await;
+    let mut scene = Scene::start([(); 3].map(|()| valkey.url())).await;
+    scene.now("Valkey killed");
+    valkey.kill().await;
+    scene.lasts().await;
+    scene.now("Valkey started again");
+    valkey.start_again(true).await;
+    scene.load.is_served().await;
+    scene.end(0).await.none_lost();
+}
+
+#[tokio::test]
+async fn failover_of_valkey_costs_no_call() {
+    let mut primary = Valkey::start().await;
+    let replica = Valkey::replica_of(&primary).await;
+    let sentinel = Sentinel::of(&primary).await;
+    let mut scene = Scene::start([(); 3].map(|()| sentinel.url())).await;
+    scene.now("the primary of Valkey killed, a replica of it takes over");
+    primary.kill().await;
+    until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
+    scene.lasts().await;
+    scene.end(0).await.none_lost();
+}
+
+#[tokio::test]
+async fn slow_valkey_costs_no_call() {
+    let valkey = Valkey::start().await;
+    let proxy = Proxy::to(valkey.address).await;
+    let mut scene = Scene::start([(); 3].map(|()| proxy.url())).await;
+    for millis in [200, 2000] {
+        scene.now(&format!("{millis} ms to Valkey and back"));
+        proxy.set(Network::Takes(Duration::from_millis(millis / 2)));
+        scene.lasts().await;
+    }
+    scene.now("Valkey as fast as before");
+    proxy.set(Network::Takes(Duration::ZERO));
+    scene.load.is_served().await;
+    scene.end(0).await.none_lost();
+}
+
+/// The replicas reach Valkey, and not each other.
+#[tokio::test]
+async fn partition_between_replicas_leaves_all_clients_served() {
+    let valkey = Valkey::start().await;
+    let ledger = Ledger::start().await;
+    let (group, places) = (LinkedGroup::new(ledger.entries(), LIMITED), Fleet::places());
+    let networks = Networks::between(&places, &valkey).await;
+    let fleet = Fleet::start_at(places, group, networks.valkeys(), <[_; 3]>::default()).await;
+    let mut scene = Scene::with(ledger, fleet).await;
+    scene.now("no network between replicas");
+    networks.between_replicas(Network::Silent);
+    scene.lasts().await;
+    scene.now("the network between replicas is back");
+    networks.between_replicas(Network::Takes(Duration::ZERO));
+    scene.lasts().await;
+    scene.now(CUT_OFF);
+    networks.to_valkey(0, Network::Silent);
+    scene.lasts().await;
+    scene.now("the replica reaches Valkey again");
+    networks.to_valkey(0, Network::Takes(Duration::ZERO));
+    scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+    // Each way between two replicas may cost a client a call. A replica that does not reach Valkey cannot tell that a session has
+    // moved, and what is opened there is known to no other.
+    scene.end(6).await;
+}
 
 /// When a gateway was started, in seconds since the Unix epoch, as it says itself.
 async fn started_by_its_own_clock(gateway: &Gateway) -> i64 {
