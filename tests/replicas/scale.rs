@@ -166,12 +166,12 @@ async fn cost_in_valkey_of_replicas() {
     let group = LinkedGroup::new([made.entry("made"), old.entry("old")].join(","), limited);
     let Linked { gateway, .. } = group.start(&setting.proxy.url()).await;
     let idle_of_one = setting.idle().await;
-    let measured_calls = setting.cost(TIMES, idle_of_one, async || {
+    let calls = setting.cost(TIMES, idle_of_one, async || {
         for _ in 0..TIMES {
             call(&gateway, "old__say", BOB).await;
         }
     });
-    let calls = measured_calls.await;
+    let calls = calls.await;
     costs.insert("6 call under a common limit", calls);
     let limit = setting.keys("{rates}").await;
     tasks::ask(&gateway, "tools/call", r#""name":"made__t","arguments":{}"#, ANN).await;
@@ -182,8 +182,7 @@ async fn cost_in_valkey_of_replicas() {
         }
     });
     // A call under a common limit as well.
-    let made = made.await;
-    costs.insert("7 call that makes a task, besides", less(made, calls));
+    costs.insert("7 call that makes a task, besides", less(made.await, calls));
     let task = setting.keys(":task").await;
     let (steady, changing) = members(&setting, &gateway).await;
 

@@ -164,7 +164,8 @@ impl Users {
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
     pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add_at(server, auth) {
-            Ok((Opened { grants, links }, url)) => {
+            Ok((opened, url)) => {
+                let Opened { grants, links } = opened.clone();
                 let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
                 let is_exchanged = auth.kind.is_exchange();
                 Arc::new(OfServer { grants, links, server, url, is_exchanged, has_connect_tool })
@@ -198,7 +199,7 @@ impl Users {
                 break;
             }
         }
-        match opened {
+        match opened.cloned() {
             Ok(Opened { grants, links }) => Arc::new(OfProcess { grants, links, variables }),
             Err(reason) => {
                 tracing::error!(server = server.name, reason, "its process cannot get what its users have");
@@ -209,15 +210,16 @@ impl Users {
 
     /// Takes over the settings of a server whose users have credentials of their own.
     pub(crate) fn add(&self, server: &Server, auth: &ServerAuth) -> Result<&Opened, String> {
-        let opened = self.open().map_err(str::to_owned)?;
-        opened.grants.add(settings(server, auth)?).map_err(|error| error.to_string())?;
-        Ok(opened)
+        Ok(self.add_at(server, auth)?.0)
     }
 
     /// [`Self::add`], and where the server is by these settings: what users have for it is for that place alone.
-    fn add_at(&self, server: &Server, auth: &ServerAuth) -> Result<(Opened, Url), String> {
-        let url = settings(server, auth)?.url;
-        Ok((self.add(server, auth)?.clone(), url))
+    fn add_at(&self, server: &Server, auth: &ServerAuth) -> Result<(&Opened, Url), String> {
+        let opened = self.open().map_err(str::to_owned)?;
+        let settings = settings(server, auth)?;
+        let url = settings.url.clone();
+        opened.grants.add(settings).map_err(|error| error.to_string())?;
+        Ok((opened, url))
     }
 
     /// Uses what the entry of a server says now: secrets that were rotated.

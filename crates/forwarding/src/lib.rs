@@ -32,6 +32,9 @@ pub const ENVELOPE: &str = "fanlight-envelope";
 /// in Base64, and replicas trust each other with as much.
 pub const LONGEST_ENVELOPE: usize = 4 << 20;
 
+/// The most that HTTP/2 lets be on its way over a connection, in bytes (RFC 9113 section 6.9.1): what many clients have in common.
+pub const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+
 /// The status with which a replica says [`ForwardError::TaskElsewhere`]. No answer to a client has it.
 pub const TASK_ELSEWHERE: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 

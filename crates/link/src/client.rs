@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use fanlight_forwarding::LARGEST_WINDOW;
 use h2::Reason;
 use http::Uri;
 use http_body_util::Full;
@@ -19,7 +20,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service;
 
-use super::{ANSWER_WINDOW, CONNECT, IDLE, PING, PONG, WINDOW};
+use super::{ANSWER_WINDOW, CONNECT, IDLE, PING, PONG};
 
 pub(crate) type Client = legacy::Client<ConnectorInTime, Full<Bytes>>;
 
@@ -42,7 +43,8 @@ pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
         .pool_idle_timeout(IDLE)
         .http2_only(true)
         .http2_initial_stream_window_size(ANSWER_WINDOW)
-        .http2_initial_connection_window_size(WINDOW)
+        // Never less than all answers may have, so that a client that takes nothing holds up nobody else.
+        .http2_initial_connection_window_size(LARGEST_WINDOW)
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PONG)
         // What arrives of answers whose clients have gone meanwhile is no fault of the other replica.

@@ -34,7 +34,7 @@ use self::client::Client;
 
 /// Time for a connection to be made. No option: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How often a connection is checked, also one without requests: the next one is not to be lost in it.
+/// How often a connection is checked that carries requests.
 const PING: Duration = Duration::from_millis(250);
 /// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
 /// served again within the five seconds that are promised.
@@ -45,9 +45,6 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// How much of one answer is on its way or waits for its client. No option: replicas are near each other, and this is what one waits
 /// for that comes over one network.
 const ANSWER_WINDOW: u32 = 64 << 10;
-/// How much of all answers together: never less than they may have, so that a client that takes nothing holds up nobody else (the
-/// most that HTTP/2 has, RFC 9113 section 6.9.1).
-const WINDOW: u32 = (1 << 31) - 1;
 /// How often a request is sent again that the other replica has not begun, since its connection ends or has enough requests.
 const AGAIN: usize = 2;
 /// How long a connection without requests is kept; the other end keeps it for longer.
@@ -234,13 +231,13 @@ impl OtherReplica {
             request.headers_mut().insert(ENVELOPE, envelope.clone());
             request
         };
-        let mut answer = client.request(request()).await;
-        for _ in 0..AGAIN {
-            match &answer {
-                Err(error) if client::was_not_begun(error) => answer = client.request(request()).await,
-                _ => break,
+        let mut sent = 0;
+        let answer = loop {
+            match client.request(request()).await {
+                Err(error) if sent < AGAIN && client::was_not_begun(&error) => sent += 1,
+                answer => break answer,
             }
-        }
+        };
         match answer {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
@@ -283,9 +280,9 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_forwarding::ForwardedClient;
     use std::convert::Infallible;
 
+    use fanlight_forwarding::ForwardedClient;
     use fanlight_testkit::tls::Authority;
     use http_body_util::Full;
     use hyper::service::service_fn;

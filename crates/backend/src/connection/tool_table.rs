@@ -92,7 +92,7 @@ impl ToolTable {
                     Arc::clone(&self.none)
                 }
             };
-            let is_repeatable = tool.get("annotations").as_ref().is_some_and(is_repeatable);
+            let is_repeatable = says_repeatable(tool);
             learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable, seen }));
         });
         self.remember(learnt);
@@ -109,8 +109,7 @@ impl ToolTable {
             let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
             let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
             let name = tool.get("name")?.as_str()?.into_owned();
-            let (headers, is_repeatable) =
-                (Arc::clone(&self.none), tool.get("annotations").as_ref().is_some_and(is_repeatable));
+            let (headers, is_repeatable) = (Arc::clone(&self.none), says_repeatable(&tool));
             Some((name, KnownTool { headers, needs_task, is_repeatable, seen }))
         };
         tools.elements().filter_map(|element| known(tools.slice(element))).collect()
@@ -140,6 +139,11 @@ impl ToolTable {
             }
         }
     }
+}
+
+/// Whether a definition says that the tool can be called twice without harm.
+fn says_repeatable(tool: &Json) -> bool {
+    tool.get("annotations").as_ref().is_some_and(is_repeatable)
 }
 
 fn bytes_of(name: &str, tool: &KnownTool) -> usize {

@@ -187,13 +187,9 @@ impl SubscriptionRegistry {
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
         let recorded = self.records.of(session);
         let state = self.state();
-        let subscribed = state.session(session).and_then(|session| session.more.as_ref()).map(|more| &more.base_uris);
-        match subscribed {
-            Some(subscribed) => {
-                subscribed.len() == recorded.len() && recorded.iter().all(|uri| subscribed.contains(uri))
-            }
-            None => recorded.is_empty(),
-        }
+        state.subscribed(session).map_or(recorded.is_empty(), |subscribed| {
+            subscribed.len() == recorded.len() && recorded.iter().all(|uri| subscribed.contains(uri))
+        })
     }
 
     /// Has a session be subscribed on the base connection to what is recorded, and to nothing else. Returns what it was not

@@ -190,10 +190,14 @@ impl State {
         self.remove_if_unused(caller);
     }
 
+    /// The resources that a session is subscribed to; `None` if it never was to any.
+    pub(super) fn subscribed(&self, caller: &Caller) -> Option<&HashSet<Arc<str>>> {
+        Some(&self.session(caller)?.more.as_ref()?.base_uris)
+    }
+
     /// Has a session be subscribed to these resources alone; returns those that it was not before.
     pub(super) fn set_subscribed(&mut self, caller: &Caller, uris: &[Arc<str>], limit: usize) -> Vec<Arc<str>> {
-        let more = self.session(caller).and_then(|session| session.more.as_ref());
-        let before = more.map(|more| more.base_uris.clone()).unwrap_or_default();
+        let before = self.subscribed(caller).cloned().unwrap_or_default();
         let wanted: HashSet<_> = uris.iter().collect();
         for uri in before.iter().filter(|uri| !wanted.contains(uri)) {
             self.unsubscribe_session(caller, uri);

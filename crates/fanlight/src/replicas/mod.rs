@@ -187,6 +187,11 @@ fn digest(parts: &[&[u8]]) -> String {
     HEXLOWER.encode(context.finish().as_ref())
 }
 
+/// A time as scripts take it.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The name of this machine, or of this container.
 #[cfg(unix)]
 fn host_name() -> String {

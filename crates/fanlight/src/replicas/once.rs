@@ -7,7 +7,7 @@ use std::time::Duration;
 use fanlight_auth::{NotKnown, UsedOnce};
 use fanlight_shared::Script;
 
-use super::{CLOCKS, Replicas, digest};
+use super::{CLOCKS, Replicas, digest, millis};
 
 /// Marks a key for a time in milliseconds; 1 if it was not marked.
 static MARK: LazyLock<Script> =
@@ -24,7 +24,7 @@ impl UsedOnce for Replicas {
             // Each name has a tag of its own: any server of a cluster may have it.
             let mut script = MARK.key(self.shared.key(&name, "used"));
             // A replica whose clock is behind accepts it for as much longer.
-            script.arg(u64::try_from((time + CLOCKS).as_millis()).unwrap_or(u64::MAX));
+            script.arg(millis(time + CLOCKS));
             self.shared.run::<u8>(&script).await.map(|marked| marked == 1).map_err(|error| {
                 tracing::warn!(%error, "whether a proof of possession was used before is not known");
                 NotKnown

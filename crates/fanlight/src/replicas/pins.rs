@@ -10,7 +10,7 @@ use fanlight_protocol::seal::{Keys, Seal};
 use fanlight_shared::{Script, Shared};
 use tracing::warn;
 
-use super::digest;
+use super::{digest, millis};
 
 const TAG: &str = "pins";
 /// How long approvals are kept for a file that nobody uses any more.
@@ -50,7 +50,8 @@ impl CommonPins {
     /// The text that stands in place of this file, if there is one; `None` if that is not known.
     pub(crate) async fn read(&self, file: &str) -> Option<Option<String>> {
         let name = digest(&[file.as_bytes()]);
-        let held: Option<String> = self.shared.run(READ.key(self.shared.key(TAG, &name)).arg(kept())).await.ok()?;
+        let held: Option<String> =
+            self.shared.run(READ.key(self.shared.key(TAG, &name)).arg(millis(KEPT))).await.ok()?;
         let Some(held) = held else { return Some(None) };
         let sealed = held.split_once(' ').map_or("", |(_, sealed)| sealed);
         let text = self.seal.open_for(sealed, name.as_bytes()).and_then(|text| String::from_utf8(text).ok());
@@ -67,14 +68,9 @@ impl CommonPins {
         let expected = if before == file { String::new() } else { digest(&[before.as_bytes()]) };
         let mut script = APPROVE.key(self.shared.key(TAG, &name));
         script.arg(expected).arg(format!("{} {sealed}", digest(&[text.as_bytes()])));
-        script.arg(kept()).arg(self.shared.channel());
+        script.arg(millis(KEPT)).arg(self.shared.channel());
         let put = self.shared.run::<u8>(&script).await;
         put.inspect_err(|error| warn!(%error, "a definition was not approved at all replicas"))
             .is_ok_and(|put| put == 1)
     }
-}
-
-/// [`KEPT`] in milliseconds.
-fn kept() -> u64 {
-    u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,6 +13,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
+use super::millis;
+
 /// Notes that wait to be written. No option: what does not fit expires.
 const WAITING: usize = 4096;
 /// Sessions that are released, or about which something noted is written, at the same time.
@@ -147,7 +149,7 @@ impl Table {
     /// this run's: another may have kept it before. It is tried until `deadline`.
     async fn change(&self, operation: &str, name: &str, record: &str, deadline: Instant) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
-        script.arg(self.membership.id()).arg(operation).arg(self.millis()).arg(record);
+        script.arg(self.membership.id()).arg(operation).arg(millis(self.lifetime)).arg(record);
         let keeper: String = self.shared.run_until(deadline, &script).await?;
         Ok(keeper.is_empty() || keeper == self.membership.id())
     }
@@ -156,7 +158,7 @@ impl Table {
     /// else, or its record. Should `gone` live, it asks before it goes on with its sessions.
     async fn try_claim(&self, name: &str, gone: &str, claim: u64) -> Result<(String, String), SharedError> {
         let mut script = CLAIM.key(self.key(name));
-        script.arg(self.membership.id()).arg(gone).arg(self.millis()).arg(claim);
+        script.arg(self.membership.id()).arg(gone).arg(millis(self.lifetime)).arg(claim);
         let claimed: (String, String) = self.shared.run_until(Instant::now() + LEASE, &script).await?;
         if claimed.0.is_empty() && !gone.is_empty() {
             // A session that two could serve is served by nobody here.
@@ -177,10 +179,6 @@ impl Table {
 
     fn key(&self, name: &str) -> String {
         self.shared.key(name, "session")
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -15,7 +15,7 @@ use fanlight_shared::{Script, Shared, SharedError};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::{NESTING, digest};
+use super::{NESTING, digest, millis};
 
 /// What seals what is known of a task.
 const PURPOSE: &[u8] = b"task in common: ";
@@ -136,7 +136,7 @@ impl CommonTaskOwners for TasksInCommon {
             script
                 .arg(digest(&[learnt.server.as_bytes()]))
                 .arg(sealed)
-                .arg(u64::try_from(learnt.kept_for.as_millis()).unwrap_or(u64::MAX).max(1))
+                .arg(millis(learnt.kept_for).max(1))
                 .arg(u8::from(created));
             let _ = known::<u8>(self.shared.run(&script).await);
         })

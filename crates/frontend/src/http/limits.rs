@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_forwarding::LONGEST_ENVELOPE;
+use fanlight_forwarding::{LARGEST_WINDOW, LONGEST_ENVELOPE};
 use fanlight_http_edge::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
@@ -47,9 +47,6 @@ const RESETS: usize = 20;
 /// What the HTTP/2 library has by default, also for the body of each request.
 const WINDOW: u32 = 1 << 20;
 
-/// The most that HTTP/2 has (RFC 9113 section 6.9.1): no body that waits to be read holds up another.
-const LARGEST_WINDOW: u32 = (1 << 31) - 1;
-
 /// Bytes of a head besides the envelope.
 const BESIDES_ENVELOPE: usize = 4 << 10;
 
@@ -80,6 +77,7 @@ impl ConnectionLimits {
         Self {
             max_header: LONGEST_ENVELOPE + BESIDES_ENVELOPE,
             http2_streams,
+            // No body that waits to be read holds up another.
             http2_window: LARGEST_WINDOW,
             http2_resets: settings.max_connections,
             write_timeout: settings.write_timeout.saturating_add(between),

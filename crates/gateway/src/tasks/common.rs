@@ -19,9 +19,9 @@ pub struct CommonTask {
     pub kept_for: Duration,
 }
 
-/// The owners of tasks of clients without a session, or with one that several processes can continue, known to them. Everything takes a bounded time, whatever
-/// happens: an owner that is not known is asked for. What is found was learnt of this very task: what anybody else has put in its
-/// place is not known.
+/// The owners of tasks of clients without a session, or with one that several processes can continue, known to them. Everything
+/// takes a bounded time, whatever happens: an owner that is not known is asked for. What is found was learnt of this very task: what
+/// anybody else has put in its place is not known.
 pub trait CommonTaskOwners: fmt::Debug + Send + Sync {
     /// What is known of this task of this client.
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>>;

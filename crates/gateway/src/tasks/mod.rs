@@ -105,13 +105,14 @@ impl Tasks {
         let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
         let key = TaskKey::new(&context.caller, &task);
         // Before the client knows of the task, which it may ask another process about; and later seldom, since that takes time.
-        let is_told = evidence == Evidence::Seen && self.owners.is_told(&key);
-        let in_common = key.in_common(known.made_by.is_some()).filter(|_| !is_told);
-        if let Some((common, key)) = self.common.as_ref().zip(in_common) {
+        let to_be_told = self.common.as_ref().filter(|_| evidence == Evidence::Created || !self.owners.is_told(&key));
+        let to_be_told = to_be_told.and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
+        let is_told = to_be_told.is_some();
+        if let Some((common, key)) = to_be_told {
             let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
             common.learn(key, CommonTask { server, made_by, kept_for }, evidence == Evidence::Created).await;
         }
-        self.remember(context, key, known, kept_for, evidence, !is_told);
+        self.remember(context, key, known, kept_for, evidence, is_told);
     }
 
     /// Remembers, in this process alone, the owner of a task that a list has.
