@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
 use fanlight_forwarding::{
@@ -114,7 +115,7 @@ struct OtherReplica {
     address: SocketAddr,
     url: Uri,
     /// With a connection for each worker.
-    clients: PerWorker<Client>,
+    clients: ArcSwap<PerWorker<Client>>,
     /// When it was last found that it cannot be reached.
     unreachable: Mutex<Option<Instant>>,
 }
@@ -213,7 +214,7 @@ impl Replicas for Link {
 impl OtherReplica {
     fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Option<Self> {
         let url = client::url(address)?;
-        Some(Self { tls, address, url, clients: PerWorker::default(), unreachable: Mutex::default() })
+        Some(Self { tls, address, url, clients: ArcSwap::default(), unreachable: Mutex::default() })
     }
 
     async fn answer(
@@ -224,7 +225,8 @@ impl OtherReplica {
         if self.is_paused() {
             return Err(ForwardError::Unreachable);
         }
-        let client = self.clients.get(|| self.tls.client(self.address));
+        let clients = self.clients.load_full();
+        let client = clients.get(|| self.tls.client(self.address));
         let request = || {
             let mut request = Request::new(Full::new(body.clone()));
             (*request.method_mut(), *request.uri_mut()) = (Method::POST, self.url.clone());
@@ -245,8 +247,13 @@ impl OtherReplica {
             Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
             Err(error) => {
                 // Of a connection that is there, only the checks have a time.
-                if error.is_connect() || client::is_timeout(&error) {
+                let is_silent = client::is_timeout(&error);
+                if error.is_connect() || is_silent {
                     *self.unreachable() = Some(Instant::now());
+                }
+                if is_silent {
+                    // The connections of other workers, which are not checked without requests: the next one would be lost in each.
+                    self.clients.store(Arc::default());
                 }
                 let failure = if error.is_connect() { ForwardError::Unreachable } else { ForwardError::Lost };
                 tracing::debug!(?error, ?failure, "replica does not answer");
