@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
+    log::install();
     BackendSettings {
         name: "tested".into(),
         transport,
