@@ -17,7 +17,7 @@ use fanlight_protocol::seal::Seal;
 use fanlight_shared::{Script, Shared, SharedError};
 use serde::{Deserialize, Serialize};
 
-use super::{CLOCKS, NESTING, digest};
+use super::{CLOCKS, NESTING, digest, millis};
 
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has looked for its answer.
@@ -347,7 +347,7 @@ impl CommonApprovals for ApprovalsInCommon {
             let sealed = self.sealed(&call, &question, &call_digest).ok_or(NotAsked::Away)?;
             let (id, shown) = (format!("{:08x}", fastrand::u32(..)), format!("{call_digest} {sealed}"));
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let (lifetime, waits) = (millis(limits.lifetime), millis(WAITS));
+            let (lifetime, waits) = (millis(limits.lifetime).to_string(), millis(WAITS).to_string());
             let arguments = [&call_digest, &owner, &id, &waiter, &shown, &calls, &of_one, &lifetime, &waits];
             let asked: Result<(String, String, String), _> = self.run(&ASK, &arguments.map(String::as_str)).await;
             let (outcome, id, left) = asked.map_err(|error| {
@@ -369,7 +369,7 @@ impl CommonApprovals for ApprovalsInCommon {
 
     fn look<'a>(&'a self, call: &'a CallToApprove, id: &'a str, waiter: &'a str) -> Pending<'a, CommonAnswer> {
         Box::pin(async move {
-            let looked = self.run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS)]).await;
+            let looked = self.run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS).to_string()]).await;
             let Ok((word, by)) = looked else { return CommonAnswer::Nothing };
             if word == "open" {
                 return CommonAnswer::Nothing;
@@ -405,7 +405,8 @@ impl CommonApprovals for ApprovalsInCommon {
                 return;
             };
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let arguments = [&call_digest, &owner, &new, &state, &sealed, &calls, &of_one, &millis(limits.lifetime)];
+            let arguments =
+                [&call_digest, &owner, &new, &state, &sealed, &calls, &of_one, &millis(limits.lifetime).to_string()];
             let kept = self.run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str)).await;
             if let Err(error) = kept {
                 tracing::warn!(%error, "the next round of a call that was approved has to be approved, too");
@@ -435,7 +436,7 @@ impl CommonApprovals for ApprovalsInCommon {
             let call_digest = digest_of(&question.call);
             let statement = self.statement(id, &call_digest, word, &approver.name, limits.lifetime);
             let statement = statement.ok_or(NotDecided::Away)?;
-            let arguments = [id, &call_digest, word, &statement, &millis(limits.lifetime)];
+            let arguments = [id, &call_digest, word, &statement, &millis(limits.lifetime).to_string()];
             let (outcome, by) =
                 self.run::<(String, String)>(&DECIDE, &arguments).await.map_err(|_| NotDecided::Away)?;
             let name = Arc::clone(&approver.name);
@@ -493,10 +494,6 @@ fn digest_of_state(state: &Json) -> String {
 /// Seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn millis(time: Duration) -> String {
-    time.as_millis().to_string()
 }
 
 impl fmt::Debug for ApprovalsInCommon {
