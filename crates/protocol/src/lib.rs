@@ -13,6 +13,8 @@ pub mod annotations;
 pub mod capability;
 pub mod derived;
 pub mod error;
+#[cfg(test)]
+mod error_reference;
 pub mod header;
 pub mod input;
 pub mod json;

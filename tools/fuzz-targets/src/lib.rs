@@ -1,7 +1,7 @@
 //! What must hold for any input, one module for each parser that faces a peer or a file.
 //!
 //! A target panics if its property does not hold, or if reading the input costs more than its length allows ([`cost`]).
-//! `fuzz/` runs the targets with random inputs, and `tests/corpus.rs` with the committed ones of `fuzz/corpus`, so that
+//! `fuzz/` runs the targets with random inputs, and `corpus.rs` with the committed ones of `fuzz/corpus`, so that
 //! `cargo test` finds what once was found. The target of `http_pool` is a test of that crate.
 
 #![allow(
@@ -17,6 +17,8 @@ mod accept;
 mod batch;
 mod client_file;
 mod config;
+#[cfg(test)]
+mod corpus;
 mod cursor;
 mod header;
 mod json;

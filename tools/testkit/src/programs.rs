@@ -4,6 +4,7 @@
 //! the test's profile. `cargo test --workspace` may have built them already; a program that is missing there, or older
 //! than its sources, is built once per test process.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -69,8 +70,9 @@ fn build(name: &str, profile_folder: &Path) {
     cargo.args(["build", "--workspace", "--bin", name, "--test", "docs", "--manifest-path"]);
     cargo.arg(workspace().join("Cargo.toml"));
     cargo.arg("--target-dir").args(profile_folder.parent());
-    if profile_folder.ends_with("release") {
-        cargo.arg("--release");
+    match profile_folder.file_name().and_then(OsStr::to_str) {
+        None | Some("debug") => {}
+        Some(profile) => _ = cargo.args(["--profile", profile]),
     }
     let status = cargo.status().unwrap();
     assert!(status.success(), "`cargo build --workspace --bin {name} --test docs` failed: {status}");

@@ -1,11 +1,9 @@
 //! The committed inputs of the fuzzers, which are seeds and what once was found, as ordinary tests.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is test code")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fanlight_fuzz_targets::{TARGETS, check};
+use crate::{TARGETS, check};
 
 fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(path)

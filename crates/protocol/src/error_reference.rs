@@ -1,8 +1,6 @@
 //! docs/reference/errors.md has every error code; `UPDATE_GENERATED=1` writes its table.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
-
-use fanlight_protocol::code;
+use crate::code;
 
 const BEGIN: &str = "<!-- Made from crates/protocol/src/error.rs: `UPDATE_GENERATED=1 cargo test -p fanlight-protocol` writes it. -->\n";
 

@@ -1,8 +1,5 @@
 //! Spans, metrics and log records as a collector receives them over gRPC, from a batch processor whose thread has no runtime.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
-
-#[path = "grpc/collector.rs"]
 mod collector;
 
 use std::path::Path;

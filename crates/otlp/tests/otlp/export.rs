@@ -3,12 +3,9 @@
 //! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
 //! would change its protocol and panic on its thread if the exporter chose.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
-
-mod receiver;
-
 use std::time::Duration;
 
+use crate::receiver::{Received, Receiver};
 use fanlight_otlp::{ExportSettings, Guard, LogExport, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
@@ -30,7 +27,6 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message as _;
-use receiver::{Received, Receiver};
 
 const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const UNSAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";

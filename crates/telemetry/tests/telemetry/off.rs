@@ -1,7 +1,5 @@
 //! With tracing off messages stay unchanged, and the context of the client's headers is forwarded.
 
-#![allow(clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
-
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,

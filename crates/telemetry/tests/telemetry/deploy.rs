@@ -1,15 +1,6 @@
 //! The files in deploy/ are valid, and name only metrics and labels that Fanlight exposes.
 
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "the lint knows test functions only, not their helpers"
-)]
-
-#[path = "deploy/exposed.rs"]
 mod exposed;
-#[path = "deploy/promql.rs"]
 mod promql;
 
 use std::collections::BTreeSet;
@@ -17,12 +8,12 @@ use std::collections::BTreeSet;
 use promql::{Checker, Labels};
 use serde_json::Value;
 
-const ALERTS: &str = include_str!("../../../deploy/alerts.yaml");
-const COLLECTOR: &str = include_str!("../../../deploy/otel-collector.yaml");
-const DASHBOARD: &str = include_str!("../../../deploy/grafana-dashboard.json");
-const METRICS: &str = include_str!("../../../docs/reference/metrics.md");
-const PROMETHEUS: &str = include_str!("../../../deploy/prometheus.yaml");
-const SCHEMA: &str = include_str!("../../../config/schema.json");
+const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
+const COLLECTOR: &str = include_str!("../../../../deploy/otel-collector.yaml");
+const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
+const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
+const PROMETHEUS: &str = include_str!("../../../../deploy/prometheus.yaml");
+const SCHEMA: &str = include_str!("../../../../config/schema.json");
 
 fn checker() -> Checker {
     Checker { exposed: exposed::exposed(), named: BTreeSet::new() }
