@@ -12,6 +12,7 @@
 
 mod api;
 mod block;
+mod cargo;
 mod channels;
 mod examples;
 mod links;
