@@ -87,6 +87,7 @@ async fn flood(stream: &Stream, text: &str, most: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
 async fn progress_of_a_suspended_call_is_bounded() {
     let (server, target) = hostile(Era::Legacy, Transport::Http).await;
     let mut calls = calls(target.gateway.mcp, 1);
@@ -193,6 +194,7 @@ async fn answers_for_clients_that_do_not_read_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
 async fn lines_of_a_process_are_bounded() {
     let (server, target) = hostile(Era::Legacy, Transport::Stdio).await;
     let mut calls = calls(target.gateway.mcp, 1);

@@ -180,6 +180,7 @@ async fn http2_stream_without_window_is_reset_and_its_connection_serves_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
 async fn answers_that_nobody_reads_are_bounded_in_sum() {
     let target = Target::with(r#""limits":{"answerMemory":"32MiB"}"#).await;
     let text = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(10 * MIB));

@@ -88,6 +88,7 @@ async fn assert_given_back(pid: u32, before: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
 async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_back() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.offers_tools(&["t", "ask"]);

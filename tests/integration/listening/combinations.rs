@@ -91,16 +91,18 @@ async fn tools(listener: &mut ListeningClient) -> Vec<String> {
 }
 
 macro_rules! combinations {
-    ($($name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
+    ($($(#[$nightly:meta])? $name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
         $(mod $name {
             use super::*;
 
             #[tokio::test]
+            $(#[$nightly])?
             async fn one_server() {
                 super::one_server((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await;
             }
 
             #[tokio::test]
+            $(#[$nightly])?
             async fn two_servers() {
                 super::two_servers((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await;
             }
@@ -108,4 +110,4 @@ macro_rules! combinations {
     };
 }
 
-for_all_combinations!(combinations);
+for_diagonal_combinations!(combinations);
