@@ -93,7 +93,7 @@ fn readme_has_its_two_commands() {
     let readme = Page::read(Path::new("README.md"));
     let has = |command: &str| readme.text().lines().any(|line| line.split('#').next().unwrap().trim() == command);
     assert!(has("cargo run --release") && has("cargo test --workspace"));
-    // Without a package, cargo runs that of `default-members`, which must have one program.
+    // `cargo run` without a package runs the program of the package in `default-members`.
     let workspace = Workspace::read();
     assert!(workspace.targets.contains(&("bin".to_owned(), "fanlight".to_owned())));
 }
