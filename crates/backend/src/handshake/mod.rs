@@ -226,6 +226,9 @@ impl Handshake<'_> {
         }
     }
 
+    /// Sends `server/discover` or `initialize`, and repeats it once if the connection ends before the answer: a server may end
+    /// a kept connection at the moment at which the request arrives. Neither request does harm twice: at worst the server
+    /// keeps a session that nobody knows.
     async fn send(
         &self,
         transport: &Transport,
@@ -233,8 +236,24 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
+        match self.attempt(transport, dialect, method, params, 1).await {
+            Err(BackendError::ClosedEarly) if transport.http().is_some() => {
+                self.attempt(transport, dialect, method, params, 2).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn attempt(
+        &self,
+        transport: &Transport,
+        dialect: &Dialect,
+        method: &Method,
+        params: Option<&Json>,
+        attempt: u32,
+    ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(self.context, self.trace);
-        let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
+        let departing = SentMessage { method, params, name: None, id: own.id, attempt };
         let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());

@@ -57,6 +57,23 @@ async fn server_without_a_modern_answer_is_legacy() {
     }
 }
 
+/// A server may end a kept connection at the moment at which the handshake arrives on it.
+#[tokio::test]
+async fn handshake_survives_a_connection_that_ends_before_the_answer() {
+    for (lost, agreed, probes) in [("server/discover", "2026-07-28", 2), ("initialize", "2025-11-25", 1)] {
+        let is_lost = AtomicBool::new(false);
+        let mut server = Server::start(move |seen| match seen.method().as_str() {
+            method if method == lost && !is_lost.swap(true, Ordering::Relaxed) => Reply::Close,
+            _ if lost == "initialize" => legacy(seen, "s").unwrap_or_else(|| status(404)),
+            _ => modern(seen).unwrap_or_else(|| status(404)),
+        })
+        .await;
+        assert_eq!(revision(&start(settings(server.transport()))).await, agreed);
+        // Another attempt to connect would have sent one more.
+        assert_eq!(server.count("server/discover"), probes, "{lost}");
+    }
+}
+
 #[tokio::test]
 async fn server_that_does_not_answer_the_probe_is_legacy() {
     let server = Server::start(|seen| match seen.method().as_str() {
