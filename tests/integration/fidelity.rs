@@ -28,7 +28,7 @@ const PER_HOP: [&str; 8] = [
 ];
 
 macro_rules! fidelity {
-    ($($name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
+    ($($(#[$nightly:meta])? $name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
         $(mod $name {
             use super::*;
 

@@ -36,7 +36,7 @@ macro_rules! matrix {
     };
 }
 
-for_diagonal_combinations!(matrix);
+for_all_combinations!(matrix);
 
 fn other_era(era: Era) -> Era {
     if era == Era::Legacy { Era::Modern } else { Era::Legacy }

@@ -110,4 +110,4 @@ macro_rules! combinations {
     };
 }
 
-for_diagonal_combinations!(combinations);
+for_all_combinations!(combinations);

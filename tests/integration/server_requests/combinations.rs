@@ -113,7 +113,7 @@ async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
 }
 
 macro_rules! combinations {
-    ($($name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
+    ($($(#[$nightly:meta])? $name:ident: $client:ident over $front:ident to $server:ident over $back:ident;)*) => {
         $(#[tokio::test]
         async fn $name() {
             a_cell((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await;

@@ -65,7 +65,8 @@ async fn server_describes_itself_to_clients_in_their_own_era() {
 
 #[tokio::test]
 async fn server_without_the_legacy_era_is_asked_for_it_once() {
-    let refusals: [(fn(&Seen) -> Reply, usize); 5] = [
+    type Refusal = fn(&Seen) -> Reply;
+    let refusals: [(Refusal, usize); 5] = [
         (|seen| seen.error(400, REFUSAL), 1),
         (|seen| seen.error(200, r#"{"code":-32601,"message":"no"}"#), 1),
         (|_| status(404), 1),
