@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Stdio;
 
+use fanlight_testkit::programs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::faults::{assert_gone, backend};
-use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait, within};
+use crate::harness::{Log, ShownLog, TempFile, fanlight, fanlight_at, signal_and_wait, within};
 use crate::raw_client::{
     LegacySession, NEWEST_LEGACY, legacy_request, modern_request, modern_request_with, post_modern,
 };
@@ -39,8 +41,11 @@ struct Running {
 
 /// Starts the gateway with secrets in its environment, and waits until its server has answered a call.
 async fn start(config_text: &str, change: impl FnOnce(&mut Command)) -> Running {
+    start_program(fanlight(), config_text, change).await
+}
+
+async fn start_program(mut command: Command, config_text: &str, change: impl FnOnce(&mut Command)) -> Running {
     let config = TempFile::new("yaml", config_text);
-    let mut command = fanlight();
     command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"]).arg(config.path());
     command.envs([("FANLIGHT_ADMIN_TOKEN", TOKEN), ("OTEL_EXPORTER_OTLP_HEADERS", TOKEN), ("TESTED_REGION", "r")]);
     command.env("LC_TIME", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -153,7 +158,16 @@ async fn child_cannot_read_the_environment_of_its_ancestors() {
             command.uid(65534).gid(65534);
         }
     };
-    let mut gateway = start(&config(&server, script, &folder, json!({})), as_other).await;
+    // The other user may not reach the folder in which these were compiled. `cp` copies them, since a program cannot be started
+    // while a process that another test forks has it open for writing.
+    let copy = |program: &Path| {
+        let copy = folder.path().join(program.file_name().unwrap());
+        assert!(std::process::Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
+        copy
+    };
+    let (own, copied) = (programs::scripted_stdio(), copy(programs::scripted_stdio()));
+    let text = config(&server, script, &folder, json!({})).replace(own.to_str().unwrap(), copied.to_str().unwrap());
+    let mut gateway = start_program(fanlight_at(&copy(programs::fanlight())), &text, as_other).await;
     let seen = pids(&folder, "seen", 2).await;
     assert!(seen.contains(&gateway.child.id().unwrap()), "{seen:?}");
     assert_eq!(fs::read_to_string(folder.path().join("read")).unwrap_or_default(), "");

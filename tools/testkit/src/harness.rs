@@ -281,7 +281,12 @@ pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal)
 
 /// A command that runs the binary under test; the process is killed when the test ends.
 pub fn fanlight() -> Command {
-    let mut command = Command::new(programs::fanlight());
+    fanlight_at(programs::fanlight())
+}
+
+/// A command that runs a copy of the binary under test, as [`fanlight`] does.
+pub fn fanlight_at(program: &Path) -> Command {
+    let mut command = Command::new(program);
     // Nothing of another run is known, unless a test wants it.
     command.kill_on_drop(true).env("XDG_STATE_HOME", "/dev/null");
     // Nothing is left in the keyring of whoever runs the tests.
