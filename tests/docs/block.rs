@@ -57,7 +57,12 @@ impl Block {
         let mut words = info.split_whitespace();
         let language = words.next().unwrap_or_default().to_owned();
         let check = check(&language, &words.collect::<Vec<_>>(), &text);
-        Self { place, language, text, check }
+        Self {
+            place,
+            language,
+            text,
+            check,
+        }
     }
 }
 
@@ -70,7 +75,9 @@ fn check(language: &str, words: &[&str], text: &str) -> Result<Check, String> {
         [] if language.is_empty() => Err("a block has a fence and a language".to_owned()),
         [] => Err("nothing says how it is checked: see tests/docs/block.rs".to_owned()),
         [word] => {
-            let (word, value) = word.split_once('=').map_or((*word, None), |(word, value)| (word, Some(value)));
+            let (word, value) = word
+                .split_once('=')
+                .map_or((*word, None), |(word, value)| (word, Some(value)));
             check_by(language, word, value)
         }
         _ => Err("more than one word says how it is checked".to_owned()),
@@ -90,18 +97,31 @@ fn check_by(language: &str, word: &str, value: Option<&str>) -> Result<Check, St
                 "toml" => "config.toml",
                 _ => return Err(format!("a configuration in `{language}`")),
             };
-            Ok(Check::Config { name: name.unwrap_or(usual).to_owned() })
+            Ok(Check::Config {
+                name: name.unwrap_or(usual).to_owned(),
+            })
         }
-        ("file", Some(name)) => Ok(Check::File { name: name.to_owned() }),
+        ("file", Some(name)) => Ok(Check::File {
+            name: name.to_owned(),
+        }),
         ("run", status) if language == "sh" => {
-            let status = status.unwrap_or("0").parse().map_err(|_| "the exit status is a number".to_owned())?;
+            let status = status
+                .unwrap_or("0")
+                .parse()
+                .map_err(|_| "the exit status is a number".to_owned())?;
             Ok(Check::Run { status })
         }
         ("serve", None) if language == "sh" => Ok(Check::Serve),
         ("needs", Some(what)) if NEEDS.iter().any(|(name, _)| *name == what) => Ok(Check::Needs),
-        ("tested", Some(path)) => Ok(Check::Tested { path: path.to_owned() }),
-        ("answer", schema) if language == "json" => Ok(Check::Answer { schema: schema.map(str::to_owned) }),
-        _ => Err(format!("`{word}` says nothing about `{language}`: see tests/docs/block.rs")),
+        ("tested", Some(path)) => Ok(Check::Tested {
+            path: path.to_owned(),
+        }),
+        ("answer", schema) if language == "json" => Ok(Check::Answer {
+            schema: schema.map(str::to_owned),
+        }),
+        _ => Err(format!(
+            "`{word}` says nothing about `{language}`: see tests/docs/block.rs"
+        )),
     }
 }
 
@@ -130,14 +150,28 @@ mod tests {
         ] {
             assert!(check_of(info).is_err(), "{info}");
         }
-        assert!(Block::new(String::new(), "text", "fanlight run\n".to_owned()).check.is_err());
+        assert!(
+            Block::new(String::new(), "text", "fanlight run\n".to_owned())
+                .check
+                .is_err()
+        );
     }
 
     #[test]
     fn block_says_how_it_is_checked() {
         assert_eq!(check_of("text"), Ok(Check::Shown));
-        assert_eq!(check_of("yaml config"), Ok(Check::Config { name: "fanlight.yaml".to_owned() }));
-        assert_eq!(check_of("yaml config=conf.d/a.yaml"), Ok(Check::Config { name: "conf.d/a.yaml".to_owned() }));
+        assert_eq!(
+            check_of("yaml config"),
+            Ok(Check::Config {
+                name: "fanlight.yaml".to_owned()
+            })
+        );
+        assert_eq!(
+            check_of("yaml config=conf.d/a.yaml"),
+            Ok(Check::Config {
+                name: "conf.d/a.yaml".to_owned()
+            })
+        );
         assert_eq!(check_of("sh run=1"), Ok(Check::Run { status: 1 }));
         assert_eq!(check_of("sh needs=docker"), Ok(Check::Needs));
     }

@@ -31,10 +31,14 @@ fn promises(page: &Page) -> Vec<String> {
         let level = line.bytes().take_while(|byte| *byte == b'#').count();
         if level > 0 && line.get(level..).is_some_and(|rest| rest.starts_with(' ')) {
             let ends = later.is_some_and(|later| level <= later);
-            later = if line.contains(LATER) { Some(level) } else { later.filter(|_| !ends) };
+            later = if line.contains(LATER) {
+                Some(level)
+            } else {
+                later.filter(|_| !ends)
+            };
         }
-        let is_promise =
-            UNPUBLISHED.iter().any(|channel| line.contains(channel)) || (line.contains(IMAGE) && !builds_image);
+        let is_promise = UNPUBLISHED.iter().any(|channel| line.contains(channel))
+            || (line.contains(IMAGE) && !builds_image);
         if later.is_none() && is_promise {
             found.push(format!("{}:{}: {line}", page.path.display(), index + 1));
         }
@@ -45,9 +49,19 @@ fn promises(page: &Page) -> Vec<String> {
 #[test]
 fn pages_promise_no_channel_that_does_not_exist() {
     // The pages of the packages are published with them; earlier versions are history.
-    let is_exempt = |path: &Path| path.starts_with("deploy/packages") || path.ends_with("CHANGELOG.md");
-    let found: Vec<_> = Page::all().iter().filter(|page| !is_exempt(&page.path)).flat_map(promises).collect();
-    assert!(found.is_empty(), "{} promises:\n{}", found.len(), found.join("\n"));
+    let is_exempt =
+        |path: &Path| path.starts_with("deploy/packages") || path.ends_with("CHANGELOG.md");
+    let found: Vec<_> = Page::all()
+        .iter()
+        .filter(|page| !is_exempt(&page.path))
+        .flat_map(promises)
+        .collect();
+    assert!(
+        found.is_empty(),
+        "{} promises:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }
 
 #[test]
@@ -55,5 +69,8 @@ fn promise_is_found_unless_it_is_for_later() {
     let text = "# A\n\nnpx fanlight\n\n## Once released\n\nuvx fanlight\n\n### More\n\npip install fanlight\n\n## B\n\n\
                 fanlight-mcp/fanlight:1\n";
     let lines: Vec<_> = promises(&Page::of("a.md", text));
-    assert_eq!(lines, ["a.md:3: npx fanlight", "a.md:15: fanlight-mcp/fanlight:1"]);
+    assert_eq!(
+        lines,
+        ["a.md:3: npx fanlight", "a.md:15: fanlight-mcp/fanlight:1"]
+    );
 }

@@ -35,8 +35,16 @@ async fn follow_block(reader: &mut Reader, page: &Page, block: &Block) -> Result
     match block.check.as_ref().map_err(Clone::clone)? {
         Check::Shown => Ok(()),
         Check::Config { name } => {
-            let has_servers = block.language != "yaml" || text.lines().any(|line| line.starts_with("mcpServers:"));
-            reader.write(name, &if has_servers { text.clone() } else { format!("{text}{SERVERS}") });
+            let has_servers = block.language != "yaml"
+                || text.lines().any(|line| line.starts_with("mcpServers:"));
+            reader.write(
+                name,
+                &if has_servers {
+                    text.clone()
+                } else {
+                    format!("{text}{SERVERS}")
+                },
+            );
             reader.validate(name).await
         }
         Check::File { name } => {
@@ -56,8 +64,10 @@ fn is_tested(page: &Page, path: &str) -> Result<(), String> {
     let program = root().join(path);
     let name = page.path.to_string_lossy();
     let folder = program.parent().unwrap();
-    let beside =
-        [folder.to_owned(), folder.join("lib")].into_iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
+    let beside = [folder.to_owned(), folder.join("lib")]
+        .into_iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten();
     let files = beside.map(|entry| entry.unwrap().path());
     let mut texts = files.filter_map(|file| fs::read_to_string(file).ok());
     match program.is_file() && texts.any(|text| text.contains(name.as_ref())) {
@@ -70,17 +80,28 @@ fn is_tested(page: &Page, path: &str) -> Result<(), String> {
 fn is_answer(text: &str, schema: Option<&str>) -> Result<(), String> {
     let answer = serde_json::from_str(text).map_err(|error| error.to_string())?;
     schema.map_or(Ok(()), |schema| {
-        Description::read().check(&json!({"$ref": format!("#/components/schemas/{schema}")}), &answer)
+        Description::read().check(
+            &json!({"$ref": format!("#/components/schemas/{schema}")}),
+            &answer,
+        )
     })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn examples_of_every_page_work() {
     let pages = Page::all();
-    let wrong: Vec<Vec<String>> =
-        futures_util::stream::iter(&pages).map(follow).buffer_unordered(AT_ONCE).collect().await;
+    let wrong: Vec<Vec<String>> = futures_util::stream::iter(&pages)
+        .map(follow)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
     let wrong = wrong.concat();
-    assert!(wrong.is_empty(), "{} blocks:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} blocks:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The check itself: each of these blocks is wrong, and is found.
@@ -89,10 +110,16 @@ async fn wrong_examples_are_found() {
     let fence = "```";
     let block = |info: &str, text: &str| format!("{fence}{info}\n{text}\n{fence}\n\n");
     let right = [
-        block("sh run", "fanlight list tools --json | grep -q library__search_books"),
+        block(
+            "sh run",
+            "fanlight list tools --json | grep -q library__search_books",
+        ),
         block("yaml config", "mcpServers: {a: {command: a}}"),
         block("yaml config=other.yaml", "listen: 127.0.0.1:8080"),
-        block("sh needs=docker", "docker run x\nfanlight run --config fanlight.yaml"),
+        block(
+            "sh needs=docker",
+            "docker run x\nfanlight run --config fanlight.yaml",
+        ),
         block("sh serve", "fanlight"),
         block("text", "a drawing"),
         "Run `fanlight list tools`, or `fanlight keys new NAME`.\n".to_owned(),
@@ -103,7 +130,10 @@ async fn wrong_examples_are_found() {
         block("yaml config", "mcpServers: {a: {comand: a}}"),
         block("sh run", "fanlight list --jsno"),
         block("sh run", "fanlight call library__no_such_tool"),
-        block("sh needs=docker", "docker run x\nfanlight run --confg fanlight.yaml"),
+        block(
+            "sh needs=docker",
+            "docker run x\nfanlight run --confg fanlight.yaml",
+        ),
         block("sh serve", "fanlight run --listen nowhere"),
         block("sh tested=tests/nothing/run", "fanlight"),
         block("json answer", "{\"a\": }"),

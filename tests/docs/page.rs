@@ -24,7 +24,10 @@ pub(crate) struct Link {
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// All files below a folder of the repository, in order, without what version control ignores.
@@ -32,10 +35,15 @@ pub(crate) fn files_below(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(&folder)).unwrap().map(Result::unwrap) {
+        for entry in fs::read_dir(root().join(&folder))
+            .unwrap()
+            .map(Result::unwrap)
+        {
             let path = folder.join(entry.file_name());
             match entry.file_type().unwrap().is_dir() {
-                true if ["node_modules", "target", ".venv", "__pycache__"].iter().any(|name| path.ends_with(name)) => {}
+                true if ["node_modules", "target", ".venv", "__pycache__"]
+                    .iter()
+                    .any(|name| path.ends_with(name)) => {}
                 true => folders.push(path),
                 false => found.push(path),
             }
@@ -48,20 +56,35 @@ pub(crate) fn files_below(folder: &str) -> Vec<PathBuf> {
 impl Page {
     /// The pages for users and contributors.
     pub(crate) fn all() -> Vec<Self> {
-        let at_root = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from);
+        let at_root = [
+            "README.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "CHANGELOG.md",
+        ]
+        .map(PathBuf::from);
         let below = ["docs", "deploy"].into_iter().flat_map(files_below);
-        let pages = at_root.into_iter().chain(below.filter(|path| path.extension().is_some_and(|end| end == "md")));
+        let pages = at_root
+            .into_iter()
+            .chain(below.filter(|path| path.extension().is_some_and(|end| end == "md")));
         pages.map(|path| Self::read(&path)).collect()
     }
 
     pub(crate) fn read(path: &Path) -> Self {
-        let text = fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self { path: path.to_owned(), text }
+        let text = fs::read_to_string(root().join(path))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self {
+            path: path.to_owned(),
+            text,
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn of(path: &str, text: &str) -> Self {
-        Self { path: path.into(), text: text.to_owned() }
+        Self {
+            path: path.into(),
+            text: text.to_owned(),
+        }
     }
 
     /// Its Markdown.
@@ -70,7 +93,11 @@ impl Page {
     }
 
     fn events(&self) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
-        Parser::new_ext(&self.text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH).into_offset_iter()
+        Parser::new_ext(
+            &self.text,
+            Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH,
+        )
+        .into_offset_iter()
     }
 
     fn line(&self, offset: usize) -> usize {
@@ -89,7 +116,11 @@ impl Page {
                 (Event::End(TagEnd::Heading(_)), Some(text)) => {
                     let name = anchor(text);
                     let count = seen.entry(name.clone()).or_default();
-                    anchors.push(if *count == 0 { name } else { format!("{name}-{count}") });
+                    anchors.push(if *count == 0 {
+                        name
+                    } else {
+                        format!("{name}-{count}")
+                    });
                     *count += 1;
                     heading = None;
                 }
@@ -106,7 +137,10 @@ impl Page {
             let line = self.line(range.start);
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    links.push(Link { target: dest_url.into_string(), line });
+                    links.push(Link {
+                        target: dest_url.into_string(),
+                        line,
+                    });
                 }
                 Event::Html(html) | Event::InlineHtml(html) => {
                     links.extend(html_links(&html).map(|target| Link { target, line }));
@@ -119,7 +153,9 @@ impl Page {
 
     /// The lines of paragraphs that were to be rows of a table, which a blank line has ended.
     fn stray_rows(&self) -> Vec<usize> {
-        let paragraphs = self.events().filter(|(event, _)| matches!(event, Event::Start(Tag::Paragraph)));
+        let paragraphs = self
+            .events()
+            .filter(|(event, _)| matches!(event, Event::Start(Tag::Paragraph)));
         paragraphs
             .filter(|(_, range)| self.text[range.clone()].starts_with('|'))
             .map(|(_, range)| self.line(range.start))
@@ -129,7 +165,9 @@ impl Page {
     /// The commands of Fanlight within sentences, with their lines; not those of earlier versions.
     pub(crate) fn commands(&self) -> Vec<(usize, String)> {
         let commands = self.events().filter_map(|(event, range)| match event {
-            Event::Code(code) if code.starts_with("fanlight ") && self.path != Path::new("CHANGELOG.md") => {
+            Event::Code(code)
+                if code.starts_with("fanlight ") && self.path != Path::new("CHANGELOG.md") =>
+            {
                 Some((self.line(range.start), code.into_string()))
             }
             _ => None,
@@ -153,7 +191,11 @@ impl Page {
                 (Event::Text(text), Some((_, _, block))) => block.push_str(&text),
                 (Event::End(TagEnd::CodeBlock), _) => {
                     let (info, line, text) = open.take().unwrap();
-                    blocks.push(Block::new(format!("{}:{line}", self.path.display()), &info, text));
+                    blocks.push(Block::new(
+                        format!("{}:{line}", self.path.display()),
+                        &info,
+                        text,
+                    ));
                 }
                 _ => {}
             }
@@ -165,28 +207,53 @@ impl Page {
 /// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || ['-', '_', ' '].contains(letter);
-    heading.trim().to_lowercase().chars().filter(kept).map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
 }
 
 /// The addresses in the attributes of HTML.
 fn html_links(html: &str) -> impl Iterator<Item = String> {
-    let values =
-        |name: &'static str| html.split(name).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
-    ["src=\"", "srcset=\"", "href=\""].into_iter().flat_map(values).collect::<Vec<_>>().into_iter()
+    let values = |name: &'static str| {
+        html.split(name)
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
+    };
+    ["src=\"", "srcset=\"", "href=\""]
+        .into_iter()
+        .flat_map(values)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 #[test]
 fn rows_belong_to_tables() {
     let stray = |page: &Page| {
-        page.stray_rows().iter().map(|line| format!("{}:{line}", page.path.display())).collect::<Vec<_>>()
+        page.stray_rows()
+            .iter()
+            .map(|line| format!("{}:{line}", page.path.display()))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(Page::all().iter().flat_map(stray).collect::<Vec<_>>(), Vec::<String>::new());
-    assert_eq!(Page::of("a.md", "| a |\n|---|\n| b |\n\n| c |\n").stray_rows(), [5]);
+    assert_eq!(
+        Page::all().iter().flat_map(stray).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        Page::of("a.md", "| a |\n|---|\n| b |\n\n| c |\n").stray_rows(),
+        [5]
+    );
 }
 
 #[test]
 fn anchors_are_those_of_headings() {
-    let page = Page::of("a.md", "# `auth.keys`: a key, & more\n\n## Twice\n\n## Twice\n");
+    let page = Page::of(
+        "a.md",
+        "# `auth.keys`: a key, & more\n\n## Twice\n\n## Twice\n",
+    );
     assert_eq!(page.anchors(), ["authkeys-a-key--more", "twice", "twice-1"]);
 }
 
@@ -196,7 +263,11 @@ fn links_of_markdown_and_html_are_found() {
         "a.md",
         "[a](b.md#c)\n![i](d.png)\n\n<picture><source srcset=\"e.png\"><img src=\"f.png\"></picture>\n",
     );
-    let links: Vec<(String, usize)> = page.links().into_iter().map(|link| (link.target, link.line)).collect();
+    let links: Vec<(String, usize)> = page
+        .links()
+        .into_iter()
+        .map(|link| (link.target, link.line))
+        .collect();
     let expected = [("b.md#c", 1), ("d.png", 2), ("f.png", 4), ("e.png", 4)];
     let mut sorted = links;
     sorted.sort();

@@ -26,12 +26,20 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new() -> Self {
-        let reader = Self { folder: TempFile::folder(), programs: TempFile::folder(), demo: None };
+        let reader = Self {
+            folder: TempFile::folder(),
+            programs: TempFile::folder(),
+            demo: None,
+        };
         // Files that configurations name.
         reader.write("keys.yaml", "keys: []");
         let authority = tls::Authority::new();
         let pair = authority.server();
-        for (name, text) in [("cert.pem", pair.pem()), ("key.pem", pair.key()), ("ca.pem", authority.pem())] {
+        for (name, text) in [
+            ("cert.pem", pair.pem()),
+            ("key.pem", pair.key()),
+            ("ca.pem", authority.pem()),
+        ] {
             reader.write(name, &text);
         }
         reader
@@ -46,7 +54,8 @@ impl Reader {
     /// Whether `fanlight validate` accepts the file; its output if not. Variables need not be set.
     pub(crate) async fn validate(&self, name: &str) -> Result<(), String> {
         let command = format!("fanlight validate --allow-missing-env --config {name}");
-        self.shell(&self.fanlight("exec \"$PROGRAM\" \"$@\""), &command, 0).await
+        self.shell(&self.fanlight("exec \"$PROGRAM\" \"$@\""), &command, 0)
+            .await
     }
 
     /// Runs it; the output if it ends with another status.
@@ -60,15 +69,29 @@ impl Reader {
             "case \" $* \" in *' --admin '*|*' --config '*) ;;\n*) case \"$1\" in {ASKING}) set -- \"$@\" --admin http://{admin} ;; esac ;;\nesac\n\
              exec \"$PROGRAM\" \"$@\""
         );
-        self.shell(&self.fanlight(&program), &text.replace(CLIENTS, &mcp).replace(OPERATORS, &admin), status).await
+        self.shell(
+            &self.fanlight(&program),
+            &text.replace(CLIENTS, &mcp).replace(OPERATORS, &admin),
+            status,
+        )
+        .await
     }
 
     /// Runs it until it listens, and ends it; its output if it ends before.
     pub(crate) async fn serve(&self, text: &str) -> Result<(), String> {
-        let add =
-            |option| format!("case \" $* \" in *' {option} '*) ;; *) set -- \"$@\" {option} 127.0.0.1:0 ;; esac\n");
-        let program = format!("{}{}exec \"$PROGRAM\" \"$@\"", add("--listen"), add("--admin"));
-        let text = text.replace(CLIENTS, "127.0.0.1:0").replace(OPERATORS, "127.0.0.1:0");
+        let add = |option| {
+            format!(
+                "case \" $* \" in *' {option} '*) ;; *) set -- \"$@\" {option} 127.0.0.1:0 ;; esac\n"
+            )
+        };
+        let program = format!(
+            "{}{}exec \"$PROGRAM\" \"$@\"",
+            add("--listen"),
+            add("--admin")
+        );
+        let text = text
+            .replace(CLIENTS, "127.0.0.1:0")
+            .replace(OPERATORS, "127.0.0.1:0");
         let mut command = self.command(&self.fanlight(&program), &text);
         let mut child = command.spawn().unwrap();
         let output = Log::shown("out", child.stdout.take().unwrap());
@@ -78,9 +101,16 @@ impl Reader {
             _ = child.wait() => false,
         };
         if !listens {
-            return Err(format!("it ended before it listened:\n{}{}", output.text(), errors.text()));
+            return Err(format!(
+                "it ended before it listened:\n{}{}",
+                output.text(),
+                errors.text()
+            ));
         }
-        let group = child.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).unwrap();
+        let group = child
+            .id()
+            .and_then(|id| Pid::from_raw(id.try_into().unwrap()))
+            .unwrap();
         kill_process_group(group, Signal::TERM).unwrap();
         within("it to end", child.wait()).await.unwrap();
         Ok(())
@@ -100,7 +130,14 @@ impl Reader {
         let program = self.programs.path().join("fanlight");
         // Replaced as a whole: an earlier one may still be read.
         let new = program.with_extension("new");
-        fs::write(&new, format!("#!/bin/sh\nPROGRAM='{}'\n{script}\n", programs::fanlight().display())).unwrap();
+        fs::write(
+            &new,
+            format!(
+                "#!/bin/sh\nPROGRAM='{}'\n{script}\n",
+                programs::fanlight().display()
+            ),
+        )
+        .unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
         fs::rename(&new, &program).unwrap();
         self.programs.path().to_owned()
@@ -108,14 +145,29 @@ impl Reader {
 
     fn command(&self, programs: &Path, text: &str) -> Command {
         let mut command = Command::new("sh");
-        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-        command.args(["-euc", text]).current_dir(self.folder.path()).env("PATH", path).env("HOME", self.folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
+        let path = format!(
+            "{}:{}",
+            programs.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        command
+            .args(["-euc", text])
+            .current_dir(self.folder.path())
+            .env("PATH", path)
+            .env("HOME", self.folder.path());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .process_group(0);
         command
     }
 
     async fn shell(&self, programs: &Path, text: &str, status: i32) -> Result<(), String> {
-        let output = within(text, self.command(programs, text).output()).await.unwrap();
+        let output = within(text, self.command(programs, text).output())
+            .await
+            .unwrap();
         match output.status.code() {
             Some(code) if code == status => Ok(()),
             code => Err(format!(
@@ -134,22 +186,45 @@ fn commands(text: &str) -> Vec<String> {
     let calls = |line: &str| {
         let words = line.split_whitespace();
         let mut words = words.skip_while(|word| {
-            word.split_once('=')
-                .is_some_and(|(name, _)| name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_'))
+            word.split_once('=').is_some_and(|(name, _)| {
+                name.chars()
+                    .all(|letter| letter.is_ascii_uppercase() || letter == '_')
+            })
         });
         words.next() == Some("fanlight")
     };
     let ends = [" | ", " && ", " > ", " >> ", " 2>", "; ", " &"];
     let first = |line: &str| {
-        let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
+        let end = ends
+            .iter()
+            .filter_map(|end| line.find(end))
+            .min()
+            .unwrap_or(line.len());
         // A comment that the shell would not see behind what is cut off.
-        line[..end].split("  #").next().unwrap_or_default().trim().to_owned()
+        line[..end]
+            .split("  #")
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     };
-    joined.lines().map(str::trim).filter(|line| calls(line)).map(first).collect()
+    joined
+        .lines()
+        .map(str::trim)
+        .filter(|line| calls(line))
+        .map(first)
+        .collect()
 }
 
 #[test]
 fn commands_of_fanlight_are_found() {
     let text = "docker pull x\nTOKEN=a fanlight list --json | jq .   # all\nfanlight run \\\n  --config a.yaml &\nfanlight # demo\n";
-    assert_eq!(commands(text), ["TOKEN=a fanlight list --json", "fanlight run    --config a.yaml", "fanlight # demo"]);
+    assert_eq!(
+        commands(text),
+        [
+            "TOKEN=a fanlight list --json",
+            "fanlight run    --config a.yaml",
+            "fanlight # demo"
+        ]
+    );
 }

@@ -29,22 +29,43 @@ async fn batch_of_millions_is_counted_before_it_is_built() {
     let target = Target::start().await;
     let session = LegacySession::open_as(target.gateway.mcp, "2025-03-26").await;
     let ping = legacy_request("1", "ping", "");
-    for element in ["1", "[]", "{}", r#""""#, &ping, r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#] {
+    for element in [
+        "1",
+        "[]",
+        "{}",
+        r#""""#,
+        &ping,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,
+    ] {
         let body = batch_of(element, LARGEST);
         // By hand: the client's own check of what it sends would take longer than a head may.
         let mut connection = Connection::open(target.gateway.mcp).await;
         let length = body.len().to_string();
-        let own = [("Mcp-Session-Id", session.session.as_deref().unwrap()), ("Content-Length", &length)];
+        let own = [
+            ("Mcp-Session-Id", session.session.as_deref().unwrap()),
+            ("Content-Length", &length),
+        ];
         let head = connection.head("POST", "/mcp", &[&JSON_HEADERS[..], &own].concat());
-        connection.send(&[&head, body.as_bytes()].concat()).await.unwrap();
+        connection
+            .send(&[&head, body.as_bytes()].concat())
+            .await
+            .unwrap();
         let mut response = connection.response().await;
         let answer = response.text().await;
-        assert_eq!((response.status, member(&answer, "error.code")), (400, Some("-32600")), "{element}: {answer}");
+        assert_eq!(
+            (response.status, member(&answer, "error.code")),
+            (400, Some("-32600")),
+            "{element}: {answer}"
+        );
         assert!(answer.contains("more than 100 messages"), "{answer}");
     }
     // Two bodies of 15 MiB at most are in memory at once. A debug build reads JSON slowly.
-    let bounds =
-        Bounds { memory: 56 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(40), ..Bounds::SMALL };
+    let bounds = Bounds {
+        memory: 56 << 20,
+        processor: Duration::from_secs(20),
+        time: Duration::from_secs(40),
+        ..Bounds::SMALL
+    };
     target.withstood(bounds).await;
 }
 
@@ -53,7 +74,12 @@ async fn batch_at_the_limit_is_served_and_one_above_is_not() {
     let target = Target::with(r#""limits":{"batch":3}"#).await;
     let session = LegacySession::open_as(target.gateway.mcp, "2025-03-26").await;
     let ping = |id: usize| legacy_request(&id.to_string(), "ping", "");
-    let batch = |messages: usize| format!("[{}]", (0..messages).map(ping).collect::<Vec<_>>().join(", "));
+    let batch = |messages: usize| {
+        format!(
+            "[{}]",
+            (0..messages).map(ping).collect::<Vec<_>>().join(", ")
+        )
+    };
     assert_eq!(session.post(&batch(3)).await.status, 200);
     assert_eq!(session.post(&batch(4)).await.status, 400);
     assert_eq!(session.post("[]").await.status, 400);
@@ -66,7 +92,9 @@ async fn batch_of_millions_on_stdio_leaves_the_client_served() {
     let mut gateway = crate::harness::Gateway::stdio(&config(&[backend.entry("a")]));
     // 2025-03-26 requires an id of each error, but a batch has none.
     for definition in ["JSONRPCMessage", "JSONRPCError"] {
-        gateway.checks.excuse(definition, "", "an error about a whole batch has no id");
+        gateway
+            .checks
+            .excuse(definition, "", "an error about a whole batch has no id");
     }
     let mut client = StdioClient::of(&mut gateway);
     client.initialize("2025-03-26").await;

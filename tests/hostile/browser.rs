@@ -6,8 +6,15 @@ use std::net::SocketAddr;
 use crate::raw_client::{Connection, MODERN, modern_request};
 use crate::target::{Bounds, Target};
 
-const ADMIN_DATA: [&str; 7] =
-    ["/api/overview", "/api/traces", "/api/catalogue", "/api/sessions", "/api/config", "/api/events", "/metrics"];
+const ADMIN_DATA: [&str; 7] = [
+    "/api/overview",
+    "/api/traces",
+    "/api/catalogue",
+    "/api/sessions",
+    "/api/config",
+    "/api/events",
+    "/metrics",
+];
 
 async fn request(
     address: SocketAddr,
@@ -17,7 +24,9 @@ async fn request(
     body: &str,
 ) -> (u16, Vec<(String, String)>) {
     let mut connection = Connection::open(address).await;
-    connection.request(method, path, headers, body.as_bytes()).await;
+    connection
+        .request(method, path, headers, body.as_bytes())
+        .await;
     let response = connection.response().await;
     (response.status, response.headers)
 }
@@ -61,7 +70,14 @@ async fn rebound_names_are_refused_everywhere() {
         for port in &ports {
             let host = format!("{host}:{port}");
             let refused = |status: u16| matches!(status, 400 | 403);
-            let (status, _) = request(mcp, "POST", "/mcp", &call_headers(&[("Host", &host)]), &call()).await;
+            let (status, _) = request(
+                mcp,
+                "POST",
+                "/mcp",
+                &call_headers(&[("Host", &host)]),
+                &call(),
+            )
+            .await;
             assert!(refused(status), "POST /mcp with Host: {host}: {status}");
             for path in ["/mcp", "/sse"] {
                 let headers = [("Host", host.as_str()), ("Accept", "text/event-stream")];
@@ -72,13 +88,24 @@ async fn rebound_names_are_refused_everywhere() {
                 let (status, _) = request(admin, "GET", path, &[("Host", &host)], "").await;
                 assert!(refused(status), "GET {path} with Host: {host}: {status}");
             }
-            let json = [("Host", host.as_str()), ("Content-Type", "application/json")];
-            let (status, _) = request(admin, "POST", "/api/call", &json, r#"{"method":"ping"}"#).await;
-            assert!(refused(status), "POST /api/call with Host: {host}: {status}");
+            let json = [
+                ("Host", host.as_str()),
+                ("Content-Type", "application/json"),
+            ];
+            let (status, _) =
+                request(admin, "POST", "/api/call", &json, r#"{"method":"ping"}"#).await;
+            assert!(
+                refused(status),
+                "POST /api/call with Host: {host}: {status}"
+            );
         }
     }
     let calls = target.backend.received("tools/call");
-    assert!(calls.iter().all(|call| call.member("params.name") == Some(r#""t""#)));
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.member("params.name") == Some(r#""t""#))
+    );
     target.withstood(Bounds::SMALL).await;
 }
 
@@ -97,21 +124,55 @@ async fn foreign_pages_are_refused_everywhere() {
         "chrome-extension://abcdef",
         "",
     ] {
-        let (status, headers) = request(mcp, "POST", "/mcp", &call_headers(&[("Origin", origin)]), &call()).await;
+        let (status, headers) = request(
+            mcp,
+            "POST",
+            "/mcp",
+            &call_headers(&[("Origin", origin)]),
+            &call(),
+        )
+        .await;
         assert_eq!(status, 403, "POST /mcp with Origin: {origin}");
-        assert!(headers.iter().all(|(name, _)| !name.starts_with("access-control-")), "{origin}: {headers:?}");
+        assert!(
+            headers
+                .iter()
+                .all(|(name, _)| !name.starts_with("access-control-")),
+            "{origin}: {headers:?}"
+        );
         let preflight = [
             ("Origin", origin),
             ("Access-Control-Request-Method", "POST"),
             ("Access-Control-Request-Headers", "content-type, mcp-method"),
         ];
-        for (address, path) in [(mcp, "/mcp"), (mcp, "/sse"), (admin, "/api/call"), (admin, "/api/overview")] {
+        for (address, path) in [
+            (mcp, "/mcp"),
+            (mcp, "/sse"),
+            (admin, "/api/call"),
+            (admin, "/api/overview"),
+        ] {
             let (status, headers) = request(address, "OPTIONS", path, &preflight, "").await;
-            assert!(status >= 400, "OPTIONS {path} with Origin: {origin}: {status}");
-            assert!(headers.iter().all(|(name, _)| !name.starts_with("access-control-")), "{origin}: {headers:?}");
+            assert!(
+                status >= 400,
+                "OPTIONS {path} with Origin: {origin}: {status}"
+            );
+            assert!(
+                headers
+                    .iter()
+                    .all(|(name, _)| !name.starts_with("access-control-")),
+                "{origin}: {headers:?}"
+            );
         }
-        for path in ADMIN_DATA.into_iter().filter(|path| path.starts_with("/api/")) {
-            assert_eq!(request(admin, "GET", path, &[("Origin", origin)], "").await.0, 403, "{path} {origin}");
+        for path in ADMIN_DATA
+            .into_iter()
+            .filter(|path| path.starts_with("/api/"))
+        {
+            assert_eq!(
+                request(admin, "GET", path, &[("Origin", origin)], "")
+                    .await
+                    .0,
+                403,
+                "{path} {origin}"
+            );
         }
         let json = [("Origin", origin), ("Content-Type", "application/json")];
         let (status, _) = request(admin, "POST", "/api/call", &json, r#"{"method":"ping"}"#).await;
@@ -119,19 +180,49 @@ async fn foreign_pages_are_refused_everywhere() {
     }
     // What a page may send without a preflight, and without an `Origin` on a GET.
     for site in ["cross-site", "same-site"] {
-        for path in ADMIN_DATA.into_iter().filter(|path| path.starts_with("/api/")) {
-            assert_eq!(request(admin, "GET", path, &[("Sec-Fetch-Site", site)], "").await.0, 403, "{path} {site}");
+        for path in ADMIN_DATA
+            .into_iter()
+            .filter(|path| path.starts_with("/api/"))
+        {
+            assert_eq!(
+                request(admin, "GET", path, &[("Sec-Fetch-Site", site)], "")
+                    .await
+                    .0,
+                403,
+                "{path} {site}"
+            );
         }
     }
-    for content_type in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
-        let (status, _) =
-            request(admin, "POST", "/api/call", &[("Content-Type", content_type)], r#"{"method":"ping"}"#).await;
-        assert!(matches!(status, 400 | 403 | 415), "POST /api/call with {content_type}: {status}");
+    for content_type in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ] {
+        let (status, _) = request(
+            admin,
+            "POST",
+            "/api/call",
+            &[("Content-Type", content_type)],
+            r#"{"method":"ping"}"#,
+        )
+        .await;
+        assert!(
+            matches!(status, 400 | 403 | 415),
+            "POST /api/call with {content_type}: {status}"
+        );
         let mut headers = call_headers(&[]);
         headers[0] = ("Content-Type", content_type);
-        assert_eq!(request(mcp, "POST", "/mcp", &headers, &call()).await.0, 415, "{content_type}");
+        assert_eq!(
+            request(mcp, "POST", "/mcp", &headers, &call()).await.0,
+            415,
+            "{content_type}"
+        );
     }
     let calls = target.backend.received("tools/call");
-    assert!(calls.iter().all(|call| call.member("params.name") == Some(r#""t""#)));
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.member("params.name") == Some(r#""t""#))
+    );
     target.withstood(Bounds::SMALL).await;
 }

@@ -19,7 +19,10 @@ const THIRD: [u8; 4] = [127, 0, 0, 4];
 const SOON: Duration = Duration::from_secs(5);
 
 fn head(method_and_path: &str, to: SocketAddr, headers: &[(String, String)], rest: &str) -> String {
-    let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let more: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     format!(
         "{method_and_path} HTTP/1.1\r\nHost: {to}\r\nContent-Type: application/json\r\n\
          Accept: application/json, text/event-stream\r\n{more}{rest}\r\n\r\n"
@@ -27,7 +30,12 @@ fn head(method_and_path: &str, to: SocketAddr, headers: &[(String, String)], res
 }
 
 fn whole(to: SocketAddr, body: &str) -> String {
-    head("POST /mcp", to, &modern_headers(body), &format!("Content-Length: {}", body.len())) + body
+    head(
+        "POST /mcp",
+        to,
+        &modern_headers(body),
+        &format!("Content-Length: {}", body.len()),
+    ) + body
 }
 
 fn call(tool: &str) -> String {
@@ -35,7 +43,15 @@ fn call(tool: &str) -> String {
 }
 
 fn modern_listen(to: SocketAddr) -> String {
-    whole(to, &modern_request("7", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, ""))
+    whole(
+        to,
+        &modern_request(
+            "7",
+            "subscriptions/listen",
+            r#""notifications":{"toolsListChanged":true}"#,
+            "",
+        ),
+    )
 }
 
 fn sse(to: SocketAddr) -> String {
@@ -43,7 +59,10 @@ fn sse(to: SocketAddr) -> String {
 }
 
 fn get(to: SocketAddr, session: &[(String, String)]) -> String {
-    let more: String = session.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let more: String = session
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     format!("GET /mcp HTTP/1.1\r\nHost: {to}\r\nAccept: text/event-stream\r\n{more}\r\n")
 }
 
@@ -59,7 +78,9 @@ async fn send(from: [u8; 4], to: SocketAddr, text: &str) -> TcpStream {
 async fn begin(from: [u8; 4], to: SocketAddr, text: &str) -> (TcpStream, String) {
     let mut connection = send(from, to, text).await;
     let mut status = [0; 12];
-    within("a response", connection.read_exact(&mut status)).await.unwrap();
+    within("a response", connection.read_exact(&mut status))
+        .await
+        .unwrap();
     (connection, String::from_utf8_lossy(&status).into_owned())
 }
 
@@ -84,9 +105,28 @@ async fn others_are_served(target: &Target) {
 /// A request whose body does not end. The interim response says that the body is awaited.
 fn unfinished(to: SocketAddr, number: usize) -> String {
     match number % 3 {
-        0 => head("POST /mcp", to, &[], "Expect: 100-continue\r\nContent-Length: 100000") + "{",
-        1 => head("POST /mcp", to, &[], "Expect: 100-continue\r\nTransfer-Encoding: chunked") + "1\r\n{\r\n",
-        _ => head("POST /mcp", to, &[], "Expect: 100-continue\r\nContent-Length: 10"),
+        0 => {
+            head(
+                "POST /mcp",
+                to,
+                &[],
+                "Expect: 100-continue\r\nContent-Length: 100000",
+            ) + "{"
+        }
+        1 => {
+            head(
+                "POST /mcp",
+                to,
+                &[],
+                "Expect: 100-continue\r\nTransfer-Encoding: chunked",
+            ) + "1\r\n{\r\n"
+        }
+        _ => head(
+            "POST /mcp",
+            to,
+            &[],
+            "Expect: 100-continue\r\nContent-Length: 10",
+        ),
     }
 }
 
@@ -102,9 +142,18 @@ enum Sign {
 /// Has one address send this on many connections, while another calls.
 async fn withstands(text: impl Fn(SocketAddr, usize) -> String, sign: Sign, bounds: Bounds) {
     let target = Target::with(r#""limits":{"connections":16}"#).await;
-    target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
-    let long = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(2 << 20));
-    target.backend.on_target("tools/call", "long", Reply::result(Era::Modern.complete(&long)));
+    target
+        .backend
+        .on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    let long = format!(
+        r#""content":[{{"type":"text","text":"{}"}}]"#,
+        "x".repeat(2 << 20)
+    );
+    target.backend.on_target(
+        "tools/call",
+        "long",
+        Reply::result(Era::Modern.complete(&long)),
+    );
     let mut held = Vec::new();
     let to = target.gateway.mcp;
     for number in 0..12 {
@@ -114,7 +163,10 @@ async fn withstands(text: impl Fn(SocketAddr, usize) -> String, sign: Sign, boun
         });
     }
     if sign == Sign::Hangs {
-        target.backend.wait_for_target("tools/call", "hang", 12).await;
+        target
+            .backend
+            .wait_for_target("tools/call", "hang", 12)
+            .await;
     }
     // With that of the second client, all connections are in use now: of 16, streams may have 12.
     for number in 0..3 {
@@ -135,15 +187,30 @@ async fn slow_bodies_of_one_address_leave_connections_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listening_streams_of_one_address_leave_connections_to_others() {
-    let listening = |to, number| if number % 2 == 0 { modern_listen(to) } else { sse(to) };
+    let listening = |to, number| {
+        if number % 2 == 0 {
+            modern_listen(to)
+        } else {
+            sse(to)
+        }
+    };
     withstands(listening, Sign::Response, Bounds::SMALL).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_answers_of_one_address_leave_connections_to_others() {
     // More than what fits into the buffers of the sockets.
-    let bounds = Bounds { memory: 160 << 20, processor: Duration::from_secs(8), ..Bounds::SMALL };
-    withstands(|to, _| whole(to, &call("long")).repeat(4), Sign::Response, bounds).await;
+    let bounds = Bounds {
+        memory: 160 << 20,
+        processor: Duration::from_secs(8),
+        ..Bounds::SMALL
+    };
+    withstands(
+        |to, _| whole(to, &call("long")).repeat(4),
+        Sign::Response,
+        bounds,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,7 +235,12 @@ async fn streams_of_one_address_leave_streams_to_others() {
     let (_refused, status) = begin(NOISY, to, &modern_listen(to)).await;
     assert_eq!(status, "HTTP/1.1 503");
     let session = session_from(OTHER, to).await;
-    for text in [modern_listen(to), sse(to), get(to, &session), modern_listen(to)] {
+    for text in [
+        modern_listen(to),
+        sse(to),
+        get(to, &session),
+        modern_listen(to),
+    ] {
         let (connection, status) = begin(OTHER, to, &text).await;
         assert_eq!(status, "HTTP/1.1 200", "{text}");
         held.push(connection);
@@ -189,7 +261,10 @@ async fn sessions_in_use_of_one_address_leave_sessions_to_others() {
         held.push(begin(NOISY, to, &get(to, &session_from(NOISY, to).await)).await);
     }
     let refused = request_from(NOISY, to, "POST /mcp", &[], &initialize("2025-11-25", "{}")).await;
-    assert!(refused.starts_with("HTTP/1.1 503") || refused.contains("mcp-session-id"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 503") || refused.contains("mcp-session-id"),
+        "{refused}"
+    );
     let second = session_from(THIRD, to).await;
     let list = legacy_request("1", "tools/list", "");
     for session in [first, second] {
@@ -206,7 +281,15 @@ async fn sessions_of_the_sse_transport_of_one_address_leave_some_to_others() {
     let mut held = Vec::new();
     for number in 0..24 {
         let (connection, status) = begin(NOISY, to, &sse(to)).await;
-        assert_eq!(status, if number < 8 { "HTTP/1.1 200" } else { "HTTP/1.1 503" }, "{number}");
+        assert_eq!(
+            status,
+            if number < 8 {
+                "HTTP/1.1 200"
+            } else {
+                "HTTP/1.1 503"
+            },
+            "{number}"
+        );
         held.push(connection);
     }
     for number in 0..4 {
@@ -215,11 +298,16 @@ async fn sessions_of_the_sse_transport_of_one_address_leave_some_to_others() {
         let mut text = String::new();
         while !text.contains("sessionId=") || !text.ends_with("\n\n\r\n") {
             let mut buf = [0; 1024];
-            let read = within("the endpoint event", connection.read(&mut buf)).await.unwrap();
+            let read = within("the endpoint event", connection.read(&mut buf))
+                .await
+                .unwrap();
             assert!(read > 0, "{text}");
             text += &String::from_utf8_lossy(&buf[..read]);
         }
-        let path = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        let path = text
+            .lines()
+            .find_map(|line| line.strip_prefix("data: "))
+            .unwrap();
         let (post, body) = (format!("POST {path}"), initialize("2024-11-05", "{}"));
         let opened = request_from(OTHER, to, &post, &[], &body).await;
         assert!(opened.starts_with("HTTP/1.1 202"), "{opened}");

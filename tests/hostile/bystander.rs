@@ -45,13 +45,19 @@ impl Bystander {
     pub(crate) async fn calls_on(&mut self, more: u64) {
         let enough = self.calls.borrow().count + more;
         // An error means that the client has failed, which `finish` reports.
-        let _ = within("the second client's calls", self.calls.wait_for(|calls| calls.count >= enough)).await;
+        let _ = within(
+            "the second client's calls",
+            self.calls.wait_for(|calls| calls.count >= enough),
+        )
+        .await;
     }
 
     /// Ends the calls after the current one.
     pub(crate) async fn finish(self) -> Calls {
         self.stop.send_replace(true);
-        within("the second client to finish", self.task).await.expect("the second client lost its connection");
+        within("the second client to finish", self.task)
+            .await
+            .expect("the second client lost its connection");
         self.calls.borrow().clone()
     }
 }
@@ -64,16 +70,26 @@ async fn keep_calling(
 ) {
     let body = modern_request("1", "tools/call", r#""name":"t""#, "");
     let own_headers = modern_headers(&body);
-    let own_headers = own_headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let authorization = authorization.as_deref().map(|field| ("Authorization", field));
-    let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own_headers).chain(authorization).collect();
+    let own_headers = own_headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let authorization = authorization
+        .as_deref()
+        .map(|field| ("Authorization", field));
+    let headers: Vec<(&str, &str)> = JSON_HEADERS
+        .into_iter()
+        .chain(own_headers)
+        .chain(authorization)
+        .collect();
     let mut connection = Connection::open(gateway).await;
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !*stopped.borrow() {
         pace.tick().await;
         let begun = Instant::now();
-        connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+        connection
+            .request("POST", "/mcp", &headers, body.as_bytes())
+            .await;
         let response = connection.response().await;
         let status = response.status;
         let (text, reusable) = response.finish().await;

@@ -15,11 +15,16 @@ const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 
 /// Has so many clients call both servers at the same time.
 async fn all_calls_succeed(files: u32, clients: usize) {
-    let (web, local) =
-        (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Legacy, Transport::Stdio).await);
+    let (web, local) = (
+        Backend::start(Era::Modern, Transport::Http).await,
+        Backend::start(Era::Legacy, Transport::Stdio).await,
+    );
     let gate = Gate::new();
     web.offers_tools(&["web"]);
-    web.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
+    web.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate),
+    );
     local.offers_tools(&["local"]);
     local.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let entries = config(&[web.entry("a"), local.entry("b")]);
@@ -30,8 +35,18 @@ async fn all_calls_succeed(files: u32, clients: usize) {
     let to = gateway.mcp;
     let mut calls = JoinSet::new();
     for number in 0..clients {
-        let tool = if number % 2 == 0 { "a__web" } else { "b__local" };
-        let call = modern_request_with(CAN_BE_ASKED, "1", "tools/call", &format!(r#""name":"{tool}""#), "");
+        let tool = if number % 2 == 0 {
+            "a__web"
+        } else {
+            "b__local"
+        };
+        let call = modern_request_with(
+            CAN_BE_ASKED,
+            "1",
+            "tools/call",
+            &format!(r#""name":"{tool}""#),
+            "",
+        );
         calls.spawn(async move { (tool, post_modern(to, &call).await.messages().await.1) });
     }
     // Some hold their connections, and others have to wait.
@@ -40,10 +55,16 @@ async fn all_calls_succeed(files: u32, clients: usize) {
     gate.open();
     while let Some(call) = within("all calls", calls.join_next()).await {
         let (tool, answer) = call.unwrap();
-        assert!(member(&answer, "result.content").is_some(), "{tool} with {files} files: {answer}");
+        assert!(
+            member(&answer, "result.content").is_some(),
+            "{tool} with {files} files: {answer}"
+        );
     }
     let took = usage::processor_time(gateway.pid()).saturating_sub(before);
-    assert!(took < Duration::from_secs(10), "it took {took:?} of processor time");
+    assert!(
+        took < Duration::from_secs(10),
+        "it took {took:?} of processor time"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

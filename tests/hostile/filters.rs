@@ -4,7 +4,8 @@ use fanlight_testkit::slicer::member;
 
 use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, LegacySession, MODERN, legacy_request, modern_headers, modern_request, post,
+    Connection, JSON_HEADERS, LegacySession, MODERN, legacy_request, modern_headers,
+    modern_request, post,
 };
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
@@ -34,59 +35,124 @@ async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
     for round in 0..2 {
         for name in HIDDEN {
             let params = format!(r#""name":"{prefix}{name}","arguments":{{}}"#);
-            let answer = session.post(&legacy_request("1", "tools/call", &params)).await.text().await;
+            let answer = session
+                .post(&legacy_request("1", "tools/call", &params))
+                .await
+                .text()
+                .await;
             assert!(answer.contains("-32602"), "{round} {name}: {answer}");
             // Its header cannot say every name; that it is refused is all that matters.
             let plain = format!("{prefix}{}", if name.contains('\\') { "x" } else { name });
-            let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", &plain)];
-            let answer =
-                post(gateway.mcp, &headers, &modern_request("1", "tools/call", &params, "")).await.text().await;
-            assert!(member(&answer, "error").is_some(), "{round} {name}: {answer}");
+            let headers = [
+                ("MCP-Protocol-Version", MODERN),
+                ("Mcp-Method", "tools/call"),
+                ("Mcp-Name", &plain),
+            ];
+            let answer = post(
+                gateway.mcp,
+                &headers,
+                &modern_request("1", "tools/call", &params, ""),
+            )
+            .await
+            .text()
+            .await;
+            assert!(
+                member(&answer, "error").is_some(),
+                "{round} {name}: {answer}"
+            );
         }
-        let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
-        assert!(listed.contains("read_file") && !listed.contains(&format!(r#""{prefix}write_file""#)), "{listed}");
+        let listed = session
+            .post(&legacy_request("1", "tools/list", ""))
+            .await
+            .text()
+            .await;
+        assert!(
+            listed.contains("read_file") && !listed.contains(&format!(r#""{prefix}write_file""#)),
+            "{listed}"
+        );
     }
     // A server could take these for the method whose names are filtered.
-    for method in ["Tools/Call", r"tools/call\u0000", "tools/CALL", "ｔools/call"] {
-        let request = legacy_request("1", method, &format!(r#""name":"{prefix}write_file","arguments":{{}}"#));
+    for method in [
+        "Tools/Call",
+        r"tools/call\u0000",
+        "tools/CALL",
+        "ｔools/call",
+    ] {
+        let request = legacy_request(
+            "1",
+            method,
+            &format!(r#""name":"{prefix}write_file","arguments":{{}}"#),
+        );
         let answer = session.post(&request).await.text().await;
         assert!(answer.contains("-32601"), "{method}: {answer}");
         assert!(backend.received(method).is_empty());
     }
     assert!(backend.received("tools/call").is_empty());
-    let call = legacy_request("1", "tools/call", &format!(r#""name":"{prefix}read_file","arguments":{{}}"#));
+    let call = legacy_request(
+        "1",
+        "tools/call",
+        &format!(r#""name":"{prefix}read_file","arguments":{{}}"#),
+    );
     let answer = session.post(&call).await.text().await;
     assert!(answer.contains(r#""content":[]"#), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_tool_is_reached_under_no_other_name() {
-    for filter in [r#""tools":{"deny":["write_file"]}"#, r#""tools":{"allow":["read_*"]}"#] {
+    for filter in [
+        r#""tools":{"deny":["write_file"]}"#,
+        r#""tools":{"allow":["read_*"]}"#,
+    ] {
         for (era, more) in [(Era::Legacy, ""), (Era::Modern, r#","prefix":"f-""#)] {
             let backend = server(era).await;
-            let gateway = Gateway::start(&config(&[backend.entry_with("files", &format!("{filter}{more}"))])).await;
+            let gateway = Gateway::start(&config(&[
+                backend.entry_with("files", &format!("{filter}{more}"))
+            ]))
+            .await;
             assert_hidden(&gateway, &backend, if more.is_empty() { "" } else { "f-" }).await;
         }
         let (backend, other) = (server(Era::Modern).await, server(Era::Legacy).await);
-        let gateway = Gateway::start(&config(&[backend.entry_with("files", filter), other.entry("other")])).await;
+        let gateway = Gateway::start(&config(&[
+            backend.entry_with("files", filter),
+            other.entry("other"),
+        ]))
+        .await;
         assert_hidden(&gateway, &backend, "files__").await;
         assert!(other.received("tools/call").is_empty());
         // A server without a filter decides for itself which names it knows.
         let session = LegacySession::open(gateway.mcp).await;
-        let call = legacy_request("1", "tools/call", r#""name":"other__unlisted","arguments":{}"#);
-        assert!(session.post(&call).await.text().await.contains(r#""content":[]"#));
+        let call = legacy_request(
+            "1",
+            "tools/call",
+            r#""name":"other__unlisted","arguments":{}"#,
+        );
+        assert!(
+            session
+                .post(&call)
+                .await
+                .text()
+                .await
+                .contains(r#""content":[]"#)
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_tool_is_not_reached_while_its_server_cannot_be_listed() {
     let (backend, other) = (server(Era::Modern).await, server(Era::Modern).await);
-    backend.on("tools/list", Reply::error(r#"{"code":-32603,"message":"no list now"}"#));
+    backend.on(
+        "tools/list",
+        Reply::error(r#"{"code":-32603,"message":"no list now"}"#),
+    );
     let entry = backend.entry_with("files", r#""tools":{"deny":["write_file"]}"#);
     let gateway = Gateway::start(&config(&[entry, other.entry("other")])).await;
     let session = LegacySession::open(gateway.mcp).await;
     for name in ["files__WRITE_FILE", "files__write_file", "files__read_file"] {
-        let call = legacy_request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#));
+        let call = legacy_request(
+            "1",
+            "tools/call",
+            &format!(r#""name":"{name}","arguments":{{}}"#),
+        );
         let answer = session.post(&call).await.text().await;
         assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
     }
@@ -98,7 +164,12 @@ const DELETE: [&str; 2] = ["delete_all", "memory__delete_all"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_do_not_depend_on_other_servers() {
-    for pattern in ["delete_*", "memory__delete_*", "memory/delete_*", "mem*__delete_*"] {
+    for pattern in [
+        "delete_*",
+        "memory__delete_*",
+        "memory/delete_*",
+        "mem*__delete_*",
+    ] {
         for (others, more) in [(0, ""), (1, ""), (1, r#""enabled":false"#)] {
             let (memory, time) = (server(Era::Modern).await, server(Era::Modern).await);
             memory.offers_tools(&["read", "delete_all"]);
@@ -107,14 +178,29 @@ async fn rights_do_not_depend_on_other_servers() {
             let filter = format!(r#""endpoints":{{"/mcp":{{"tools":{{"deny":["{pattern}"]}}}}}}"#);
             let gateway = Gateway::start(&servers.replacen('{', &format!("{{{filter},"), 1)).await;
             let session = LegacySession::open(gateway.mcp).await;
-            let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
-            assert!(listed.contains("read") && !listed.contains("delete_all"), "{pattern} {others} {more}: {listed}");
+            let listed = session
+                .post(&legacy_request("1", "tools/list", ""))
+                .await
+                .text()
+                .await;
+            assert!(
+                listed.contains("read") && !listed.contains("delete_all"),
+                "{pattern} {others} {more}: {listed}"
+            );
             // A server that is switched off still counts for names.
             assert_eq!(listed.contains("memory__read"), others == 1, "{listed}");
             for name in DELETE {
-                let call = legacy_request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#));
+                let call = legacy_request(
+                    "1",
+                    "tools/call",
+                    &format!(r#""name":"{name}","arguments":{{}}"#),
+                );
                 let answer = session.post(&call).await.text().await;
-                assert_eq!(member(&answer, "error.code"), Some("-32602"), "{pattern} {name}: {answer}");
+                assert_eq!(
+                    member(&answer, "error.code"),
+                    Some("-32602"),
+                    "{pattern} {name}: {answer}"
+                );
             }
             assert!(memory.received("tools/call").is_empty());
         }
@@ -124,7 +210,10 @@ async fn rights_do_not_depend_on_other_servers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_method_reaches_a_server_with_filters_only_if_its_entry_lists_it() {
     let deny = r#""tools":{"deny":["write_file"]}"#;
-    for (entry, is_listed) in [(deny.to_owned(), false), (format!(r#"{deny},"methods":["batch/run"]"#), true)] {
+    for (entry, is_listed) in [
+        (deny.to_owned(), false),
+        (format!(r#"{deny},"methods":["batch/run"]"#), true),
+    ] {
         let backend = server(Era::Legacy).await;
         backend.on("batch/run", Reply::result(r#"{"done":true}"#));
         let gateway = Gateway::start(&config(&[backend.entry_with("files", &entry)])).await;
@@ -134,8 +223,16 @@ async fn unknown_method_reaches_a_server_with_filters_only_if_its_entry_lists_it
             r#""calls":[{"name":"write_file","arguments":{}}]"#,
             r#""calls":[[{"n\u0061me":"wr\u0069te_file"}]]"#,
         ] {
-            let answer = session.post(&legacy_request("1", "batch/run", params)).await.text().await;
-            let other = session.post(&legacy_request("1", "batch/other", params)).await.text().await;
+            let answer = session
+                .post(&legacy_request("1", "batch/run", params))
+                .await
+                .text()
+                .await;
+            let other = session
+                .post(&legacy_request("1", "batch/other", params))
+                .await
+                .text()
+                .await;
             assert_eq!(member(&other, "error.code"), Some("-32601"), "{other}");
             if !is_listed {
                 assert_eq!(member(&answer, "error.code"), Some("-32601"), "{answer}");
@@ -156,14 +253,32 @@ const KEY: (&str, &str) = (
 async fn assert_not_called(gateway: &Gateway, memory: &Backend, what: &str) {
     for (path, refusal) in [("/mcp", "insufficient_scope"), ("/mcp/readers", "-32602")] {
         for name in DELETE {
-            let body = modern_request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#), "");
+            let body = modern_request(
+                "1",
+                "tools/call",
+                &format!(r#""name":"{name}","arguments":{{}}"#),
+                "",
+            );
             let mut headers = modern_headers(&body);
             headers.push(("Authorization".to_owned(), format!("Bearer {}", KEY.0)));
-            let own: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            let own: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect();
             let mut connection = Connection::open(gateway.mcp).await;
-            connection.request("POST", path, &[&JSON_HEADERS[..], &own].concat(), body.as_bytes()).await;
+            connection
+                .request(
+                    "POST",
+                    path,
+                    &[&JSON_HEADERS[..], &own].concat(),
+                    body.as_bytes(),
+                )
+                .await;
             let mut answer = connection.response().await;
-            let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+            let challenge = answer
+                .header("www-authenticate")
+                .unwrap_or_default()
+                .to_owned();
             let text = format!("{challenge} {}", answer.text().await);
             assert!(text.contains(refusal), "{what} {path} {name}: {text}");
         }
@@ -178,7 +293,10 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
             let (memory, time) = (server(Era::Modern).await, server(Era::Legacy).await);
             memory.offers_tools(&["read", "delete_all"]);
             let folder = TempFile::folder();
-            let keys = format!("keys: [{{name: ann, sha256: '{}', scopes: [call]}}]\n", KEY.1);
+            let keys = format!(
+                "keys: [{{name: ann, sha256: '{}', scopes: [call]}}]\n",
+                KEY.1
+            );
             std::fs::write(folder.path().join("keys.yaml"), keys).unwrap();
             let config = |time: Option<String>| {
                 let mut entries = vec![memory.entry("memory")];
@@ -189,7 +307,9 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
                 let denied = format!(r#"{{tools: {{deny: ["{pattern}"]}}}}"#);
                 let endpoints = format!("endpoints: {{/mcp: {scopes}, /mcp/readers: {denied}}}");
                 let servers = entries.join(", ");
-                format!("auth: {{keys: {{file: keys.yaml}}}}\n{endpoints}\nmcpServers: {{{servers}}}\n")
+                format!(
+                    "auth: {{keys: {{file: keys.yaml}}}}\n{endpoints}\nmcpServers: {{{servers}}}\n"
+                )
             };
             let file = folder.path().join("fanlight.yaml");
             std::fs::write(&file, config(Some(time.entry("time")))).unwrap();
@@ -197,12 +317,18 @@ async fn rights_hold_whatever_becomes_of_other_servers_at_run_time() {
             assert_not_called(&gateway, &memory, "at the start").await;
             for action in ["disable", "enable", "disable"] {
                 let mut connection = Connection::open(gateway.admin).await;
-                connection.request("POST", &format!("/api/servers/time/{action}"), &[], b"").await;
+                connection
+                    .request("POST", &format!("/api/servers/time/{action}"), &[], b"")
+                    .await;
                 assert_eq!(connection.response().await.status, 200);
                 assert_not_called(&gateway, &memory, action).await;
             }
             let off = time.entry_with("time", r#""enabled":false"#);
-            for (what, time) in [("off", Some(off)), ("removed", None), ("there again", Some(time.entry("time")))] {
+            for (what, time) in [
+                ("off", Some(off)),
+                ("removed", None),
+                ("there again", Some(time.entry("time"))),
+            ] {
                 std::fs::write(folder.path().join("new"), config(time)).unwrap();
                 std::fs::rename(folder.path().join("new"), &file).unwrap();
                 let (status, report) = gateway.reload().await;

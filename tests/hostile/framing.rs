@@ -14,8 +14,16 @@ const MIB: usize = 1 << 20;
 
 /// A request line, the headers that every request needs, `framing`, and the end of the head.
 fn head(version: &str, framing: &str) -> String {
-    let own = modern_headers(&modern_request("1", "tools/call", r#""name":"smuggled""#, ""));
-    let own: String = own.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let own = modern_headers(&modern_request(
+        "1",
+        "tools/call",
+        r#""name":"smuggled""#,
+        "",
+    ));
+    let own: String = own
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     format!(
         "POST /mcp HTTP/{version}\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
          Accept: application/json, text/event-stream\r\n{own}{framing}\r\n\r\n"
@@ -34,7 +42,11 @@ async fn until_closed(gateway: SocketAddr, bytes: &[u8]) -> String {
     // The gateway may close the connection before it has read everything.
     let _ = connection.write_all(bytes).await;
     let mut received = Vec::new();
-    let _ = within("the gateway to close the connection", connection.read_to_end(&mut received)).await;
+    let _ = within(
+        "the gateway to close the connection",
+        connection.read_to_end(&mut received),
+    )
+    .await;
     String::from_utf8_lossy(&received).into_owned()
 }
 
@@ -42,10 +54,21 @@ async fn until_closed(gateway: SocketAddr, bytes: &[u8]) -> String {
 async fn assert_refused(target: &Target, request: &str) {
     let received = until_closed(target.gateway.mcp, request.as_bytes()).await;
     let shown = request.split("\r\n\r\n").next().unwrap();
-    let statuses: Vec<&str> = received.match_indices("HTTP/1.").map(|(at, _)| &received[at + 9..at + 12]).collect();
-    assert!(matches!(statuses[..], [] | ["400"]), "{shown}\n→ {received}");
+    let statuses: Vec<&str> = received
+        .match_indices("HTTP/1.")
+        .map(|(at, _)| &received[at + 9..at + 12])
+        .collect();
+    assert!(
+        matches!(statuses[..], [] | ["400"]),
+        "{shown}\n→ {received}"
+    );
     let served = target.backend.received("tools/call");
-    assert!(served.iter().all(|call| call.member("params.name") == Some(r#""t""#)), "served what was hidden:\n{shown}");
+    assert!(
+        served
+            .iter()
+            .all(|call| call.member("params.name") == Some(r#""t""#)),
+        "served what was hidden:\n{shown}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,13 +100,19 @@ async fn ambiguous_lengths_are_refused_and_close_the_connection() {
         format!("Content-Length: {all}\r\nTransfer-Encoding: identity"),
         format!("Content-Length: {all}\r\nTransfer-Encoding: chunked"),
         format!("Transfer-Encoding: chunked\r\nContent-Length: {all}"),
-        format!("Transfer-Encoding: chunked\r\nContent-Length: {all}\r\nTransfer-Encoding: chunked"),
+        format!(
+            "Transfer-Encoding: chunked\r\nContent-Length: {all}\r\nTransfer-Encoding: chunked"
+        ),
         format!("Content-Length: {all}\r\nTransfer-Encoding: xchunked"),
     ];
     for framing in &framings {
         assert_refused(&target, &(head("1.1", framing) + &chunked)).await;
     }
-    assert_refused(&target, &(head("1.0", "Transfer-Encoding: chunked") + &chunked)).await;
+    assert_refused(
+        &target,
+        &(head("1.0", "Transfer-Encoding: chunked") + &chunked),
+    )
+    .await;
     target.withstood(Bounds::SMALL).await;
 }
 
@@ -100,7 +129,11 @@ async fn broken_chunks_are_refused_and_close_the_connection() {
         format!("\r\n{hidden}"),
         format!("0\r\n{}\r\n", "X-Trailer: x\r\n".repeat(100_000)),
     ] {
-        assert_refused(&target, &(head("1.1", "Transfer-Encoding: chunked") + &chunks)).await;
+        assert_refused(
+            &target,
+            &(head("1.1", "Transfer-Encoding: chunked") + &chunks),
+        )
+        .await;
     }
     target.withstood(Bounds::SMALL).await;
 }
@@ -111,18 +144,33 @@ async fn long_heads_are_refused() {
     let address = target.gateway.mcp;
     for head in [
         format!("POST /{} HTTP/1.1\r\nHost: x\r\n\r\n", "x".repeat(4 * MIB)),
-        format!("POST /mcp HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(4 * MIB)),
-        format!("POST /mcp HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: x\r\n".repeat(500_000)),
-        format!("POST /mcp HTTP/1.1\r\nHost: x\r\n{}: x\r\n\r\n", "x".repeat(4 * MIB)),
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+            "x".repeat(4 * MIB)
+        ),
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: x\r\n{}\r\n",
+            "X: x\r\n".repeat(500_000)
+        ),
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: x\r\n{}: x\r\n\r\n",
+            "x".repeat(4 * MIB)
+        ),
         "x".repeat(4 * MIB),
         "\r\n".repeat(MIB),
-        format!("POST /mcp HTTP/1.1\r\nHost: x\r\n{}", "X: x\r\n".repeat(500_000)),
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: x\r\n{}",
+            "X: x\r\n".repeat(500_000)
+        ),
     ] {
         let attempts = (0..8).map(|_| until_closed(address, head.as_bytes()));
         for received in join_all(attempts).await {
             // Input is unread when the gateway closes, and TCP may then drop the response.
             let refused = ["", "HTTP/1.1 400", "HTTP/1.1 414", "HTTP/1.1 431"];
-            assert!(refused.iter().any(|start| received.starts_with(start)), "{received}");
+            assert!(
+                refused.iter().any(|start| received.starts_with(start)),
+                "{received}"
+            );
             assert!(!received.starts_with("HTTP/1.1 2"), "{received}");
         }
     }
@@ -136,7 +184,10 @@ async fn slow_heads_are_closed_after_the_header_timeout() {
     let slow = |index: usize| async move {
         let mut connection = TcpStream::connect(address).await.unwrap();
         let begun = format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Number: {index}\r\n");
-        connection.write_all(&begun.as_bytes()[..begun.len() * (index % 10 + 1) / 10]).await.unwrap();
+        connection
+            .write_all(&begun.as_bytes()[..begun.len() * (index % 10 + 1) / 10])
+            .await
+            .unwrap();
         let (mut reader, mut writer) = connection.split();
         let mut received = Vec::new();
         let drip = async {
@@ -151,5 +202,10 @@ async fn slow_heads_are_closed_after_the_header_timeout() {
         }
     };
     join_all((0..300).map(slow)).await;
-    target.withstood(Bounds { memory: 32 << 20, ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            memory: 32 << 20,
+            ..Bounds::SMALL
+        })
+        .await;
 }

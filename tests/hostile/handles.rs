@@ -88,13 +88,25 @@ async fn try_kind(kind: Kind) {
     let handle = world.make(kind).await;
     let invented = world.invent(kind, &handle);
     assert_ne!(handle, invented);
-    for (real, other) in world.uses(kind, &handle).iter().zip(world.uses(kind, &invented)) {
-        for client in [Client::Bob, Client::Nobody, Client::Expired, Client::Elsewhere] {
+    for (real, other) in world
+        .uses(kind, &handle)
+        .iter()
+        .zip(world.uses(kind, &invented))
+    {
+        for client in [
+            Client::Bob,
+            Client::Nobody,
+            Client::Expired,
+            Client::Elsewhere,
+        ] {
             // The HTTP+SSE transport serves the default endpoint alone.
             if (kind, client) == (Kind::SseSession, Client::Elsewhere) {
                 continue;
             }
-            let (got, expected) = (world.send(client, real).await, world.send(client, &other).await);
+            let (got, expected) = (
+                world.send(client, real).await,
+                world.send(client, &other).await,
+            );
             let plain = |text: &str, handle: &str| text.replace(handle, "HANDLE");
             assert_eq!(
                 (got.0, plain(&got.1, &handle)),
@@ -103,17 +115,36 @@ async fn try_kind(kind: Kind) {
                 real.what
             );
             // Nothing lists it, either.
-            let is_named = real.body.contains(&handle) || real.headers.iter().any(|(_, value)| *value == handle);
-            assert!(is_named || real.path.is_some() || !got.1.contains(&handle), "{kind:?}, {}: {}", real.what, got.1);
+            let is_named = real.body.contains(&handle)
+                || real.headers.iter().any(|(_, value)| *value == handle);
+            assert!(
+                is_named || real.path.is_some() || !got.1.contains(&handle),
+                "{kind:?}, {}: {}",
+                real.what,
+                got.1
+            );
             if matches!(client, Client::Nobody | Client::Expired) {
-                assert_eq!(got.0, 401, "{kind:?}, {} by {client:?}: {}", real.what, got.1);
+                assert_eq!(
+                    got.0, 401,
+                    "{kind:?}, {} by {client:?}: {}",
+                    real.what, got.1
+                );
             }
         }
     }
-    let (real, other) = (&world.uses(kind, &handle)[0], &world.uses(kind, &invented)[0]);
-    let (took, expected) = (median(&world, Client::Bob, real).await, median(&world, Client::Bob, other).await);
+    let (real, other) = (
+        &world.uses(kind, &handle)[0],
+        &world.uses(kind, &invented)[0],
+    );
+    let (took, expected) = (
+        median(&world, Client::Bob, real).await,
+        median(&world, Client::Bob, other).await,
+    );
     let (less, more) = (took.min(expected), took.max(expected));
-    assert!(more <= less * 5 + Duration::from_millis(50), "{kind:?}: {took:?}, where never made {expected:?}");
+    assert!(
+        more <= less * 5 + Duration::from_millis(50),
+        "{kind:?}: {took:?}, where never made {expected:?}"
+    );
     // All of these were unknown to others, and are there for the one that they belong to.
     world.is_there(kind, &handle).await;
 }

@@ -21,17 +21,27 @@ const IMPATIENT: &str = r#""timeouts":{"header":"3s","idleConnection":"4s","writ
 fn call(tool: &str) -> String {
     let body = modern_request("1", "tools/call", &format!(r#""name":"{tool}""#), "");
     let own = modern_headers(&body);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let headers: String =
-        JSON_HEADERS.into_iter().chain(own).map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: String = JSON_HEADERS
+        .into_iter()
+        .chain(own)
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A tool whose result has this many bytes.
 fn offers_long_results(target: &Target, bytes: usize) {
     let text = "x".repeat(bytes);
     let result = Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
-    target.backend.on_target("tools/call", "long", Reply::result(result));
+    target
+        .backend
+        .on_target("tools/call", "long", Reply::result(result));
 }
 
 /// A connection whose own buffer takes little.
@@ -59,11 +69,28 @@ async fn pipelined_requests_without_a_reader_are_bounded() {
     offers_long_results(&target, 64 << 10);
     let mut client = small_reader(target.gateway.mcp).await;
     // The gateway stops reading, and closes the connection in the end.
-    let _ = within("the gateway to close", client.write_all(call("long").repeat(CALLS).as_bytes())).await;
+    let _ = within(
+        "the gateway to close",
+        client.write_all(call("long").repeat(CALLS).as_bytes()),
+    )
+    .await;
     only_the_second_client_is_left(&target).await;
-    let served = target.backend.received("tools/call").iter().filter(|call| call.text.contains("long")).count();
-    assert!(served < CALLS / 2, "{served} calls were made for a client that reads nothing");
-    target.withstood(Bounds { time: Bounds::SMALL.time * 2, ..Bounds::SMALL }).await;
+    let served = target
+        .backend
+        .received("tools/call")
+        .iter()
+        .filter(|call| call.text.contains("long"))
+        .count();
+    assert!(
+        served < CALLS / 2,
+        "{served} calls were made for a client that reads nothing"
+    );
+    target
+        .withstood(Bounds {
+            time: Bounds::SMALL.time * 2,
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,8 +111,18 @@ async fn long_results_without_readers_are_given_up() {
     drop(clients);
     // Each result is in memory once, until its connection is given up.
     let memory = (CLIENTS * LENGTH * 3 / 2) as u64;
-    let Bounds { processor, time, slowest_call, .. } = Bounds::SMALL;
-    let bounds = Bounds { memory, processor: processor * 3, time: time * 3, slowest_call: slowest_call * 3 };
+    let Bounds {
+        processor,
+        time,
+        slowest_call,
+        ..
+    } = Bounds::SMALL;
+    let bounds = Bounds {
+        memory,
+        processor: processor * 3,
+        time: time * 3,
+        slowest_call: slowest_call * 3,
+    };
     target.withstood(bounds).await;
 }
 
@@ -120,20 +157,33 @@ async fn odd_methods_and_targets_are_refused() {
         connection.write_all(text.as_bytes()).await.unwrap();
         connection.shutdown().await.unwrap();
         let mut received = Vec::new();
-        let _ = within("the gateway to answer", connection.read_to_end(&mut received)).await;
+        let _ = within(
+            "the gateway to answer",
+            connection.read_to_end(&mut received),
+        )
+        .await;
         let received = String::from_utf8_lossy(&received);
         assert!(!received.starts_with("HTTP/1.1 2"), "{line} → {received}");
     }
-    for path in
-        ["/ui/..%2f..%2fetc%2fpasswd", "/ui/../../etc/passwd", "/ui/%2e%2e/app.js", "/ui/app.js%00.html", "/ui//"]
-    {
+    for path in [
+        "/ui/..%2f..%2fetc%2fpasswd",
+        "/ui/../../etc/passwd",
+        "/ui/%2e%2e/app.js",
+        "/ui/app.js%00.html",
+        "/ui//",
+    ] {
         let mut connection = Connection::open(target.gateway.admin).await;
         connection.request("GET", path, &[], b"").await;
         let status = connection.response().await.status;
         assert!(matches!(status, 400 | 404), "{path}: {status}");
     }
     let calls = target.backend.received("tools/call");
-    assert!(calls.iter().all(|call| call.member("params.name") == Some(r#""t""#)), "an odd request was served");
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.member("params.name") == Some(r#""t""#)),
+        "an odd request was served"
+    );
     target.withstood(Bounds::SMALL).await;
 }
 
@@ -144,9 +194,15 @@ async fn costly_header_values_cost_little() {
     for (name, value) in [
         ("Accept", repeated("*/*;q=0.1,")),
         ("Accept", repeated(";,/")),
-        ("Content-Type", format!("application/json;{}", repeated("a=b;"))),
+        (
+            "Content-Type",
+            format!("application/json;{}", repeated("a=b;")),
+        ),
         ("Cookie", repeated("a=b; ")),
-        ("traceparent", repeated("00-0af7651916cd43dd8448eb211c80319c-")),
+        (
+            "traceparent",
+            repeated("00-0af7651916cd43dd8448eb211c80319c-"),
+        ),
         ("tracestate", repeated("a=b,")),
         ("baggage", repeated("a=b,")),
         ("Mcp-Session-Id", repeated("x")),
@@ -165,11 +221,22 @@ async fn costly_header_values_cost_little() {
         let request = call("t");
         let (line, rest) = request.split_once("\r\n").unwrap();
         // The header stands in place of the usual one, if there is one.
-        let usual = |line: &&str| !line.to_ascii_lowercase().starts_with(&format!("{}:", name.to_ascii_lowercase()));
+        let usual = |line: &&str| {
+            !line
+                .to_ascii_lowercase()
+                .starts_with(&format!("{}:", name.to_ascii_lowercase()))
+        };
         let (head, body) = rest.split_once("\r\n\r\n").unwrap();
-        let head: String = head.lines().filter(usual).map(|line| format!("{line}\r\n")).collect();
+        let head: String = head
+            .lines()
+            .filter(usual)
+            .map(|line| format!("{line}\r\n"))
+            .collect();
         let mut connection = Connection::open(target.gateway.mcp).await;
-        connection.send(format!("{line}\r\n{own}{head}\r\n{body}").as_bytes()).await.unwrap();
+        connection
+            .send(format!("{line}\r\n{own}{head}\r\n{body}").as_bytes())
+            .await
+            .unwrap();
         let status = connection.response().await.status;
         assert!(status < 500, "{name}: {status}");
     }

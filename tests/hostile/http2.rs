@@ -5,8 +5,9 @@ pub(crate) mod frames;
 use std::time::Duration;
 
 use self::frames::{
-    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, LARGEST_FRAME, NEWEST_ENTRY, PING, PRIORITY,
-    RST_STREAM, SETTINGS, WINDOW_UPDATE, attack, attack_deaf, call, exchange, field, frame, indexed_field,
+    CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, LARGEST_FRAME,
+    NEWEST_ENTRY, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, attack, attack_deaf, call,
+    exchange, field, frame, indexed_field,
 };
 use crate::target::{Bounds, Target};
 
@@ -18,16 +19,26 @@ fn streams(count: u32) -> impl Iterator<Item = u32> {
 /// The calls of the tool that only attackers call.
 fn flooded(target: &Target) -> usize {
     let calls = target.backend.received("tools/call");
-    calls.iter().filter(|call| call.member("params.name") == Some(r#""flood""#)).count()
+    calls
+        .iter()
+        .filter(|call| call.member("params.name") == Some(r#""flood""#))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_is_served_over_http2() {
     let target = Target::start().await;
     let (body, block) = call("flood");
-    let request = [frame(HEADERS, END_HEADERS, 1, &block), frame(DATA, END_STREAM, 1, body.as_bytes())].concat();
+    let request = [
+        frame(HEADERS, END_HEADERS, 1, &block),
+        frame(DATA, END_STREAM, 1, body.as_bytes()),
+    ]
+    .concat();
     let outcome = exchange(target.gateway.mcp, &request).await;
-    assert!(outcome.frames.contains(&HEADERS), "the frames of the attacks are valid: {outcome:?}");
+    assert!(
+        outcome.frames.contains(&HEADERS),
+        "the frames of the attacks are valid: {outcome:?}"
+    );
     assert_eq!(flooded(&target), 1);
     target.withstood(Bounds::SMALL).await;
 }
@@ -38,14 +49,28 @@ async fn rapid_resets_reach_the_server_in_small_numbers() {
     let target = Target::start().await;
     let (body, block) = call("flood");
     let opened = |stream| frame(HEADERS, END_HEADERS, stream, &block);
-    let sent = |stream| [opened(stream), frame(DATA, END_STREAM, stream, body.as_bytes())].concat();
+    let sent = |stream| {
+        [
+            opened(stream),
+            frame(DATA, END_STREAM, stream, body.as_bytes()),
+        ]
+        .concat()
+    };
     let reset = |stream| frame(RST_STREAM, 0, stream, &CANCEL);
-    let heads: Vec<u8> = streams(STREAMS).flat_map(|stream| [opened(stream), reset(stream)].concat()).collect();
-    let calls: Vec<u8> = streams(STREAMS).flat_map(|stream| [sent(stream), reset(stream)].concat()).collect();
+    let heads: Vec<u8> = streams(STREAMS)
+        .flat_map(|stream| [opened(stream), reset(stream)].concat())
+        .collect();
+    let calls: Vec<u8> = streams(STREAMS)
+        .flat_map(|stream| [sent(stream), reset(stream)].concat())
+        .collect();
     attack(target.gateway.mcp, &heads).await;
     let outcome = attack(target.gateway.mcp, &calls).await;
     assert!(outcome.is_ended(), "{outcome:?}");
-    assert!(flooded(&target) < STREAMS as usize / 5, "{} calls reached the server", flooded(&target));
+    assert!(
+        flooded(&target) < STREAMS as usize / 5,
+        "{} calls reached the server",
+        flooded(&target)
+    );
     target.withstood(Bounds::SMALL).await;
 }
 
@@ -58,7 +83,12 @@ async fn endless_header_blocks_end_the_connection() {
         let continuation = frame(CONTINUATION, 0, 1, part);
         frames.extend(continuation.repeat((8 << 20) / continuation.len()));
         let outcome = attack(target.gateway.mcp, &frames).await;
-        assert!(outcome.is_ended(), "{} bytes a frame: {:?}", part.len(), outcome.frames.last());
+        assert!(
+            outcome.is_ended(),
+            "{} bytes a frame: {:?}",
+            part.len(),
+            outcome.frames.last()
+        );
     }
     assert_eq!(flooded(&target), 0);
     target.withstood(Bounds::SMALL).await;
@@ -93,7 +123,12 @@ async fn unread_answers_to_control_frames_are_bounded() {
         let frames = control.repeat((2 << 20) / control.len());
         attack_deaf(target.gateway.mcp, &frames).await;
     }
-    target.withstood(Bounds { time: Duration::from_secs(20), ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            time: Duration::from_secs(20),
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 /// Each is answered, which costs more than sending it.
@@ -103,11 +138,20 @@ async fn flood_of_settings_ends_the_connection() {
     let settings = frame(SETTINGS, 0, 0, &[]);
     let few = attack(target.gateway.mcp, &settings.repeat(500)).await;
     assert!(!few.is_ended(), "{:?}", few.frames.last());
-    for flood in [settings, frame(PING, 0, 0, b"flooding"), frame(0xfa, 0, 0, b"unknown")] {
+    for flood in [
+        settings,
+        frame(PING, 0, 0, b"flooding"),
+        frame(0xfa, 0, 0, b"unknown"),
+    ] {
         let outcome = attack(target.gateway.mcp, &flood.repeat(400_000)).await;
         assert!(outcome.is_ended(), "{:?}", outcome.frames.last());
     }
-    target.withstood(Bounds { memory: 24 << 20, ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            memory: 24 << 20,
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,7 +171,12 @@ async fn frames_without_effect_cost_little() {
         let frames = [open.clone(), idle.repeat(20_000)].concat();
         attack(target.gateway.mcp, &frames).await;
     }
-    target.withstood(Bounds { processor: Duration::from_secs(4), ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            processor: Duration::from_secs(4),
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,18 +188,49 @@ async fn invalid_frames_end_the_connection() {
     let cases = [
         ("a frame over the limit", [open.clone(), long].concat()),
         ("an even stream", frame(HEADERS, END_HEADERS, 2, &block)),
-        ("data on an idle stream", frame(DATA, END_STREAM, 1, body.as_bytes())),
-        ("a stream id that goes back", [frame(HEADERS, END_HEADERS, 9, &block), open.clone()].concat()),
-        ("an interrupted header block", [frame(HEADERS, 0, 1, &block), frame(PING, 0, 0, b"12345678")].concat()),
-        ("a window that overflows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
-        ("broken compression", frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
-        ("a huge integer", frame(HEADERS, END_HEADERS, 1, &[[0x7f].as_slice(), &[0xff; 100]].concat())),
+        (
+            "data on an idle stream",
+            frame(DATA, END_STREAM, 1, body.as_bytes()),
+        ),
+        (
+            "a stream id that goes back",
+            [frame(HEADERS, END_HEADERS, 9, &block), open.clone()].concat(),
+        ),
+        (
+            "an interrupted header block",
+            [frame(HEADERS, 0, 1, &block), frame(PING, 0, 0, b"12345678")].concat(),
+        ),
+        (
+            "a window that overflows",
+            frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+        ),
+        (
+            "broken compression",
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            ),
+        ),
+        (
+            "a huge integer",
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &[[0x7f].as_slice(), &[0xff; 100]].concat(),
+            ),
+        ),
         ("settings that are cut", frame(SETTINGS, 0, 0, &[0, 4, 0])),
         ("garbage", b"GET / HTTP/1.1\r\n\r\n".repeat(100)),
     ];
     for (what, frames) in cases {
         let outcome = attack(target.gateway.mcp, &frames).await;
-        assert!(outcome.is_ended() || outcome.frames.contains(&GOAWAY), "{what}: {outcome:?}");
+        assert!(
+            outcome.is_ended() || outcome.frames.contains(&GOAWAY),
+            "{what}: {outcome:?}"
+        );
     }
     assert_eq!(flooded(&target), 0);
     target.withstood(Bounds::SMALL).await;
@@ -173,9 +253,16 @@ async fn headers_of_http1_framing_are_refused_over_http2() {
         (":unknown", "x"),
     ] {
         let block = [block.clone(), field(name, value)].concat();
-        let request = [frame(HEADERS, END_HEADERS, 1, &block), frame(DATA, END_STREAM, 1, body.as_bytes())].concat();
+        let request = [
+            frame(HEADERS, END_HEADERS, 1, &block),
+            frame(DATA, END_STREAM, 1, body.as_bytes()),
+        ]
+        .concat();
         let outcome = exchange(target.gateway.mcp, &request).await;
-        assert!(outcome.is_ended() || outcome.frames.contains(&RST_STREAM), "{name}: {value}: {outcome:?}");
+        assert!(
+            outcome.is_ended() || outcome.frames.contains(&RST_STREAM),
+            "{name}: {value}: {outcome:?}"
+        );
     }
     assert_eq!(flooded(&target), 0, "none of them was served");
     target.withstood(Bounds::SMALL).await;

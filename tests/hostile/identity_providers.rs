@@ -10,12 +10,21 @@ use serde_json::json;
 async fn setting() -> (SignInSetting, IdentityProvider) {
     let provider = IdentityProvider::start().await;
     let lines = provider.lines(", signIn: {clientId: fanlight}");
-    (SignInSetting::start(&lines, r#"{"type":"user"}"#).await, provider)
+    (
+        SignInSetting::start(&lines, r#"{"type":"user"}"#).await,
+        provider,
+    )
 }
 
 /// Has a browser begin to sign in at the identity provider: where that sends it back to.
-async fn begun(setting: &SignInSetting, provider: &IdentityProvider, browser: &mut Browser) -> String {
-    let page = setting.page(browser, Some(&provider.access_token("ann"))).await;
+async fn begun(
+    setting: &SignInSetting,
+    provider: &IdentityProvider,
+    browser: &mut Browser,
+) -> String {
+    let page = setting
+        .page(browser, Some(&provider.access_token("ann")))
+        .await;
     let sent = browser.submit(&page, &[("action", "identify")]).await;
     browser.open(&sent.location()).await.location()
 }
@@ -23,9 +32,17 @@ async fn begun(setting: &SignInSetting, provider: &IdentityProvider, browser: &m
 /// Checks that an answer was refused, and that its browser is nobody's.
 async fn assert_nobody(setting: &SignInSetting, browser: &mut Browser, refused: &Page, what: &str) {
     assert_eq!(refused.status, 403, "{what}: {refused:?}");
-    let page = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
-    assert!(!page.text.contains("known to this gateway"), "{what}: {page:?}");
-    assert!(setting.authorization.asked("/authorize").is_empty(), "{what}");
+    let page = browser
+        .open(&format!("http://{}/connections", setting.gateway.mcp))
+        .await;
+    assert!(
+        !page.text.contains("known to this gateway"),
+        "{what}: {page:?}"
+    );
+    assert!(
+        setting.authorization.asked("/authorize").is_empty(),
+        "{what}"
+    );
 }
 
 #[tokio::test]
@@ -87,7 +104,10 @@ async fn answer_without_the_cookie_of_the_browser_that_began_is_refused() {
     begun(&setting, &provider, &mut victim).await;
     let refused = victim.open(&back).await;
     assert_nobody(&setting, &mut victim, &refused, "with its own cookie").await;
-    assert!(provider.server.asked("/token").is_empty(), "no code was redeemed");
+    assert!(
+        provider.server.asked("/token").is_empty(),
+        "no code was redeemed"
+    );
 }
 
 #[tokio::test]
@@ -110,7 +130,10 @@ async fn cookie_that_a_browser_was_told_to_forget_is_worth_nothing() {
     let (setting, provider) = setting().await;
     let (mut browser, mut copy) = (Browser::default(), Browser::default());
     let back = begun(&setting, &provider, &mut browser).await;
-    browser.cookie_names().iter().for_each(|name| copy.steal(&browser, name));
+    browser
+        .cookie_names()
+        .iter()
+        .for_each(|name| copy.steal(&browser, name));
     assert_eq!(browser.open(&back).await.status, 303);
     assert_eq!(copy.open(&back).await.status, 403);
     assert_eq!(provider.server.asked("/token").len(), 1);
@@ -121,9 +144,12 @@ async fn answer_that_was_changed_spends_the_sign_in() {
     let (setting, provider) = setting().await;
     let issuer = provider.url().replace(':', "%3A");
     let own = format!("iss={issuer}");
-    for (from, to) in
-        [("state=", "state=x"), (own.as_str(), "iss=http%3A%2F%2Fevil.example"), (own.as_str(), "x=y"), ("code=", "x=")]
-    {
+    for (from, to) in [
+        ("state=", "state=x"),
+        (own.as_str(), "iss=http%3A%2F%2Fevil.example"),
+        (own.as_str(), "x=y"),
+        ("code=", "x="),
+    ] {
         let mut browser = Browser::default();
         let back = begun(&setting, &provider, &mut browser).await;
         let changed = back.replace(from, to);
@@ -144,7 +170,10 @@ async fn code_of_an_identity_provider_reaches_no_authorization_server_of_a_serve
     let sent = browser.submit(&page, &[]).await;
     let back = browser.open(&sent.location()).await.location();
     let own = setting.authorization.url().replace(':', "%3A");
-    let mixed = back.replace(&format!("iss={own}"), &format!("iss={}", provider.url().replace(':', "%3A")));
+    let mixed = back.replace(
+        &format!("iss={own}"),
+        &format!("iss={}", provider.url().replace(':', "%3A")),
+    );
     assert_ne!(mixed, back);
     assert_eq!(browser.open(&mixed).await.status, 403);
     assert!(setting.authorization.asked("/token").is_empty());
@@ -156,7 +185,10 @@ async fn user_who_is_somebody_else_than_the_caller_signs_nobody_in() {
     let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
     provider.signs_in("bob");
     let page = setting.identified(&mut browser, &ann).await;
-    assert!(!page.text.contains("known to this gateway as ann"), "{page:?}");
+    assert!(
+        !page.text.contains("known to this gateway as ann"),
+        "{page:?}"
+    );
     // What bob's browser sends for ann's link is refused.
     let refused = browser.submit(&page, &[("action", "accept")]).await;
     assert_eq!(refused.status, 401, "{refused:?}");
@@ -168,13 +200,28 @@ async fn user_who_is_somebody_else_than_the_caller_signs_nobody_in() {
 async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
     let (setting, provider) = setting().await;
     let mut browser = Browser::default();
-    setting.identified(&mut browser, &provider.access_token("ann")).await;
+    setting
+        .identified(&mut browser, &provider.access_token("ann"))
+        .await;
     let url = format!("http://{}/connections", setting.gateway.mcp);
-    assert!(browser.open(&url).await.text.contains("known to this gateway as ann"));
+    assert!(
+        browser
+            .open(&url)
+            .await
+            .text
+            .contains("known to this gateway as ann")
+    );
     for name in browser.cookie_names() {
         let mut thief = Browser::default();
         thief.steal(&browser, &name);
-        assert!(!thief.open(&url).await.text.contains("known to this gateway"), "{name}");
+        assert!(
+            !thief
+                .open(&url)
+                .await
+                .text
+                .contains("known to this gateway"),
+            "{name}"
+        );
     }
 }
 
@@ -182,8 +229,12 @@ async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
 #[tokio::test]
 async fn sign_in_for_the_link_of_another_user_keeps_no_tokens() {
     let provider = IdentityProvider::start().await;
-    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
-    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    let auth = format!(
+        r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#,
+        provider.url()
+    );
+    let setting =
+        SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
     provider.signs_in("bob");
     let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
     let mut browser = Browser::default();
@@ -198,29 +249,40 @@ async fn sign_in_for_the_link_of_another_user_keeps_no_tokens() {
 #[tokio::test]
 async fn renewed_id_token_of_another_user_is_not_used() {
     let provider = IdentityProvider::start().await;
-    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
-    let setting = SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
+    let auth = format!(
+        r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#,
+        provider.url()
+    );
+    let setting =
+        SignInSetting::start(&provider.lines(", signIn: {clientId: fanlight}"), &auth).await;
     provider.lifetime(0);
     let ann = provider.access_token("ann");
     let page = setting.identified(&mut Browser::default(), &ann).await;
     assert!(page.text.contains("signed in to notes"), "{page:?}");
     provider.changes_id_tokens(json!({ "sub": "bob" }));
     let answer = setting.call(Some(&ann)).await;
-    assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
+    assert!(
+        answer.contains("\"error\"") && link_in(&answer).is_none(),
+        "{answer}"
+    );
     assert!(provider.asked_for_tokens("token-exchange").is_empty() && setting.shown().is_empty());
 }
 
 #[tokio::test]
 async fn sign_in_that_the_policy_denies_meanwhile_keeps_no_tokens() {
     let provider = IdentityProvider::start().await;
-    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let auth = format!(
+        r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#,
+        provider.url()
+    );
     let lines = provider.lines(", signIn: {clientId: fanlight}") + "policy: {files: [p.cedar]}\n";
     let everything = "permit(principal, action, resource);";
     let setting = SignInSetting::start_with(&lines, &auth, everything).await;
     let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
     let page = setting.page(&mut browser, Some(&ann)).await;
     let sent = browser.submit(&page, &[("action", "identify")]).await;
-    let policies = format!("{everything}\nforbid(principal, action == Action::\"signIn\", resource);");
+    let policies =
+        format!("{everything}\nforbid(principal, action == Action::\"signIn\", resource);");
     std::fs::write(setting.folder.path().join("p.cedar"), policies).unwrap();
     let (status, report) = setting.gateway.reload().await;
     assert_eq!(status, 200, "{report}");

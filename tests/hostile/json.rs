@@ -24,7 +24,11 @@ const LONG: Bounds = Bounds {
 async fn call_with(target: &Target, body: &[u8]) -> (u16, String) {
     let mut connection = Connection::open(target.gateway.mcp).await;
     let length = body.len().to_string();
-    let own = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")];
+    let own = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "t"),
+    ];
     let headers = [&JSON_HEADERS[..], &own, &[("Content-Length", &length)]].concat();
     // Not `request`, which parses the body for the checks: that may take longer than the attack.
     let head = connection.head("POST", "/mcp", &headers);
@@ -36,13 +40,20 @@ async fn call_with(target: &Target, body: &[u8]) -> (u16, String) {
 }
 
 fn call_of(arguments: &str) -> String {
-    modern_request("1", "tools/call", &format!(r#""name":"t","arguments":{arguments}"#), "")
+    modern_request(
+        "1",
+        "tools/call",
+        &format!(r#""name":"t","arguments":{arguments}"#),
+        "",
+    )
 }
 
 /// The calls that are not those of the second client.
 fn served(target: &Target) -> Vec<String> {
     let calls = target.backend.received("tools/call");
-    let calls = calls.iter().filter_map(|call| call.member("params.arguments"));
+    let calls = calls
+        .iter()
+        .filter_map(|call| call.member("params.arguments"));
     calls.map(str::to_owned).collect()
 }
 
@@ -50,7 +61,11 @@ fn served(target: &Target) -> Vec<String> {
 async fn deep_nesting_is_refused() {
     let target = Target::start().await;
     let deep = |open: &str, close: &str, times: usize| {
-        call_of(&format!(r#"{{"x":{}1{}}}"#, open.repeat(times), close.repeat(times)))
+        call_of(&format!(
+            r#"{{"x":{}1{}}}"#,
+            open.repeat(times),
+            close.repeat(times)
+        ))
     };
     for body in [
         "[".repeat(LARGEST),
@@ -61,12 +76,23 @@ async fn deep_nesting_is_refused() {
         deep(r#"{"a":"#, "}", LARGEST / 7),
         deep(r#"[{"a":["#, "]}]", LARGEST / 11),
     ] {
-        assert_eq!(call_with(&target, body.as_bytes()).await.0, 400, "{}…", &body[..80]);
+        assert_eq!(
+            call_with(&target, body.as_bytes()).await.0,
+            400,
+            "{}…",
+            &body[..80]
+        );
     }
     assert!(served(&target).is_empty());
     // Seven bodies of 15 MiB, one after the other: no more than four are in memory at once, with what the allocator keeps.
     let processor = Duration::from_secs(6);
-    target.withstood(Bounds { memory: 64 << 20, processor, ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            memory: 64 << 20,
+            processor,
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,19 +120,38 @@ async fn invalid_text_is_refused() {
     .iter()
     .map(|bytes| within_a_string(bytes))
     .collect();
-    for arguments in
-        ["{\"x\":01}", "{\"x\":1.}", "{\"x\":.5}", "{\"x\":+1}", "{\"x\":0x10}", "{\"x\":NaN}", "{\"x\":1e}"]
-    {
+    for arguments in [
+        "{\"x\":01}",
+        "{\"x\":1.}",
+        "{\"x\":.5}",
+        "{\"x\":+1}",
+        "{\"x\":0x10}",
+        "{\"x\":NaN}",
+        "{\"x\":1e}",
+    ] {
         bodies.push(call_of(arguments).into_bytes());
     }
-    for arguments in ["{x:1}", "{'x':1}", "{\"x\":1,}", "[1,]", "{\"x\" 1}", "{/**/\"x\":1}", "nul", "{\"x\":\u{a0}1}"]
-    {
+    for arguments in [
+        "{x:1}",
+        "{'x':1}",
+        "{\"x\":1,}",
+        "[1,]",
+        "{\"x\" 1}",
+        "{/**/\"x\":1}",
+        "nul",
+        "{\"x\":\u{a0}1}",
+    ] {
         bodies.push(call_of(arguments).into_bytes());
     }
     bodies.push([b"\xef\xbb\xbf", call_of("{}").as_bytes()].concat());
     bodies.push([call_of("{}").as_bytes(), b"{}"].concat());
     bodies.push([call_of("{}").as_bytes(), b"\x00"].concat());
-    bodies.push(call_of("{}").encode_utf16().flat_map(u16::to_le_bytes).collect());
+    bodies.push(
+        call_of("{}")
+            .encode_utf16()
+            .flat_map(u16::to_le_bytes)
+            .collect(),
+    );
     for body in &bodies {
         let (status, text) = call_with(&target, body).await;
         assert_eq!(status, 400, "{} → {text}", String::from_utf8_lossy(body));
@@ -121,9 +166,18 @@ async fn duplicate_members_that_the_gateway_reads_are_refused() {
     let target = Target::start().await;
     let call = call_of(r#"{"x":1}"#);
     for (first, twice) in [
-        (r#""method":"tools/call""#, r#""method":"ping","method":"tools/call""#),
-        (r#""method":"tools/call""#, r#""method":"tools/call","method":"ping""#),
-        (r#""method":"tools/call""#, r#""method":"tools/call","\u006dethod":"ping""#),
+        (
+            r#""method":"tools/call""#,
+            r#""method":"ping","method":"tools/call""#,
+        ),
+        (
+            r#""method":"tools/call""#,
+            r#""method":"tools/call","method":"ping""#,
+        ),
+        (
+            r#""method":"tools/call""#,
+            r#""method":"tools/call","\u006dethod":"ping""#,
+        ),
         (r#""id":1"#, r#""id":1,"id":2"#),
         (r#""jsonrpc":"2.0""#, r#""jsonrpc":"2.0","jsonrpc":"1.0""#),
         (r#""name":"t""#, r#""name":"t","name":"u""#),
@@ -165,20 +219,41 @@ async fn odd_values_pass_unchanged_at_bounded_cost() {
     }
     let served = served(&target);
     assert_eq!(served.len(), arguments.len());
-    assert!(served.iter().zip(&arguments).all(|(got, sent)| got == sent), "a value was changed");
+    assert!(
+        served.iter().zip(&arguments).all(|(got, sent)| got == sent),
+        "a value was changed"
+    );
     target.withstood(LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_escapes_pass_unchanged_at_bounded_cost() {
     let target = Target::start().await;
-    for text in [r#"\""#.repeat(5 * MIB), r"\u0041".repeat(10 * MIB / 6), "[{".repeat(5 * MIB)] {
-        let result = Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
-        target.backend.on_target("tools/call", "long", Reply::result(&*result));
+    for text in [
+        r#"\""#.repeat(5 * MIB),
+        r"\u0041".repeat(10 * MIB / 6),
+        "[{".repeat(5 * MIB),
+    ] {
+        let result =
+            Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
+        target
+            .backend
+            .on_target("tools/call", "long", Reply::result(&*result));
         let mut connection = Connection::open(target.gateway.mcp).await;
         let body = modern_request("1", "tools/call", r#""name":"long""#, "");
-        let own = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "long")];
-        connection.request("POST", "/mcp", &[&JSON_HEADERS[..], &own].concat(), body.as_bytes()).await;
+        let own = [
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "long"),
+        ];
+        connection
+            .request(
+                "POST",
+                "/mcp",
+                &[&JSON_HEADERS[..], &own].concat(),
+                body.as_bytes(),
+            )
+            .await;
         let answer = connection.response().await.text().await;
         assert!(answer.contains(&result), "the result was changed");
     }

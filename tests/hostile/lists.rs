@@ -18,8 +18,9 @@ async fn endless(entries: String) -> Backend {
         backend.on(
             "tools/list",
             Reply::compute(move |request| {
-                let page: u64 =
-                    request.member("params.cursor").map_or(0, |cursor| cursor.trim_matches('"').parse().unwrap());
+                let page: u64 = request
+                    .member("params.cursor")
+                    .map_or(0, |cursor| cursor.trim_matches('"').parse().unwrap());
                 let next = page + 1;
                 Era::Modern.cacheable(&format!(r#""tools":[{T}{entries}],"nextCursor":"{next}""#))
             }),
@@ -31,17 +32,26 @@ async fn endless(entries: String) -> Backend {
 async fn with_list(list: impl FnOnce(&Backend)) -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     list(&backend);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
 async fn asked(target: &Target, method: &str, params: &str) -> String {
-    post_modern(target.gateway.mcp, &modern_request("1", method, params, "")).await.text().await
+    post_modern(target.gateway.mcp, &modern_request("1", method, params, ""))
+        .await
+        .text()
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_list_is_read_up_to_its_limits() {
-    let large = format!(r#",{{"name":"large","description":"{}"}}"#, "x".repeat(1 << 20));
+    let large = format!(
+        r#",{{"name":"large","description":"{}"}}"#,
+        "x".repeat(1 << 20)
+    );
     for (entries, limits) in [
         (large, format!(r#""listBytes":{LIST}"#)),
         (String::new(), r#""listPages":50"#.to_owned()),
@@ -65,21 +75,39 @@ async fn endless_list_is_read_up_to_its_limits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_with_very_many_mirrored_parameters_is_left_out() {
-    let parameters: Vec<_> =
-        (0..60_000).map(|n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#)).collect();
-    let schema = format!(r#"{{"type":"object","properties":{{{}}}}}"#, parameters.join(","));
+    let parameters: Vec<_> = (0..60_000)
+        .map(|n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#))
+        .collect();
+    let schema = format!(
+        r#"{{"type":"object","properties":{{{}}}}}"#,
+        parameters.join(",")
+    );
     let list = format!(r#"{T},{{"name":"many","inputSchema":{schema}}}"#);
     for transport in [Transport::Http, Transport::Stdio] {
         let backend = Backend::start(Era::Modern, transport).await;
         backend.on("tools/list", backend.list("tools", &list));
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+        backend.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[]"#)),
+        );
         let target = Target::of(backend, "").await;
         let tools = asked(&target, "tools/list", "").await;
-        assert!(!tools.contains(r#""many""#) && tools.contains(r#""name":"t""#), "it is in the list");
+        assert!(
+            !tools.contains(r#""many""#) && tools.contains(r#""name":"t""#),
+            "it is in the list"
+        );
         for _ in 0..5 {
-            let call = asked(&target, "tools/call", r#""name":"many","arguments":{"p1":"x"}"#).await;
+            let call = asked(
+                &target,
+                "tools/call",
+                r#""name":"many","arguments":{"p1":"x"}"#,
+            )
+            .await;
             // A server over stdio expects no headers, so only its clients could be misled by them.
-            assert!(transport == Transport::Http || member(&call, "error.code") == Some("-32020"), "{call}");
+            assert!(
+                transport == Transport::Http || member(&call, "error.code") == Some("-32020"),
+                "{call}"
+            );
         }
         let bounds = Bounds {
             memory: 96 << 20,

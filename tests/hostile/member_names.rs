@@ -4,8 +4,8 @@ use fanlight_testkit::slicer::{elements, member};
 
 use crate::harness::Gateway;
 use crate::raw_client::{
-    Connection, INITIALIZED, JSON_HEADERS, LegacySession, MODERN, StdioClient, initialize, legacy_request, modern_meta,
-    post,
+    Connection, INITIALIZED, JSON_HEADERS, LegacySession, MODERN, StdioClient, initialize,
+    legacy_request, modern_meta, post,
 };
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
@@ -69,7 +69,13 @@ async fn filtered(era: Era, transport: Transport) -> (Backend, String) {
 
 /// A modern call of `read_file`, with more members of the envelope, of the params and of `_meta`.
 fn modern_call(envelope: &str, params: &str, meta: &str) -> String {
-    let comma = |text: &str| if text.is_empty() { String::new() } else { format!(",{text}") };
+    let comma = |text: &str| {
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!(",{text}")
+        }
+    };
     format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"read_file","_meta":{{{}{}}}{}}}{}}}"#,
         modern_meta("{}"),
@@ -81,21 +87,37 @@ fn modern_call(envelope: &str, params: &str, meta: &str) -> String {
 
 fn legacy_calls() -> Vec<String> {
     let in_params = OTHER_NAMES.iter().chain(&OTHER_METAS[..5]);
-    let in_params = in_params.map(|other| legacy_request("7", "tools/call", &format!(r#""name":"read_file",{other}"#)));
+    let in_params = in_params
+        .map(|other| legacy_request("7", "tools/call", &format!(r#""name":"read_file",{other}"#)));
     let in_meta = OTHER_META_KEYS.iter().take(5);
-    let in_meta =
-        in_meta.map(|other| legacy_request("7", "tools/call", &format!(r#""name":"read_file","_meta":{{{other}}}"#)));
+    let in_meta = in_meta.map(|other| {
+        legacy_request(
+            "7",
+            "tools/call",
+            &format!(r#""name":"read_file","_meta":{{{other}}}"#),
+        )
+    });
     let plain = legacy_request("7", "tools/call", r#""name":"read_file""#);
-    let in_envelope = OTHER_ENVELOPES.iter().map(|other| format!("{},{other}}}", plain.strip_suffix('}').unwrap()));
+    let in_envelope = OTHER_ENVELOPES
+        .iter()
+        .map(|other| format!("{},{other}}}", plain.strip_suffix('}').unwrap()));
     in_params.chain(in_meta).chain(in_envelope).collect()
 }
 
 /// Fails unless `answer` refuses the request with the id 7, as a duplicate or as a confusable member.
 fn assert_refused(request: &str, answer: &str) {
     let code = member(answer, "error.code");
-    assert!(matches!(code, Some("-32602" | "-32600")), "{request}\n→ {answer}");
-    let is_duplicate = member(answer, "error.message").is_some_and(|text| text.contains("duplicate"));
-    assert_eq!(code == Some("-32600"), is_duplicate, "{request}\n→ {answer}");
+    assert!(
+        matches!(code, Some("-32602" | "-32600")),
+        "{request}\n→ {answer}"
+    );
+    let is_duplicate =
+        member(answer, "error.message").is_some_and(|text| text.contains("duplicate"));
+    assert_eq!(
+        code == Some("-32600"),
+        is_duplicate,
+        "{request}\n→ {answer}"
+    );
     assert_eq!(member(answer, "id"), Some("7"), "{request}\n→ {answer}");
 }
 
@@ -103,10 +125,21 @@ fn assert_refused(request: &str, answer: &str) {
 async fn modern_call_with_a_confusable_member_reaches_no_server() {
     let (backend, config) = filtered(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config).await;
-    let in_params = OTHER_NAMES.iter().chain(&OTHER_METAS).map(|other| modern_call("", other, ""));
-    let in_meta = OTHER_META_KEYS.iter().map(|other| modern_call("", "", other));
-    let in_envelope = OTHER_ENVELOPES.iter().map(|other| modern_call(other, "", ""));
-    let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "read_file")];
+    let in_params = OTHER_NAMES
+        .iter()
+        .chain(&OTHER_METAS)
+        .map(|other| modern_call("", other, ""));
+    let in_meta = OTHER_META_KEYS
+        .iter()
+        .map(|other| modern_call("", "", other));
+    let in_envelope = OTHER_ENVELOPES
+        .iter()
+        .map(|other| modern_call(other, "", ""));
+    let headers = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "read_file"),
+    ];
     for request in in_params.chain(in_meta).chain(in_envelope) {
         let mut response = post(gateway.mcp, &headers, &request).await;
         let answer = response.text().await;
@@ -115,11 +148,26 @@ async fn modern_call_with_a_confusable_member_reaches_no_server() {
     }
     assert!(backend.received("tools/call").is_empty());
     // What the arguments contain is for the server to judge, and so are members that resemble none that is read.
-    for fine in [r#""arguments":{"name":"a","Name":"b","path":"c","path":"d"}"#, r#""names":1,"x-Name":2"#] {
-        assert_eq!(post(gateway.mcp, &headers, &modern_call("", fine, r#""com.example/Name":1"#)).await.status, 200);
+    for fine in [
+        r#""arguments":{"name":"a","Name":"b","path":"c","path":"d"}"#,
+        r#""names":1,"x-Name":2"#,
+    ] {
+        assert_eq!(
+            post(
+                gateway.mcp,
+                &headers,
+                &modern_call("", fine, r#""com.example/Name":1"#)
+            )
+            .await
+            .status,
+            200
+        );
     }
     let sent = backend.received("tools/call");
-    assert_eq!(sent[0].member("params.arguments"), Some(r#"{"name":"a","Name":"b","path":"c","path":"d"}"#));
+    assert_eq!(
+        sent[0].member("params.arguments"),
+        Some(r#"{"name":"a","Name":"b","path":"c","path":"d"}"#)
+    );
     assert_eq!(sent.len(), 2);
 }
 
@@ -132,9 +180,10 @@ async fn legacy_call_with_a_confusable_member_reaches_no_server() {
         assert_refused(&request, &session.post(&request).await.text().await);
     }
     // Members of responses are read as well.
-    for response in
-        [r#"{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}"#, r#"{"jsonrpc":"2.0","id":7,"result":{},"Id":8}"#]
-    {
+    for response in [
+        r#"{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"result":{},"Id":8}"#,
+    ] {
         assert_eq!(session.post(response).await.status, 400, "{response}");
     }
     let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"RequestId":2}}"#;
@@ -156,12 +205,22 @@ async fn confusable_members_are_refused_within_batches() {
                 before.push(last);
                 before
             }
-            false => elements(&response.text().await).unwrap().into_iter().map(str::to_owned).collect(),
+            false => elements(&response.text().await)
+                .unwrap()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         };
-        let refusal = answers.iter().find(|answer| member(answer, "error").is_some()).expect("a refusal");
+        let refusal = answers
+            .iter()
+            .find(|answer| member(answer, "error").is_some())
+            .expect("a refusal");
         assert_refused(&request, refusal);
         assert!(
-            answers.iter().any(|answer| member(answer, "id") == Some("1") && member(answer, "result") == Some("{}"))
+            answers
+                .iter()
+                .any(|answer| member(answer, "id") == Some("1")
+                    && member(answer, "result") == Some("{}"))
         );
     }
     assert!(backend.received("tools/call").is_empty());
@@ -190,12 +249,16 @@ async fn confusable_members_are_refused_on_the_legacy_sse_transport() {
     let (backend, config) = filtered(Era::Legacy, Transport::Http).await;
     let gateway = Gateway::start(&config).await;
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("GET", "/sse", &[("Accept", "text/event-stream")], b"").await;
+    connection
+        .request("GET", "/sse", &[("Accept", "text/event-stream")], b"")
+        .await;
     let mut stream = connection.response().await;
     let endpoint = stream.event().await.unwrap().expect("an endpoint");
     let send = async |message: &str| {
         let mut connection = Connection::open(gateway.mcp).await;
-        connection.request("POST", &endpoint, &JSON_HEADERS, message.as_bytes()).await;
+        connection
+            .request("POST", &endpoint, &JSON_HEADERS, message.as_bytes())
+            .await;
         connection.response().await
     };
     assert_eq!(send(&initialize("2024-11-05", "{}")).await.status, 202);
@@ -215,14 +278,22 @@ async fn confusable_members_are_refused_on_the_legacy_sse_transport() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_read_members_are_refused_with_confusable_ones_beside_them() {
-    let (a, b) =
-        (Backend::start(Era::Legacy, Transport::Http).await, Backend::start(Era::Legacy, Transport::Http).await);
+    let (a, b) = (
+        Backend::start(Era::Legacy, Transport::Http).await,
+        Backend::start(Era::Legacy, Transport::Http).await,
+    );
     let gateway = Gateway::start(&config(&[a.entry("a"), b.entry("b")])).await;
     let session = LegacySession::open(gateway.mcp).await;
     for (method, params) in [
         ("resources/read", r#""uri":"file:///a","URI":"file:///b""#),
-        ("resources/read", r#""uri":"file:///a","ur\u0131":"file:///b""#),
-        ("resources/subscribe", r#""uri":"file:///a","Uri":"file:///b""#),
+        (
+            "resources/read",
+            r#""uri":"file:///a","ur\u0131":"file:///b""#,
+        ),
+        (
+            "resources/subscribe",
+            r#""uri":"file:///a","Uri":"file:///b""#,
+        ),
         ("prompts/get", r#""name":"a","NAME":"b""#),
         ("prompts/get", r#""name":"a","Arguments":{}"#),
         ("tools/list", r#""cursor":"a","CURSOR":"b""#),
@@ -230,7 +301,10 @@ async fn other_read_members_are_refused_with_confusable_ones_beside_them() {
             "completion/complete",
             r#""ref":{"type":"ref/prompt","name":"a","Name":"b"},"argument":{"name":"x","value":""}"#,
         ),
-        ("completion/complete", r#""ref":{"type":"ref/prompt","name":"a"},"Ref":{"type":"ref/prompt","name":"b"}"#),
+        (
+            "completion/complete",
+            r#""ref":{"type":"ref/prompt","name":"a"},"Ref":{"type":"ref/prompt","name":"b"}"#,
+        ),
         ("tasks/get", r#""taskId":"a","taskid":"b""#),
         ("tasks/get", r#""task_id":"b""#),
         ("tasks/cancel", r#""taskId":"a","TaskId":"b""#),
@@ -243,8 +317,10 @@ async fn other_read_members_are_refused_with_confusable_ones_beside_them() {
         let request = legacy_request("7", method, params);
         assert_refused(&request, &session.post(&request).await.text().await);
     }
-    let again =
-        initialize("2025-11-25", "{}").replace(r#""capabilities""#, r#""Capabilities":{"sampling":{}},"capabilities""#);
+    let again = initialize("2025-11-25", "{}").replace(
+        r#""capabilities""#,
+        r#""Capabilities":{"sampling":{}},"capabilities""#,
+    );
     let answer = post(gateway.mcp, &[], &again).await.text().await;
     assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
 }

@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::harness::{Gateway, within};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, modern_headers, modern_request,
+    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, modern_headers,
+    modern_request,
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
@@ -22,7 +23,10 @@ const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
 /// A call of `tool` with so many bytes of arguments.
 fn call_of(tool: &str, bytes: usize) -> String {
-    let params = format!(r#""name":"{tool}","arguments":{{"x":"{}"}}"#, "x".repeat(bytes));
+    let params = format!(
+        r#""name":"{tool}","arguments":{{"x":"{}"}}"#,
+        "x".repeat(bytes)
+    );
     modern_request("1", "tools/call", &params, "")
 }
 
@@ -31,7 +35,10 @@ async fn begin(connection: &mut Connection, tool: &str, framing: (&str, &str), p
     // Of a small call, since reading a long one takes time here.
     let own = modern_headers(&call_of(tool, 0));
     let mut headers = JSON_HEADERS.to_vec();
-    headers.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    headers.extend(
+        own.iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
     headers.push(framing);
     let head = connection.head("POST", "/mcp", &headers);
     // It may be refused before it has been read.
@@ -44,7 +51,13 @@ async fn send_from(local: IpAddr, gateway: SocketAddr, tool: &str, bytes: usize)
     let mut connection = Connection::open_from(local, gateway).await;
     let body = call_of(tool, bytes);
     let length = body.len().to_string();
-    begin(&mut connection, tool, ("Content-Length", &length), body.as_bytes()).await;
+    begin(
+        &mut connection,
+        tool,
+        ("Content-Length", &length),
+        body.as_bytes(),
+    )
+    .await;
     connection
 }
 
@@ -63,7 +76,9 @@ async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
     let gateway = target.gateway.mcp;
     let body = call_of("t", SENT);
     let part: Arc<[u8]> = body.as_bytes()[..SENT].into();
-    let chunk: Arc<[u8]> = format!("{SENT:x}\r\n{}\r\n", &body[..SENT]).into_bytes().into();
+    let chunk: Arc<[u8]> = format!("{SENT:x}\r\n{}\r\n", &body[..SENT])
+        .into_bytes()
+        .into();
     let mut attempts = JoinSet::new();
     for attempt in 0..60 {
         let (part, chunk) = (Arc::clone(&part), Arc::clone(&chunk));
@@ -71,35 +86,71 @@ async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
             let mut connection = Connection::open_from(ATTACKER, gateway).await;
             match attempt % 2 {
                 0 => begin(&mut connection, "t", ("Content-Length", LENGTH), &part).await,
-                _ => begin(&mut connection, "t", ("Transfer-Encoding", "chunked"), &chunk).await,
+                _ => {
+                    begin(
+                        &mut connection,
+                        "t",
+                        ("Transfer-Encoding", "chunked"),
+                        &chunk,
+                    )
+                    .await
+                }
             }
             assert_busy(connection.response().await).await;
         });
     }
     for refused in 0..50 {
-        within(&format!("refusal {refused}"), attempts.join_next()).await.unwrap().unwrap();
+        within(&format!("refusal {refused}"), attempts.join_next())
+            .await
+            .unwrap()
+            .unwrap();
     }
-    let mut response = send_from(OTHER, gateway, "t", 3 * MIB).await.response().await;
-    assert!(member(&response.text().await, "result.content").is_some(), "another client has its share");
+    let mut response = send_from(OTHER, gateway, "t", 3 * MIB)
+        .await
+        .response()
+        .await;
+    assert!(
+        member(&response.text().await, "result.content").is_some(),
+        "another client has its share"
+    );
     attempts.shutdown().await;
-    target.withstood(Bounds { memory: 64 << 20, ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            memory: 64 << 20,
+            ..Bounds::SMALL
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_of_hanging_calls_count_until_the_calls_end() {
     let target = Target::with(r#""limits":{"requestMemory":"32MiB"}"#).await;
-    target.backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
+    target
+        .backend
+        .on_target("tools/call", "hang", Reply::fault(Fault::Hang));
     let gateway = target.gateway.mcp;
     let mut hanging = Vec::new();
     for count in 1..=3 {
         hanging.push(send_from(ATTACKER, gateway, "hang", 4 * MIB).await);
-        target.backend.wait_for_target("tools/call", "hang", count).await;
+        target
+            .backend
+            .wait_for_target("tools/call", "hang", count)
+            .await;
     }
-    assert_busy(send_from(ATTACKER, gateway, "t", 5 * MIB).await.response().await).await;
+    assert_busy(
+        send_from(ATTACKER, gateway, "t", 5 * MIB)
+            .await
+            .response()
+            .await,
+    )
+    .await;
     drop(hanging);
     // The end of the connections is noticed soon.
     for attempt in 0.. {
-        let mut response = send_from(ATTACKER, gateway, "t", 5 * MIB).await.response().await;
+        let mut response = send_from(ATTACKER, gateway, "t", 5 * MIB)
+            .await
+            .response()
+            .await;
         if response.status == 200 {
             assert!(member(&response.text().await, "result.content").is_some());
             break;
@@ -119,13 +170,19 @@ async fn bodies_of_hanging_calls_count_until_the_calls_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_of_a_stdio_client_are_bounded_together() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
     let entry = backend.entry("only");
-    let mut gateway = Gateway::stdio(&format!(r#"{{"mcpServers":{{{entry}}},"limits":{{"requestMemory":"4MiB"}}}}"#));
+    let mut gateway = Gateway::stdio(&format!(
+        r#"{{"mcpServers":{{{entry}}},"limits":{{"requestMemory":"4MiB"}}}}"#
+    ));
     let mut client = StdioClient::of(&mut gateway);
-    let call =
-        |id: u32, tool: &str, bytes: usize| call_of(tool, bytes).replacen(r#""id":1"#, &format!(r#""id":{id}"#), 1);
+    let call = |id: u32, tool: &str, bytes: usize| {
+        call_of(tool, bytes).replacen(r#""id":1"#, &format!(r#""id":{id}"#), 1)
+    };
     client.send(&call(1, "hang", MIB)).await;
     backend.wait_for("tools/call", 1).await;
     for id in 2..6 {
@@ -135,7 +192,9 @@ async fn lines_of_a_stdio_client_are_bounded_together() {
     }
     let (_, answer) = client.call(&call(7, "t", 100)).await;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+    client
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
+        .await;
     backend.wait_abandoned("tools/call").await;
     let (_, answer) = client.call(&call(8, "t", 2 * MIB)).await;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
@@ -146,13 +205,24 @@ async fn descriptions_of_clients_are_bounded_in_sum() {
     const SIZE: usize = 100 << 10;
     let target = Target::with(r#""limits":{"clientDescriptions":"2MiB"}"#).await;
     let gateway = target.gateway.mcp;
-    let capabilities = |size: usize| format!(r#"{{"experimental":{{"x":{{"x":"{}"}}}}}}"#, "x".repeat(size));
+    let capabilities = |size: usize| {
+        format!(
+            r#"{{"experimental":{{"x":{{"x":"{}"}}}}}}"#,
+            "x".repeat(size)
+        )
+    };
     let open = async |local: IpAddr, size: usize| {
         let mut connection = Connection::open_from(local, gateway).await;
         let body = initialize(NEWEST_LEGACY, &capabilities(size));
-        connection.request("POST", "/mcp", &JSON_HEADERS, body.as_bytes()).await;
+        connection
+            .request("POST", "/mcp", &JSON_HEADERS, body.as_bytes())
+            .await;
         let mut response = connection.response().await;
-        (response.status, response.header("mcp-session-id").map(str::to_owned), response.text().await)
+        (
+            response.status,
+            response.header("mcp-session-id").map(str::to_owned),
+            response.text().await,
+        )
     };
     let before = usage::resident_memory(target.gateway.pid());
     let mut opened = 0;
@@ -170,5 +240,10 @@ async fn descriptions_of_clients_are_bounded_in_sum() {
     assert!(status == 200 && session.is_some(), "{text}");
     let grown = usage::resident_memory(target.gateway.pid()).saturating_sub(before);
     assert!(grown < 24 << 20, "{grown} bytes");
-    target.withstood(Bounds { processor: Duration::from_secs(10), ..Bounds::SMALL }).await;
+    target
+        .withstood(Bounds {
+            processor: Duration::from_secs(10),
+            ..Bounds::SMALL
+        })
+        .await;
 }

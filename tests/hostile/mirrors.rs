@@ -9,7 +9,8 @@ const CALLS: usize = 20;
 
 async fn server(answer: Reply) -> Backend {
     let server = Backend::start(Era::Modern, Transport::Http).await;
-    let tool = r#"{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+    let tool =
+        r#"{"name":"look","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
     server.on("tools/list", server.list("tools", tool));
     server.on("tools/call", answer);
     server
@@ -18,19 +19,44 @@ async fn server(answer: Reply) -> Backend {
 /// Calls a server whose mirror answers so.
 async fn attack(answer: Reply) {
     // Long enough for a comparison to cost something.
-    let members = (0..2000).map(|at| format!(r#""k{at}":{at}"#)).collect::<Vec<_>>().join(",");
-    let result = Era::Modern.complete(&format!(r#""content":[],"structuredContent":{{{members}}}"#));
+    let members = (0..2000)
+        .map(|at| format!(r#""k{at}":{at}"#))
+        .collect::<Vec<_>>()
+        .join(",");
+    let result = Era::Modern.complete(&format!(
+        r#""content":[],"structuredContent":{{{members}}}"#
+    ));
     let (seen, evil) = (server(Reply::result(result)).await, server(answer).await);
     let mirror = r#""mirror":{"server":"evil","share":1}"#;
-    let target = Target::beside(&format!("{},{}", seen.entry_with("seen", mirror), evil.entry("evil"))).await;
+    let target = Target::beside(&format!(
+        "{},{}",
+        seen.entry_with("seen", mirror),
+        evil.entry("evil")
+    ))
+    .await;
     for _ in 0..CALLS {
-        let call = modern_request("1", "tools/call", r#""name":"seen__look","arguments":{}"#, "");
-        let (messages, answer) = post_modern(target.gateway.mcp, &call).await.messages().await;
-        assert!(messages.is_empty() && answer.contains("\"k1999\":1999"), "{answer}");
+        let call = modern_request(
+            "1",
+            "tools/call",
+            r#""name":"seen__look","arguments":{}"#,
+            "",
+        );
+        let (messages, answer) = post_modern(target.gateway.mcp, &call)
+            .await
+            .messages()
+            .await;
+        assert!(
+            messages.is_empty() && answer.contains("\"k1999\":1999"),
+            "{answer}"
+        );
     }
     within("copies at the mirror", evil.wait_for("tools/call", 1)).await;
     // Sixteen copies of a debug build, each with an answer and what is made of it.
-    let bounds = Bounds { memory: 96 << 20, processor: std::time::Duration::from_secs(8), ..Bounds::SMALL };
+    let bounds = Bounds {
+        memory: 96 << 20,
+        processor: std::time::Duration::from_secs(8),
+        ..Bounds::SMALL
+    };
     assert!(target.withstood(bounds).await.terminate().await.success());
 }
 
@@ -47,8 +73,17 @@ async fn answers_that_never_come_hold_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_long_to_compare_cost_little() {
-    let many = (0..40_000).map(|at| format!(r#""x{at}":[]"#)).collect::<Vec<_>>().join(",");
-    attack(Reply::result(Era::Modern.complete(&format!(r#""content":[],"structuredContent":{{{many}}}"#)))).await;
+    let many = (0..40_000)
+        .map(|at| format!(r#""x{at}":[]"#))
+        .collect::<Vec<_>>()
+        .join(",");
+    attack(Reply::result(Era::Modern.complete(&format!(
+        r#""content":[],"structuredContent":{{{many}}}"#
+    ))))
+    .await;
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-    attack(Reply::result(Era::Modern.complete(&format!(r#""content":[],"structuredContent":{deep}"#)))).await;
+    attack(Reply::result(Era::Modern.complete(&format!(
+        r#""content":[],"structuredContent":{deep}"#
+    ))))
+    .await;
 }

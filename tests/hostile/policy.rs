@@ -8,8 +8,8 @@ use fanlight_testkit::slicer::{member, plain_string};
 
 use crate::harness::{Gateway, TempFile, within};
 use crate::raw_client::{
-    Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
-    modern_request_with,
+    Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request,
+    modern_headers, modern_request_with,
 };
 use crate::scripted::{Backend, Era, Reply, Transport};
 
@@ -42,17 +42,30 @@ async fn server(era: Era) -> Backend {
     let declared = r#"{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true},"completions":{}}"#;
     backend.declares(declared);
     backend.offers_tools(&["read_file", "write_file", "look", "erase"]);
-    backend.on("prompts/list", backend.list("prompts", r#"{"name":"hidden"},{"name":"open"}"#));
-    let resources = r#"{"uri":"file:///public/a","name":"a"},{"uri":"file:///private/key","name":"key"}"#;
+    backend.on(
+        "prompts/list",
+        backend.list("prompts", r#"{"name":"hidden"},{"name":"open"}"#),
+    );
+    let resources =
+        r#"{"uri":"file:///public/a","name":"a"},{"uri":"file:///private/key","name":"key"}"#;
     backend.on("resources/list", backend.list("resources", resources));
     let templates = r#"{"uriTemplate":"file:///{+path}","name":"all"}"#;
-    backend.on("resources/templates/list", backend.list("resourceTemplates", templates));
+    backend.on(
+        "resources/templates/list",
+        backend.list("resourceTemplates", templates),
+    );
     let complete = |members: &str| Reply::result(era.complete(members));
     backend.on("tools/call", complete(r#""content":[]"#));
     backend.on("prompts/get", complete(r#""messages":[]"#));
-    backend.on("resources/read", complete(r#""contents":[{"uri":"file:///public/a","text":"x"}]"#));
+    backend.on(
+        "resources/read",
+        complete(r#""contents":[{"uri":"file:///public/a","text":"x"}]"#),
+    );
     backend.on("resources/subscribe", complete(""));
-    backend.on("completion/complete", complete(r#""completion":{"values":["leaked"]}"#));
+    backend.on(
+        "completion/complete",
+        complete(r#""completion":{"values":["leaked"]}"#),
+    );
     backend.on("x/do", complete(r#""done":true"#));
     backend
 }
@@ -83,7 +96,12 @@ impl Scene {
         );
         fs::write(folder.path().join("fanlight.json"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
-        Self { servers: backends, gateway, folder, changes: 0 }
+        Self {
+            servers: backends,
+            gateway,
+            folder,
+            changes: 0,
+        }
     }
 
     /// Puts other policies in force.
@@ -105,11 +123,19 @@ impl Scene {
         self.changes += 1;
         self.gateway.hang_up();
         let generation = format!(r#""generation":{}"#, self.changes + 1);
-        self.gateway.log.line_with_all(&["configuration reloaded", &generation]).await;
+        self.gateway
+            .log
+            .line_with_all(&["configuration reloaded", &generation])
+            .await;
     }
 
     fn reached(&self, methods: &[&str]) -> usize {
-        let of = |server: &Backend| methods.iter().map(|method| server.received(method).len()).sum::<usize>();
+        let of = |server: &Backend| {
+            methods
+                .iter()
+                .map(|method| server.received(method).len())
+                .sum::<usize>()
+        };
         self.servers.iter().map(of).sum()
     }
 
@@ -117,7 +143,9 @@ impl Scene {
         let mut connection = Connection::open(self.gateway.mcp).await;
         let bearer = format!("Bearer {key}");
         let all = [&JSON_HEADERS[..], headers, &[("Authorization", &bearer)]].concat();
-        connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+        connection
+            .request("POST", "/mcp", &all, body.as_bytes())
+            .await;
         within("an answer", connection.response()).await
     }
 
@@ -126,10 +154,19 @@ impl Scene {
     }
 
     /// A request of a modern client with these capabilities.
-    pub(crate) async fn modern_with(&self, capabilities: &str, key: &str, method: &str, params: &str) -> String {
+    pub(crate) async fn modern_with(
+        &self,
+        capabilities: &str,
+        key: &str,
+        method: &str,
+        params: &str,
+    ) -> String {
         let body = modern_request_with(capabilities, "1", method, params, "");
         let headers = modern_headers(&body);
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         self.send(key, &headers, &body).await.messages().await.1
     }
 
@@ -139,47 +176,87 @@ impl Scene {
 
     /// Opens a session of a client with these capabilities.
     pub(crate) async fn open_with(&self, capabilities: &str, key: &str) -> String {
-        let mut opened = self.send(key, &[], &initialize(NEWEST_LEGACY, capabilities)).await;
-        let id = opened.header("mcp-session-id").expect("a session").to_owned();
+        let mut opened = self
+            .send(key, &[], &initialize(NEWEST_LEGACY, capabilities))
+            .await;
+        let id = opened
+            .header("mcp-session-id")
+            .expect("a session")
+            .to_owned();
         opened.text().await;
         assert_eq!(self.send(key, &session(&id), INITIALIZED).await.status, 202);
         id
     }
 
     pub(crate) async fn legacy(&self, key: &str, id: &str, method: &str, params: &str) -> String {
-        self.send(key, &session(id), &legacy_request("1", method, params)).await.messages().await.1
+        self.send(key, &session(id), &legacy_request("1", method, params))
+            .await
+            .messages()
+            .await
+            .1
     }
 }
 
 pub(crate) fn session(id: &str) -> [(&'static str, &str); 2] {
-    [("Mcp-Session-Id", id), ("MCP-Protocol-Version", NEWEST_LEGACY)]
+    [
+        ("Mcp-Session-Id", id),
+        ("MCP-Protocol-Version", NEWEST_LEGACY),
+    ]
 }
 
 /// The message of an error, without the name that was asked for.
 fn error(answer: &str, name: &str) -> String {
     let message = member(answer, "error.message").unwrap_or_else(|| panic!("no error: {answer}"));
-    format!("{} {}", member(answer, "error.code").unwrap(), message.replace(name, "…"))
+    format!(
+        "{} {}",
+        member(answer, "error.code").unwrap(),
+        message.replace(name, "…")
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_not_exist() {
-    for (era, servers) in [(Era::Legacy, 2), (Era::Modern, 2), (Era::Modern, 1), (Era::Legacy, 1)] {
+    for (era, servers) in [
+        (Era::Legacy, 2),
+        (Era::Modern, 2),
+        (Era::Modern, 1),
+        (Era::Legacy, 1),
+    ] {
         let scene = Scene::start(era, servers, POLICIES, "").await;
         let prefix = if servers > 1 { "files__" } else { "" };
         let id = scene.open(BOB).await;
         // Whoever may see everything has just been served.
-        for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+        for method in [
+            "tools/list",
+            "prompts/list",
+            "resources/list",
+            "resources/templates/list",
+        ] {
             let all = scene.modern(ANN, method, "").await;
             assert!(
-                ["write_file", "hidden", "file:///private", "{+path}"].iter().any(|hidden| all.contains(hidden)),
+                ["write_file", "hidden", "file:///private", "{+path}"]
+                    .iter()
+                    .any(|hidden| all.contains(hidden)),
                 "{method}: {all}"
             );
-            for list in [scene.legacy(BOB, &id, method, "").await, scene.modern(BOB, method, "").await] {
+            for list in [
+                scene.legacy(BOB, &id, method, "").await,
+                scene.modern(BOB, method, "").await,
+            ] {
                 // The other server has the same names, which Bob may use there.
-                let hidden = [format!(r#""{prefix}write_file""#), format!(r#""{prefix}hidden""#)];
-                assert!(hidden.iter().all(|name| !list.contains(name.as_str())), "{method}: {list}");
+                let hidden = [
+                    format!(r#""{prefix}write_file""#),
+                    format!(r#""{prefix}hidden""#),
+                ];
+                assert!(
+                    hidden.iter().all(|name| !list.contains(name.as_str())),
+                    "{method}: {list}"
+                );
                 if servers == 1 {
-                    assert!(!list.contains("file:///private") && !list.contains("{+path}"), "{method}: {list}");
+                    assert!(
+                        !list.contains("file:///private") && !list.contains("{+path}"),
+                        "{method}: {list}"
+                    );
                 }
                 assert!(member(&list, "result").is_some(), "{list}");
             }
@@ -217,13 +294,29 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
             ));
         }
         for (method, params) in &requests {
-            for answer in [scene.legacy(BOB, &id, method, params).await, scene.modern(BOB, method, params).await] {
-                assert!(member(&answer, "error").is_some(), "{method} {params}: {answer}");
+            for answer in [
+                scene.legacy(BOB, &id, method, params).await,
+                scene.modern(BOB, method, params).await,
+            ] {
+                assert!(
+                    member(&answer, "error").is_some(),
+                    "{method} {params}: {answer}"
+                );
             }
         }
         for uri in ["file:///private/key", "file:///public/a"] {
-            let answer = scene.legacy(BOB, &id, "resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
-            assert!(servers > 1 || member(&answer, "error").is_some(), "{uri}: {answer}");
+            let answer = scene
+                .legacy(
+                    BOB,
+                    &id,
+                    "resources/subscribe",
+                    &format!(r#""uri":"{uri}""#),
+                )
+                .await;
+            assert!(
+                servers > 1 || member(&answer, "error").is_some(),
+                "{uri}: {answer}"
+            );
         }
         let methods = ["tools/call", "prompts/get", "completion/complete", "x/do"];
         assert_eq!(scene.reached(&methods), 0);
@@ -232,9 +325,10 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
         }
 
         // Nothing tells what is denied from what does not exist.
-        for (method, denied, unknown) in
-            [("tools/call", "write_file", "no_such_tool"), ("prompts/get", "hidden", "no_such_prompt")]
-        {
+        for (method, denied, unknown) in [
+            ("tools/call", "write_file", "no_such_tool"),
+            ("prompts/get", "hidden", "no_such_prompt"),
+        ] {
             let (denied, unknown) = (format!("{prefix}{denied}"), format!("{prefix}{unknown}"));
             let of = |name: &str| format!(r#""name":"{name}","arguments":{{}}"#);
             assert_eq!(
@@ -245,18 +339,31 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
 
         // What they may do they can, in both eras.
         let ann = scene.open(ANN).await;
-        for (method, params) in
-            [("tools/call", name("write_file")), ("prompts/get", format!(r#""name":"{prefix}hidden""#))]
-        {
-            for answer in [scene.legacy(ANN, &ann, method, &params).await, scene.modern(ANN, method, &params).await] {
-                assert!(member(&answer, "result").is_some(), "{method} {params}: {answer}");
+        for (method, params) in [
+            ("tools/call", name("write_file")),
+            ("prompts/get", format!(r#""name":"{prefix}hidden""#)),
+        ] {
+            for answer in [
+                scene.legacy(ANN, &ann, method, &params).await,
+                scene.modern(ANN, method, &params).await,
+            ] {
+                assert!(
+                    member(&answer, "result").is_some(),
+                    "{method} {params}: {answer}"
+                );
             }
         }
         for answer in [
-            scene.legacy(BOB, &id, "tools/call", &name("read_file")).await,
+            scene
+                .legacy(BOB, &id, "tools/call", &name("read_file"))
+                .await,
             scene.modern(BOB, "tools/call", &name("read_file")).await,
-            scene.modern(BOB, "resources/read", r#""uri":"file:///public/a""#).await,
-            scene.modern(BOB, "prompts/get", &format!(r#""name":"{prefix}open""#)).await,
+            scene
+                .modern(BOB, "resources/read", r#""uri":"file:///public/a""#)
+                .await,
+            scene
+                .modern(BOB, "prompts/get", &format!(r#""name":"{prefix}open""#))
+                .await,
         ] {
             assert!(member(&answer, "result").is_some(), "{answer}");
         }
@@ -270,22 +377,46 @@ async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
         permit(principal in Group::"dev", action, resource);
         forbid(principal, action, resource in Server::"files") unless { principal in Group::"lead" };
     "#;
-    for (era, servers) in [(Era::Legacy, 2), (Era::Modern, 2), (Era::Modern, 1), (Era::Legacy, 1)] {
+    for (era, servers) in [
+        (Era::Legacy, 2),
+        (Era::Modern, 2),
+        (Era::Modern, 1),
+        (Era::Legacy, 1),
+    ] {
         let scene = Scene::start(era, servers, policies, "").await;
         let asked = |key| {
             let scene = &scene;
             async move {
                 let mut opened = scene.send(key, &[], &initialize(NEWEST_LEGACY, "{}")).await;
-                let id = opened.header("mcp-session-id").expect("a session").to_owned();
-                let mut answers = vec![opened.text().await, scene.modern(key, "server/discover", "").await];
-                for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
-                    answers.extend([scene.modern(key, list, "").await, scene.legacy(key, &id, list, "").await]);
+                let id = opened
+                    .header("mcp-session-id")
+                    .expect("a session")
+                    .to_owned();
+                let mut answers = vec![
+                    opened.text().await,
+                    scene.modern(key, "server/discover", "").await,
+                ];
+                for list in [
+                    "tools/list",
+                    "prompts/list",
+                    "resources/list",
+                    "resources/templates/list",
+                ] {
+                    answers.extend([
+                        scene.modern(key, list, "").await,
+                        scene.legacy(key, &id, list, "").await,
+                    ]);
                 }
                 answers
             }
         };
         let (ann, bob) = (asked(ANN).await, asked(BOB).await);
-        assert!(ann.iter().take(2).all(|description| description.contains("tools")), "{ann:?}");
+        assert!(
+            ann.iter()
+                .take(2)
+                .all(|description| description.contains("tools")),
+            "{ann:?}"
+        );
         for (of_ann, of_bob) in ann.iter().zip(&bob) {
             assert!(member(of_bob, "result").is_some(), "{of_bob}");
             assert!(!of_bob.contains("files"), "{of_bob}");
@@ -293,7 +424,12 @@ async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
         }
         if servers == 1 {
             // What it has is what it declares, and it has nothing.
-            assert!(bob.iter().take(2).all(|description| !description.contains("completions")), "{bob:?}");
+            assert!(
+                bob.iter()
+                    .take(2)
+                    .all(|description| !description.contains("completions")),
+                "{bob:?}"
+            );
         }
     }
 }
@@ -302,7 +438,13 @@ async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
 async fn rule_about_arguments_is_about_what_the_server_gets() {
     let scene = Scene::start(Era::Modern, 1, POLICIES, "").await;
     let id = scene.open(BOB).await;
-    assert!(scene.modern(BOB, "tools/list", "").await.contains(r#""look""#), "the call decides");
+    assert!(
+        scene
+            .modern(BOB, "tools/list", "")
+            .await
+            .contains(r#""look""#),
+        "the call decides"
+    );
     let call = |arguments: &str| format!(r#""name":"look","arguments":{arguments}"#);
     for arguments in [
         r#"{"path":"/etc/passwd"}"#,
@@ -319,24 +461,42 @@ async fn rule_about_arguments_is_about_what_the_server_gets() {
         r#"["/etc/passwd"]"#,
     ] {
         let params = call(arguments);
-        for answer in
-            [scene.legacy(BOB, &id, "tools/call", &params).await, scene.modern(BOB, "tools/call", &params).await]
-        {
+        for answer in [
+            scene.legacy(BOB, &id, "tools/call", &params).await,
+            scene.modern(BOB, "tools/call", &params).await,
+        ] {
             assert!(member(&answer, "error").is_some(), "{arguments}: {answer}");
         }
     }
     let twice = r#""name":"look","arguments":{"path":"/data"},"arguments":{"path":"/etc/passwd"}"#;
     assert!(member(&scene.modern(BOB, "tools/call", twice).await, "error").is_some());
     assert_eq!(scene.reached(&["tools/call"]), 0);
-    let answer = scene.modern(BOB, "tools/call", &call(r#"{"path":"/etc/passwd"}"#)).await;
-    assert!(answer.contains("-31005") && answer.contains("does not permit these arguments"), "{answer}");
-    assert!(!answer.contains("paths"), "which policy it was is for operators: {answer}");
+    let answer = scene
+        .modern(BOB, "tools/call", &call(r#"{"path":"/etc/passwd"}"#))
+        .await;
+    assert!(
+        answer.contains("-31005") && answer.contains("does not permit these arguments"),
+        "{answer}"
+    );
+    assert!(
+        !answer.contains("paths"),
+        "which policy it was is for operators: {answer}"
+    );
     scene
         .gateway
         .log
-        .line_with_all(&[r#""target":"audit""#, "not allowed to a client: policy", r#""policies":"paths""#])
+        .line_with_all(&[
+            r#""target":"audit""#,
+            "not allowed to a client: policy",
+            r#""policies":"paths""#,
+        ])
         .await;
-    for arguments in [r#"{"path":"/data"}"#, "{}", r#"{"path":null}"#, r#"{"note":"/etc/passwd"}"#] {
+    for arguments in [
+        r#"{"path":"/data"}"#,
+        "{}",
+        r#"{"path":null}"#,
+        r#"{"note":"/etc/passwd"}"#,
+    ] {
         let answer = scene.modern(BOB, "tools/call", &call(arguments)).await;
         assert!(member(&answer, "result").is_some(), "{arguments}: {answer}");
     }
@@ -344,8 +504,16 @@ async fn rule_about_arguments_is_about_what_the_server_gets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_that_a_policy_asks_about_does_not_run_unasked() {
-    let scene = Scene::start(Era::Modern, 1, POLICIES, r#","testing":true,"timeouts":{"approval":"10ms"}"#).await;
-    let answer = scene.modern(BOB, "tools/call", r#""name":"erase","arguments":{}"#).await;
+    let scene = Scene::start(
+        Era::Modern,
+        1,
+        POLICIES,
+        r#","testing":true,"timeouts":{"approval":"10ms"}"#,
+    )
+    .await;
+    let answer = scene
+        .modern(BOB, "tools/call", r#""name":"erase","arguments":{}"#)
+        .await;
     assert_eq!(member(&answer, "error.code"), Some("-31007"), "{answer}");
     assert_eq!(scene.reached(&["tools/call"]), 0);
     let mut connection = Connection::open(scene.gateway.admin).await;
@@ -360,11 +528,22 @@ async fn completion_is_decided_about_what_its_reference_means() {
         forbid(principal, action == Action::"complete", resource) when { resource.name like "file:*" };"#;
     let scene = Scene::start(Era::Modern, 1, policies, "").await;
     let (name, uri) = (r#","name":"open""#, r#","uri":"file:///{+path}""#);
-    let denied = [("resource", "", uri), ("resource", name, uri), ("resource", uri, name), ("prompt", name, uri)];
+    let denied = [
+        ("resource", "", uri),
+        ("resource", name, uri),
+        ("resource", uri, name),
+        ("prompt", name, uri),
+    ];
     for (kind, one, other) in denied.into_iter().chain([("prompt", name, "")]) {
-        let params = format!(r#""ref":{{"type":"ref/{kind}"{one}{other}}},"argument":{{"name":"path","value":"p"}}"#);
+        let params = format!(
+            r#""ref":{{"type":"ref/{kind}"{one}{other}}},"argument":{{"name":"path","value":"p"}}"#
+        );
         let answer = scene.modern(BOB, "completion/complete", &params).await;
-        assert_eq!(member(&answer, "result").is_some(), other.is_empty(), "{params}: {answer}");
+        assert_eq!(
+            member(&answer, "result").is_some(),
+            other.is_empty(),
+            "{params}: {answer}"
+        );
     }
     assert_eq!(scene.reached(&["completion/complete"]), 1);
 }
@@ -375,9 +554,16 @@ async fn stricter_of_the_rules_of_a_server_and_a_policy_counts() {
     let policies = POLICIES.replace(r#"@by("caller")"#, r#"@by("other")"#);
     let more = r#","testing":true,"timeouts":{"approval":"10ms"}"#;
     let mut scene = Scene::start(Era::Modern, 1, &policies, more).await;
-    scene.configure(r#""files":{"#, r#""files":{"approval":{"tools":["erase"],"by":"caller"},"#).await;
+    scene
+        .configure(
+            r#""files":{"#,
+            r#""files":{"approval":{"tools":["erase"],"by":"caller"},"#,
+        )
+        .await;
     let erase = r#""name":"erase","arguments":{}"#;
-    let answer = scene.modern_with(r#"{"elicitation":{}}"#, BOB, "tools/call", erase).await;
+    let answer = scene
+        .modern_with(r#"{"elicitation":{}}"#, BOB, "tools/call", erase)
+        .await;
     assert_eq!(member(&answer, "error.code"), Some("-31007"), "{answer}");
 }
 
@@ -387,20 +573,37 @@ async fn wrong_policy_leaves_the_last_good_ones_in_force() {
     let write = r#""name":"write_file","arguments":{}"#;
     assert!(member(&scene.modern(BOB, "tools/call", write).await, "error").is_some());
     let file = scene.folder.path().join("a.cedar");
-    fs::write(&file, "permit(principal, action, resource);\npermit(principal, acton, resource);").unwrap();
+    fs::write(
+        &file,
+        "permit(principal, action, resource);\npermit(principal, acton, resource);",
+    )
+    .unwrap();
     scene.gateway.hang_up();
-    let line = scene.gateway.log.line_with("configuration not reloaded").await;
+    let line = scene
+        .gateway
+        .log
+        .line_with("configuration not reloaded")
+        .await;
     assert!(line.contains("a.cedar:2"), "{line}");
     assert!(member(&scene.modern(BOB, "tools/call", write).await, "error").is_some());
     fs::write(&file, "permit(principal, action, resource);").unwrap();
     scene.gateway.hang_up();
     scene.gateway.log.line_with("configuration reloaded").await;
     assert!(member(&scene.modern(BOB, "tools/call", write).await, "result").is_some());
-    assert!(scene.modern(BOB, "tools/list", "").await.contains("write_file"));
+    assert!(
+        scene
+            .modern(BOB, "tools/list", "")
+            .await
+            .contains("write_file")
+    );
     // Nothing is permitted any more.
     fs::write(&file, "").unwrap();
     scene.gateway.hang_up();
-    scene.gateway.log.line_with_all(&["configuration reloaded", r#""generation":3"#]).await;
+    scene
+        .gateway
+        .log
+        .line_with_all(&["configuration reloaded", r#""generation":3"#])
+        .await;
     let list = scene.modern(BOB, "tools/list", "").await;
     assert_eq!(member(&list, "result.tools"), Some("[]"), "{list}");
     let name = plain_string(member(&list, "result.resultType").unwrap());

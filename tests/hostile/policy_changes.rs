@@ -9,7 +9,8 @@ use crate::policy::{Scene, session};
 use crate::raw_client::{Connection, Response, legacy_request};
 use crate::scripted::{Era, Reply};
 
-const CLIENT: &str = r#"{"roots":{},"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+const CLIENT: &str =
+    r#"{"roots":{},"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const LOOK: &str = r#""name":"look","arguments":{"path":"/data"}"#;
 
@@ -27,8 +28,12 @@ const OTHER: &str = r#"permit(principal, action, resource);
     forbid(principal, action, resource == Tool::"files/write_file");"#;
 
 /// New policies, and the code of the error with which what waits ends by them.
-const CHANGES: [(&str, Option<&str>); 4] =
-    [(HIDDEN, Some("-32602")), (DENIED, Some("-31005")), (ASKED, Some("-31007")), (OTHER, None)];
+const CHANGES: [(&str, Option<&str>); 4] = [
+    (HIDDEN, Some("-32602")),
+    (DENIED, Some("-31005")),
+    (ASKED, Some("-31007")),
+    (OTHER, None),
+];
 
 /// A server of this era whose tool `look` asks its client something first.
 async fn asking(server: Era, policies: &str) -> Scene {
@@ -52,8 +57,11 @@ async fn asking(server: Era, policies: &str) -> Scene {
 
 /// What a retry adds to its call, given the answer that asks for input.
 fn input_for(answer: &str, input: &str) -> String {
-    let state = member(answer, "result.requestState").unwrap_or_else(|| panic!("no state: {answer}"));
-    let key = member(answer, "result.inputRequests").and_then(|inputs| inputs.split('"').nth(1)).unwrap();
+    let state =
+        member(answer, "result.requestState").unwrap_or_else(|| panic!("no state: {answer}"));
+    let key = member(answer, "result.inputRequests")
+        .and_then(|inputs| inputs.split('"').nth(1))
+        .unwrap();
     format!(r#","requestState":{state},"inputResponses":{{"{key}":{input}}}"#)
 }
 
@@ -61,8 +69,16 @@ fn input_for(answer: &str, input: &str) -> String {
 fn assert_ended(scene: &Scene, server: Era, answer: &str, expected: Option<&str>) {
     let backend = &scene.servers[0];
     let inputs = match server {
-        Era::Legacy => backend.received("").iter().filter(|answer| answer.member("result").is_some()).count(),
-        Era::Modern => backend.received("tools/call").iter().filter(|it| it.text.contains("inputResponses")).count(),
+        Era::Legacy => backend
+            .received("")
+            .iter()
+            .filter(|answer| answer.member("result").is_some())
+            .count(),
+        Era::Modern => backend
+            .received("tools/call")
+            .iter()
+            .filter(|it| it.text.contains("inputResponses"))
+            .count(),
     };
     match expected {
         Some(code) => {
@@ -92,7 +108,11 @@ async fn call_of_a_modern_client_does_not_go_on_under_a_policy_that_denies_it() 
             let answer = call.await;
             assert_ended(&scene, server, &answer, expected);
             if expected.is_some() && server == Era::Legacy {
-                within("the end of the call", scene.servers[0].wait_abandoned("tools/call")).await;
+                within(
+                    "the end of the call",
+                    scene.servers[0].wait_abandoned("tools/call"),
+                )
+                .await;
                 let again = scene.modern_with(CLIENT, BOB, "tools/call", &retry).await;
                 assert!(member(&again, "error").is_some(), "{again}");
             }
@@ -106,13 +126,19 @@ async fn call_of_a_legacy_client_does_not_go_on_under_a_policy_that_denies_it() 
         for (policies, expected) in CHANGES {
             let mut scene = asking(server, EVERYTHING).await;
             let id = scene.open_with(CLIENT, BOB).await;
-            let mut stream = scene.send(BOB, &session(&id), &legacy_request("1", "tools/call", LOOK)).await;
+            let mut stream = scene
+                .send(BOB, &session(&id), &legacy_request("1", "tools/call", LOOK))
+                .await;
             let question = stream.event().await.unwrap().expect("a question");
             scene.change(policies).await;
-            let asked = member(&question, "id").unwrap_or_else(|| panic!("no question: {question}"));
+            let asked =
+                member(&question, "id").unwrap_or_else(|| panic!("no question: {question}"));
             let response = format!(r#"{{"jsonrpc":"2.0","id":{asked},"result":{{"roots":[]}}}}"#);
             assert_eq!(scene.send(BOB, &session(&id), &response).await.status, 202);
-            let answer = within("an answer", stream.event()).await.unwrap().expect("an answer");
+            let answer = within("an answer", stream.event())
+                .await
+                .unwrap()
+                .expect("an answer");
             assert_ended(&scene, server, &answer, expected);
         }
     }
@@ -125,12 +151,20 @@ async fn call_of_a_legacy_client_that_began_without_policies_does_not_go_on_unde
     let mut scene = asking(Era::Legacy, EVERYTHING).await;
     scene.configure(ON, OFF).await;
     let id = scene.open_with(CLIENT, BOB).await;
-    let mut stream = scene.send(BOB, &session(&id), &legacy_request("1", "tools/call", LOOK)).await;
+    let mut stream = scene
+        .send(BOB, &session(&id), &legacy_request("1", "tools/call", LOOK))
+        .await;
     let question = stream.event().await.unwrap().expect("a question");
     scene.configure(OFF, ON).await;
-    let response = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, member(&question, "id").unwrap());
+    let response = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#,
+        member(&question, "id").unwrap()
+    );
     assert_eq!(scene.send(BOB, &session(&id), &response).await.status, 202);
-    let answer = within("an answer", stream.event()).await.unwrap().expect("an answer");
+    let answer = within("an answer", stream.event())
+        .await
+        .unwrap()
+        .expect("an answer");
     assert_ended(&scene, Era::Legacy, &answer, Some("-31007"));
 }
 
@@ -144,7 +178,11 @@ async fn word_for_a_call_is_worth_nothing_once_the_policy_has_changed() {
         )
     };
     let other = r#"forbid(principal, action, resource == Tool::"files/write_file");"#;
-    for (policies, expected) in [(HIDDEN, "-32602"), (DENIED, "-31005"), (&asked(other), "-31007")] {
+    for (policies, expected) in [
+        (HIDDEN, "-32602"),
+        (DENIED, "-31005"),
+        (&asked(other), "-31007"),
+    ] {
         let mut scene = Scene::start(Era::Modern, 1, &asked(""), "").await;
         let question = scene.modern_with(CLIENT, BOB, "tools/call", LOOK).await;
         scene.change(policies).await;
@@ -163,20 +201,41 @@ async fn operators_word_for_a_call_is_worth_nothing_once_the_policy_denies_it() 
     let (gateway, log) = (scene.gateway.admin, scene.gateway.log.clone());
     let body = crate::raw_client::modern_request("1", "tools/call", LOOK, "");
     let headers = crate::raw_client::modern_headers(&body);
-    let mut headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut headers: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let bearer = format!("Bearer {BOB}");
     headers.extend(crate::raw_client::JSON_HEADERS);
     headers.push(("Authorization", &bearer));
     let mut connection = Connection::open(scene.gateway.mcp).await;
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
-    let line = log.line_with_all(&[r#""target":"audit""#, "approval of a call: asked"]).await;
-    let id = line.split_once(r#""id":""#).and_then(|(_, id)| id.split('"').next()).expect("an id").to_owned();
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
+    let line = log
+        .line_with_all(&[r#""target":"audit""#, "approval of a call: asked"])
+        .await;
+    let id = line
+        .split_once(r#""id":""#)
+        .and_then(|(_, id)| id.split('"').next())
+        .expect("an id")
+        .to_owned();
     scene.change(HIDDEN).await;
     let mut approver = Connection::open(gateway).await;
     let origin = format!("http://{gateway}");
-    approver.request("POST", &format!("/api/approvals/{id}/approve"), &[("Origin", &origin)], b"").await;
+    approver
+        .request(
+            "POST",
+            &format!("/api/approvals/{id}/approve"),
+            &[("Origin", &origin)],
+            b"",
+        )
+        .await;
     assert_eq!(approver.response().await.status, 200);
-    let (_, answer) = within("an answer", connection.response()).await.messages().await;
+    let (_, answer) = within("an answer", connection.response())
+        .await
+        .messages()
+        .await;
     assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
     assert!(scene.servers[0].received("tools/call").is_empty());
 }
@@ -184,20 +243,41 @@ async fn operators_word_for_a_call_is_worth_nothing_once_the_policy_denies_it() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
     const STATE: &str = r#""taskId":"t-1","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":600000"#;
-    for (policies, is_known) in [(HIDDEN, false), (DENIED, false), (ASKED, true), (OTHER, true)] {
+    for (policies, is_known) in [
+        (HIDDEN, false),
+        (DENIED, false),
+        (ASKED, true),
+        (OTHER, true),
+    ] {
         let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
         let backend = &scene.servers[0];
-        backend.declares(r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#);
-        backend.on("tools/call", Reply::result(format!(r#"{{"task":{{{STATE}}}}}"#)));
+        backend.declares(
+            r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
+        );
+        backend.on(
+            "tools/call",
+            Reply::result(format!(r#"{{"task":{{{STATE}}}}}"#)),
+        );
         for method in ["tasks/get", "tasks/cancel"] {
             backend.on(method, Reply::result(format!("{{{STATE}}}")));
         }
         backend.on("tasks/result", Reply::result(r#"{"content":[]}"#));
-        backend.on("tasks/list", Reply::result(format!(r#"{{"tasks":[{{{STATE}}}]}}"#)));
+        backend.on(
+            "tasks/list",
+            Reply::result(format!(r#"{{"tasks":[{{{STATE}}}]}}"#)),
+        );
         let id = scene.open_with("{}", BOB).await;
-        let made = scene.legacy(BOB, &id, "tools/call", &format!(r#"{LOOK},"task":{{}}"#)).await;
-        assert_eq!(member(&made, "result.task.taskId"), Some(r#""t-1""#), "{made}");
-        let got = scene.legacy(BOB, &id, "tasks/get", r#""taskId":"t-1""#).await;
+        let made = scene
+            .legacy(BOB, &id, "tools/call", &format!(r#"{LOOK},"task":{{}}"#))
+            .await;
+        assert_eq!(
+            member(&made, "result.task.taskId"),
+            Some(r#""t-1""#),
+            "{made}"
+        );
+        let got = scene
+            .legacy(BOB, &id, "tasks/get", r#""taskId":"t-1""#)
+            .await;
         assert!(member(&got, "result").is_some(), "{got}");
         let listed = scene.legacy(BOB, &id, "tasks/list", "").await;
         assert!(listed.contains("t-1"), "{listed}");
@@ -205,8 +285,16 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
             let before = scene.servers[0].received(method).len();
             let answer = scene.legacy(BOB, &id, method, r#""taskId":"t-1""#).await;
-            assert_eq!(member(&answer, "result").is_some(), is_known, "{method}: {answer}");
-            assert_eq!(scene.servers[0].received(method).len() - before, usize::from(is_known), "{method}");
+            assert_eq!(
+                member(&answer, "result").is_some(),
+                is_known,
+                "{method}: {answer}"
+            );
+            assert_eq!(
+                scene.servers[0].received(method).len() - before,
+                usize::from(is_known),
+                "{method}"
+            );
             let unknown = scene.legacy(BOB, &id, method, r#""taskId":"t-2""#).await;
             assert!(is_known || answer == unknown, "{answer} {unknown}");
         }
@@ -214,7 +302,9 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
         assert_eq!(listed.contains("t-1"), is_known, "{listed}");
         // It is nobody else's in any case.
         let ann = scene.open_with("{}", ANN).await;
-        let answer = scene.legacy(ANN, &ann, "tasks/get", r#""taskId":"t-1""#).await;
+        let answer = scene
+            .legacy(ANN, &ann, "tasks/get", r#""taskId":"t-1""#)
+            .await;
         assert!(member(&answer, "error").is_some(), "{answer}");
     }
 }
@@ -223,7 +313,10 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
 async fn listening(scene: &Scene, id: &str) -> Response {
     let bearer = format!("Bearer {BOB}");
     let mut headers = session(id).to_vec();
-    headers.extend([("Accept", "text/event-stream"), ("Authorization", bearer.as_str())]);
+    headers.extend([
+        ("Accept", "text/event-stream"),
+        ("Authorization", bearer.as_str()),
+    ]);
     let mut connection = Connection::open(scene.gateway.mcp).await;
     connection.request("GET", "/mcp", &headers, b"").await;
     connection.response().await
@@ -254,19 +347,34 @@ async fn client_is_not_told_of_a_task_whose_call_it_may_no_longer_make() {
         let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
         let backend = &scene.servers[0];
         backend.serves_get();
-        backend.declares(r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#);
+        backend.declares(
+            r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
+        );
         for (tool, task) in [("look", "t-1"), ("write_file", "t-2")] {
-            backend.on_target("tools/call", tool, Reply::result(format!(r#"{{"task":{{{}}}}}"#, state(task))));
+            backend.on_target(
+                "tools/call",
+                tool,
+                Reply::result(format!(r#"{{"task":{{{}}}}}"#, state(task))),
+            );
         }
         let id = scene.open_with("{}", BOB).await;
         let mut heard = listening(&scene, &id).await;
         for call in [LOOK, other] {
-            let made = scene.legacy(BOB, &id, "tools/call", &format!(r#"{call},"task":{{}}"#)).await;
+            let made = scene
+                .legacy(BOB, &id, "tools/call", &format!(r#"{call},"task":{{}}"#))
+                .await;
             assert!(member(&made, "result.task.taskId").is_some(), "{made}");
         }
         let made = scene.servers[0].received("tools/call");
-        let own = made[0].header("mcp-session-id").expect("a session of its own").to_owned();
-        let stream = within("the stream of the session", scene.servers[0].stream_of(&own)).await;
+        let own = made[0]
+            .header("mcp-session-id")
+            .expect("a session of its own")
+            .to_owned();
+        let stream = within(
+            "the stream of the session",
+            scene.servers[0].stream_of(&own),
+        )
+        .await;
         let told = async |task: &str| {
             let params = state(task);
             stream
@@ -275,19 +383,26 @@ async fn client_is_not_told_of_a_task_whose_call_it_may_no_longer_make() {
         };
         told("t-1").await;
         let event = message(&mut heard).await;
-        assert_eq!(member(&event, "params.taskId").and_then(plain_string), Some("t-1"), "{event}");
+        assert_eq!(
+            member(&event, "params.taskId").and_then(plain_string),
+            Some("t-1"),
+            "{event}"
+        );
         scene.change(policies).await;
         told("t-1").await;
         told("t-2").await;
         let event = message(&mut heard).await;
-        assert_eq!(member(&event, "params.taskId").and_then(plain_string), Some("t-2"), "{event}");
+        assert_eq!(
+            member(&event, "params.taskId").and_then(plain_string),
+            Some("t-2"),
+            "{event}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_end_with_the_permission_to_subscribe() {
-    let subscribing =
-        r#"forbid(principal, action == Action::"subscribe", resource == Resource::"files/file:///public/a");"#;
+    let subscribing = r#"forbid(principal, action == Action::"subscribe", resource == Resource::"files/file:///public/a");"#;
     let reading = r#"forbid(principal, action == Action::"read", resource == Resource::"files/file:///public/a");"#;
     for forbidden in [subscribing, reading] {
         let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
@@ -295,12 +410,26 @@ async fn updates_end_with_the_permission_to_subscribe() {
         let id = scene.open_with("{}", BOB).await;
         let mut heard = listening(&scene, &id).await;
         for uri in ["file:///public/a", "file:///private/key"] {
-            let answer = scene.legacy(BOB, &id, "resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
+            let answer = scene
+                .legacy(
+                    BOB,
+                    &id,
+                    "resources/subscribe",
+                    &format!(r#""uri":"{uri}""#),
+                )
+                .await;
             assert!(member(&answer, "result").is_some(), "{answer}");
         }
         let subscribed = scene.servers[0].received("resources/subscribe");
-        let own = subscribed[0].header("mcp-session-id").expect("a session of its own").to_owned();
-        let stream = within("the stream of the session", scene.servers[0].stream_of(&own)).await;
+        let own = subscribed[0]
+            .header("mcp-session-id")
+            .expect("a session of its own")
+            .to_owned();
+        let stream = within(
+            "the stream of the session",
+            scene.servers[0].stream_of(&own),
+        )
+        .await;
         let update = async |uri: &str| {
             stream
                 .message(&format!(

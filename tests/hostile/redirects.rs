@@ -31,11 +31,15 @@ enum When {
 
 impl Redirecting {
     async fn start(status: u16, when: When) -> Self {
-        let (trap, server) =
-            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (trap, server) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
         let location = format!("http://{}/mcp", trap.local_addr().unwrap());
         let url = format!("http://{}/mcp", server.local_addr().unwrap());
-        let entry = format!(r#""bad":{{"type":"http","url":"{url}","headers":{{"Authorization":"{SECRET}"}}}}"#);
+        let entry = format!(
+            r#""bad":{{"type":"http","url":"{url}","headers":{{"Authorization":"{SECRET}"}}}}"#
+        );
         let lured = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&lured);
         let mut tasks = JoinSet::new();
@@ -50,7 +54,11 @@ impl Redirecting {
                 connections.spawn(serve(connection, status, location.clone(), when));
             }
         });
-        Self { entry, lured, _tasks: tasks }
+        Self {
+            entry,
+            lured,
+            _tasks: tasks,
+        }
     }
 }
 
@@ -69,9 +77,13 @@ async fn serve(mut connection: TcpStream, status: u16, location: String, when: W
             Some(result) => {
                 let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
                 let length = body.len();
-                format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+                )
             }
-            None => format!("HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"),
+            None => {
+                format!("HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+            }
         };
         if connection.write_all(response.as_bytes()).await.is_err() {
             return;
@@ -84,9 +96,13 @@ async fn receive(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Str
     loop {
         let text = String::from_utf8_lossy(buffer).into_owned();
         if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .lines()
-                .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length:")?
+                    .trim()
+                    .parse()
+                    .ok()
+            });
             let length: usize = length.unwrap_or(0);
             if rest.len() >= length {
                 let body = rest[..length].to_owned();
@@ -106,13 +122,33 @@ async fn redirects_of_servers_are_not_followed() {
         for status in [301, 302, 303, 307, 308] {
             let server = Redirecting::start(status, when).await;
             let target = Target::beside(&server.entry).await;
-            let call = modern_request("1", "tools/call", r#""name":"bad__leak","arguments":{"x":1}"#, "");
-            let answer = post_modern(target.gateway.mcp, &call).await.messages().await.1;
-            assert!(member(&answer, "error").is_some(), "{status} {when:?}: {answer}");
+            let call = modern_request(
+                "1",
+                "tools/call",
+                r#""name":"bad__leak","arguments":{"x":1}"#,
+                "",
+            );
+            let answer = post_modern(target.gateway.mcp, &call)
+                .await
+                .messages()
+                .await
+                .1;
+            assert!(
+                member(&answer, "error").is_some(),
+                "{status} {when:?}: {answer}"
+            );
             assert!(!answer.contains("s3cret"), "{answer}");
-            assert_eq!(server.lured.load(Ordering::SeqCst), 0, "{status} {when:?} was followed");
+            assert_eq!(
+                server.lured.load(Ordering::SeqCst),
+                0,
+                "{status} {when:?} was followed"
+            );
             let gateway = target.withstood(Bounds::SMALL).await;
-            assert!(!gateway.log.text().contains("s3cret"), "{}", gateway.log.text());
+            assert!(
+                !gateway.log.text().contains("s3cret"),
+                "{}",
+                gateway.log.text()
+            );
         }
     }
 }

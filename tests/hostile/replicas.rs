@@ -21,18 +21,30 @@ async fn server(era: Era) -> Backend {
 async fn gateway(urls: [&str; 2], more: &str) -> Gateway {
     let timeouts = r#""timeouts":{"reconnect":"100ms","reconnectMax":"200ms","connect":"5s"}"#;
     let [one, two] = urls;
-    Gateway::start(&format!(r#"{{"mcpServers":{{"pay":{{"urls":["{one}","{two}"]{more}}}}},{timeouts}}}"#)).await
+    Gateway::start(&format!(
+        r#"{{"mcpServers":{{"pay":{{"urls":["{one}","{two}"]{more}}}}},{timeouts}}}"#
+    ))
+    .await
 }
 
 async fn call(gateway: &Gateway) -> String {
-    post_modern(gateway.mcp, &modern_request("1", "tools/call", r#""name":"t""#, "")).await.messages().await.1
+    post_modern(
+        gateway.mcp,
+        &modern_request("1", "tools/call", r#""name":"t""#, ""),
+    )
+    .await
+    .messages()
+    .await
+    .1
 }
 
 /// It answers every request with a redirect to a third host.
 #[tokio::test]
 async fn endpoint_that_redirects_lures_no_request_away() {
-    let (trap, bad) =
-        (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (trap, bad) = (
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    );
     let lured = Arc::new(AtomicUsize::new(0));
     let answer = format!(
         "HTTP/1.1 307 X\r\nLocation: http://{}/mcp\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
@@ -58,7 +70,13 @@ async fn endpoint_that_redirects_lures_no_request_away() {
         let answer = call(&gateway).await;
         assert!(answer.contains("\"result\""), "{answer}");
     }
-    assert_eq!((lured.load(Ordering::SeqCst), good.received("tools/call").len()), (0, 10));
+    assert_eq!(
+        (
+            lured.load(Ordering::SeqCst),
+            good.received("tools/call").len()
+        ),
+        (0, 10)
+    );
     assert!(gateway.terminate().await.success());
 }
 
@@ -76,6 +94,9 @@ async fn endpoint_that_answers_no_calls_fails_few_of_them() {
             failed += 1;
         }
     }
-    assert!(failed <= 2 && bad.received("tools/call").len() == failed, "{failed}");
+    assert!(
+        failed <= 2 && bad.received("tools/call").len() == failed,
+        "{failed}"
+    );
     assert!(gateway.terminate().await.success());
 }

@@ -7,8 +7,8 @@ use fanlight_testkit::slicer::{member, plain_string};
 
 use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers, modern_request_with,
-    post_modern,
+    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
+    modern_request_with, post_modern,
 };
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 use crate::target::{Bounds, Target};
@@ -23,7 +23,8 @@ async fn asking() -> Target {
     backend.offers_tools(&["t", "transfer", "other"]);
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     for tool in ["transfer", "other"] {
-        let done = Reply::conclude(|_, answers| format!(r#"{{"content":[],"got":{}}}"#, answers[0].text));
+        let done =
+            Reply::conclude(|_, answers| format!(r#"{{"content":[],"got":{}}}"#, answers[0].text));
         backend.on_target("tools/call", tool, done.asking(&[ASK]));
     }
     Target::of(backend, "").await
@@ -31,19 +32,33 @@ async fn asking() -> Target {
 
 async fn call(target: &Target, params: &str) -> String {
     let body = modern_request_with(CLIENT, "7", "tools/call", params, "");
-    post_modern(target.gateway.mcp, &body).await.messages().await.1
+    post_modern(target.gateway.mcp, &body)
+        .await
+        .messages()
+        .await
+        .1
 }
 
 /// Begins a call of this tool, and returns its state.
 async fn suspend(target: &Target, tool: &str, arguments: &str) -> String {
-    let answer = call(target, &format!(r#""name":"{tool}","arguments":{arguments}"#)).await;
+    let answer = call(
+        target,
+        &format!(r#""name":"{tool}","arguments":{arguments}"#),
+    )
+    .await;
     let state = member(&answer, "result.requestState").and_then(plain_string);
-    state.unwrap_or_else(|| panic!("not suspended: {answer}")).to_owned()
+    state
+        .unwrap_or_else(|| panic!("not suspended: {answer}"))
+        .to_owned()
 }
 
 /// Answers with this state, and returns the response.
 async fn resume(target: &Target, tool: &str, arguments: &str, state: &str) -> String {
-    call(target, &format!(r#""name":"{tool}","arguments":{arguments},{ANSWERS},"requestState":"{state}""#)).await
+    call(
+        target,
+        &format!(r#""name":"{tool}","arguments":{arguments},{ANSWERS},"requestState":"{state}""#),
+    )
+    .await
 }
 
 /// The answers to server requests that the server has received.
@@ -65,15 +80,31 @@ async fn forged_states_reach_no_server() {
         })
         .collect();
     forged.extend((0..state.len()).map(|length| state[..length].to_owned()));
-    forged.extend([format!("{state}="), format!("{state}{state}"), "A".repeat(1 << 20), state.to_ascii_lowercase()]);
+    forged.extend([
+        format!("{state}="),
+        format!("{state}{state}"),
+        "A".repeat(1 << 20),
+        state.to_ascii_lowercase(),
+    ]);
     for forged in forged.iter().filter(|forged| **forged != state) {
         let answer = resume(&target, "transfer", arguments, forged).await;
-        assert_eq!(member(&answer, "error.code"), Some("-32602"), "{forged}: {answer}");
+        assert_eq!(
+            member(&answer, "error.code"),
+            Some("-32602"),
+            "{forged}: {answer}"
+        );
     }
     assert_eq!(answers(&target), 0, "a forged state reached the server");
     let answer = resume(&target, "transfer", arguments, &state).await;
-    assert!(member(&answer, "result.got").is_some(), "the true one still works: {answer}");
-    let bounds = Bounds { processor: Duration::from_secs(8), time: Duration::from_secs(30), ..Bounds::SMALL };
+    assert!(
+        member(&answer, "result.got").is_some(),
+        "the true one still works: {answer}"
+    );
+    let bounds = Bounds {
+        processor: Duration::from_secs(8),
+        time: Duration::from_secs(30),
+        ..Bounds::SMALL
+    };
     target.withstood(bounds).await;
 }
 
@@ -95,14 +126,21 @@ async fn exchanged_and_replayed_states_reach_no_server() {
         ("transfer", r#"{"to":"ann"}"#, &foreign),
     ] {
         let answer = resume(&target, tool, arguments, state).await;
-        assert!(member(&answer, "error.code").is_some(), "{tool} {arguments}: {answer}");
+        assert!(
+            member(&answer, "error.code").is_some(),
+            "{tool} {arguments}: {answer}"
+        );
     }
     assert_eq!(answers(&target), 0);
     let first = resume(&target, "transfer", r#"{"to":"ann"}"#, &ann).await;
     assert!(member(&first, "result.got").is_some(), "{first}");
     for _ in 0..20 {
         let replayed = resume(&target, "transfer", r#"{"to":"ann"}"#, &ann).await;
-        assert_eq!(member(&replayed, "error.code"), Some("-32602"), "{replayed}");
+        assert_eq!(
+            member(&replayed, "error.code"),
+            Some("-32602"),
+            "{replayed}"
+        );
     }
     assert_eq!(answers(&target), 1, "the call was answered once");
     target.withstood(Bounds::SMALL).await;
@@ -144,75 +182,169 @@ async fn asking_modern() -> Backend {
 /// A gateway in front of it whose clients have keys.
 async fn keyed(backend: &Backend) -> (Gateway, TempFile) {
     let folder = TempFile::folder();
-    let keys = KEYS.map(|(name, _, digest)| format!("- {{name: {name}, sha256: '{digest}'}}\n")).concat();
+    let keys = KEYS
+        .map(|(name, _, digest)| format!("- {{name: {name}, sha256: '{digest}'}}\n"))
+        .concat();
     std::fs::write(folder.path().join("keys.yaml"), format!("keys:\n{keys}")).unwrap();
-    let config = format!("auth: {{keys: {{file: keys.yaml}}}}\nmcpServers: {{{}}}\n", backend.entry("only"));
+    let config = format!(
+        "auth: {{keys: {{file: keys.yaml}}}}\nmcpServers: {{{}}}\n",
+        backend.entry("only")
+    );
     std::fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
-    (Gateway::start_at(folder.path().join("fanlight.yaml")).await, folder)
+    (
+        Gateway::start_at(folder.path().join("fanlight.yaml")).await,
+        folder,
+    )
 }
 
 /// Sends a body with the key of this client, and returns the answer.
-async fn send_as(gateway: &Gateway, client: usize, headers: &[(&str, &str)], body: &str) -> Response {
+async fn send_as(
+    gateway: &Gateway,
+    client: usize,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Response {
     let key = format!("Bearer {}", KEYS[client].1);
     let own = modern_headers(body);
     let mut all = JSON_HEADERS.to_vec();
-    all.extend(own.iter().filter(|_| headers.is_empty()).map(|(name, value)| (name.as_str(), value.as_str())));
+    all.extend(
+        own.iter()
+            .filter(|_| headers.is_empty())
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
     all.extend_from_slice(headers);
     all.push(("Authorization", &key));
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &all, body.as_bytes())
+        .await;
     connection.response().await
 }
 
 /// A call of `transfer`, with these further members.
 fn transfer(more: &str) -> String {
-    modern_request_with(CLIENT, "7", "tools/call", &format!(r#""name":"transfer","arguments":{{}}{more}"#), "")
+    modern_request_with(
+        CLIENT,
+        "7",
+        "tools/call",
+        &format!(r#""name":"transfer","arguments":{{}}{more}"#),
+        "",
+    )
 }
 
 /// A retry with this state, raw.
 fn retry(state: &str) -> String {
-    transfer(&format!(r#","inputResponses":{{"input-1":{{"roots":[]}}}},"requestState":{state}"#))
+    transfer(&format!(
+        r#","inputResponses":{{"input-1":{{"roots":[]}}}},"requestState":{state}"#
+    ))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_of_a_modern_server_is_good_for_its_own_client_alone() {
     let backend = asking_modern().await;
     let (gateway, _folder) = keyed(&backend).await;
-    let asked = send_as(&gateway, 0, &[], &transfer("")).await.messages().await.1;
-    let sealed = member(&asked, "result.requestState").unwrap_or_else(|| panic!("{asked}")).to_owned();
-    assert!(!asked.contains("te \\/ 1") && !sealed.contains("state"), "the server's state is not shown: {asked}");
+    let asked = send_as(&gateway, 0, &[], &transfer(""))
+        .await
+        .messages()
+        .await
+        .1;
+    let sealed = member(&asked, "result.requestState")
+        .unwrap_or_else(|| panic!("{asked}"))
+        .to_owned();
+    assert!(
+        !asked.contains("te \\/ 1") && !sealed.contains("state"),
+        "the server's state is not shown: {asked}"
+    );
     let before = backend.received("tools/call").len();
     let opened = send_as(&gateway, 1, &[("X", "")], &initialize(NEWEST_LEGACY, "{}")).await;
     let session = opened.header("mcp-session-id").unwrap().to_owned();
-    let of_session = [("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)];
+    let of_session = [
+        ("Mcp-Session-Id", session.as_str()),
+        ("MCP-Protocol-Version", NEWEST_LEGACY),
+    ];
     let in_session = |state: &str| {
-        let params = format!(r#""name":"transfer","arguments":{{}},"inputResponses":{{}},"requestState":{state}"#);
+        let params = format!(
+            r#""name":"transfer","arguments":{{}},"inputResponses":{{}},"requestState":{state}"#
+        );
         legacy_request("7", "tools/call", &params)
     };
-    for state in [sealed.as_str(), SERVER_STATE, "\"guessed\"", "\"\"", "7", "null", "{}"] {
-        for (headers, body) in [(&[][..], retry(state)), (&of_session[..], in_session(state))] {
-            let answer = send_as(&gateway, 1, headers, &body).await.messages().await.1;
-            assert_eq!(member(&answer, "error.code"), Some("-32602"), "{body}: {answer}");
+    for state in [
+        sealed.as_str(),
+        SERVER_STATE,
+        "\"guessed\"",
+        "\"\"",
+        "7",
+        "null",
+        "{}",
+    ] {
+        for (headers, body) in [
+            (&[][..], retry(state)),
+            (&of_session[..], in_session(state)),
+        ] {
+            let answer = send_as(&gateway, 1, headers, &body)
+                .await
+                .messages()
+                .await
+                .1;
+            assert_eq!(
+                member(&answer, "error.code"),
+                Some("-32602"),
+                "{body}: {answer}"
+            );
         }
     }
     // Its own client cannot use it unsealed, either: nothing that was not given to it is good for it.
-    let answer = send_as(&gateway, 0, &[], &retry(SERVER_STATE)).await.messages().await.1;
+    let answer = send_as(&gateway, 0, &[], &retry(SERVER_STATE))
+        .await
+        .messages()
+        .await
+        .1;
     assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
-    assert_eq!(backend.received("tools/call").len(), before, "a state that is another's reached the server");
-    let done = send_as(&gateway, 0, &[], &retry(&sealed)).await.messages().await.1;
+    assert_eq!(
+        backend.received("tools/call").len(),
+        before,
+        "a state that is another's reached the server"
+    );
+    let done = send_as(&gateway, 0, &[], &retry(&sealed))
+        .await
+        .messages()
+        .await
+        .1;
     assert!(member(&done, "result.content").is_some(), "{done}");
     let calls = backend.received("tools/call");
     let sent = calls.last().unwrap().member("params.requestState").unwrap();
-    assert_eq!(sent, SERVER_STATE, "byte for byte as the server has written it");
+    assert_eq!(
+        sent, SERVER_STATE,
+        "byte for byte as the server has written it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_of_a_modern_server_passes_verbatim_where_clients_are_not_authenticated() {
     let backend = asking_modern().await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
-    let asked = post_modern(gateway.mcp, &transfer("")).await.messages().await.1;
-    assert_eq!(member(&asked, "result.requestState"), Some(SERVER_STATE), "{asked}");
-    let done = post_modern(gateway.mcp, &retry(SERVER_STATE)).await.messages().await.1;
+    let asked = post_modern(gateway.mcp, &transfer(""))
+        .await
+        .messages()
+        .await
+        .1;
+    assert_eq!(
+        member(&asked, "result.requestState"),
+        Some(SERVER_STATE),
+        "{asked}"
+    );
+    let done = post_modern(gateway.mcp, &retry(SERVER_STATE))
+        .await
+        .messages()
+        .await
+        .1;
     assert!(member(&done, "result.content").is_some(), "{done}");
-    assert_eq!(backend.received("tools/call").last().unwrap().member("params.requestState"), Some(SERVER_STATE));
+    assert_eq!(
+        backend
+            .received("tools/call")
+            .last()
+            .unwrap()
+            .member("params.requestState"),
+        Some(SERVER_STATE)
+    );
 }

@@ -7,19 +7,35 @@ use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 async fn server() -> Backend {
     let server = Backend::start(Era::Modern, Transport::Http).await;
     let tool = |name: &str, hint: bool| {
-        format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":{hint}}}}}"#)
+        format!(
+            r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":{hint}}}}}"#
+        )
     };
-    server.on("tools/list", server.list("tools", &[tool("reads", true), tool("adds", false)].join(",")));
+    server.on(
+        "tools/list",
+        server.list(
+            "tools",
+            &[tool("reads", true), tool("adds", false)].join(","),
+        ),
+    );
     server.on("tools/call", Reply::fault(Fault::BreakOff));
     server
 }
 
 async fn gateway(server: &Backend) -> Gateway {
-    Gateway::start(&format!(r#"{{"mcpServers":{{{}}}}}"#, server.entry_with("only", r#""retry":"safe""#))).await
+    Gateway::start(&format!(
+        r#"{{"mcpServers":{{{}}}}}"#,
+        server.entry_with("only", r#""retry":"safe""#)
+    ))
+    .await
 }
 
 async fn call(gateway: &Gateway, params: &str) -> String {
-    post_modern(gateway.mcp, &modern_request("1", "tools/call", params, "")).await.messages().await.1
+    post_modern(gateway.mcp, &modern_request("1", "tools/call", params, ""))
+        .await
+        .messages()
+        .await
+        .1
 }
 
 /// A server that fails all that it gets is not asked twice as often for it.
@@ -29,7 +45,11 @@ async fn server_that_breaks_everything_off_gets_a_fifth_more() {
     let server = server().await;
     let gateway = gateway(&server).await;
     for _ in 0..CALLS {
-        assert!(call(&gateway, r#""name":"reads""#).await.contains("\"mayHaveRun\":true"));
+        assert!(
+            call(&gateway, r#""name":"reads""#)
+                .await
+                .contains("\"mayHaveRun\":true")
+        );
     }
     // Ten are saved up at the beginning.
     let most = CALLS + CALLS / 5 + 10;
@@ -51,7 +71,10 @@ async fn call_with_two_names_is_not_sent_again() {
     ] {
         let before = server.received("tools/call").len();
         call(&gateway, params).await;
-        assert!(server.received("tools/call").len() <= before + 1, "{params}");
+        assert!(
+            server.received("tools/call").len() <= before + 1,
+            "{params}"
+        );
     }
     assert!(gateway.terminate().await.success());
 }

@@ -9,7 +9,9 @@ use fanlight_testkit::slicer::member;
 use tokio::task::JoinSet;
 
 use crate::harness::within;
-use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request_with, post_modern};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, Response, modern_headers, modern_request_with, post_modern,
+};
 use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 use crate::target::{Bounds, Target};
 
@@ -31,7 +33,13 @@ const CAN_BE_ASKED: &str = r#"{"roots":{},"elicitation":{"form":{}}}"#;
 
 fn call(more: &str) -> String {
     let params = format!(r#""name":"hostile__flood"{more}"#);
-    modern_request_with(CAN_BE_ASKED, "1", "tools/call", &params, r#""progressToken":"p""#)
+    modern_request_with(
+        CAN_BE_ASKED,
+        "1",
+        "tools/call",
+        &params,
+        r#""progressToken":"p""#,
+    )
 }
 
 /// A server with a tool whose calls the test answers, and the gateway in front of it and a good one.
@@ -56,21 +64,31 @@ fn event(message: &str) -> String {
 async fn begin(gateway: SocketAddr) -> Response {
     let (body, mut connection) = (call(""), Connection::open(gateway).await);
     let own = modern_headers(&body);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     connection.response().await
 }
 
 /// Begins so many calls, and has their answers read as far as they come.
 fn calls(gateway: SocketAddr, count: usize) -> JoinSet<String> {
-    (0..count).map(|_| async move { post_modern(gateway, &call("")).await.messages().await.1 }).collect()
+    (0..count)
+        .map(|_| async move { post_modern(gateway, &call("")).await.messages().await.1 })
+        .collect()
 }
 
 /// The last message of a body.
 fn text(body: Vec<u8>) -> String {
     let body = String::from_utf8(body).unwrap();
-    body.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&body).to_owned()
+    body.lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("data: "))
+        .unwrap_or(&body)
+        .to_owned()
 }
 
 /// Whether the answer says that the server has sent too much, and which server.
@@ -92,19 +110,40 @@ async fn progress_of_a_suspended_call_is_bounded() {
     let (server, target) = hostile(Era::Legacy, Transport::Http).await;
     let mut calls = calls(target.gateway.mcp, 1);
     let stream = server.stream(0).await;
-    stream.raw(&event(r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#)).await;
-    let suspended = within("the question", calls.join_next()).await.unwrap().unwrap();
-    let state = member(&suspended, "result.requestState").unwrap_or_else(|| panic!("not suspended: {suspended}"));
+    stream
+        .raw(&event(
+            r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#,
+        ))
+        .await;
+    let suspended = within("the question", calls.join_next())
+        .await
+        .unwrap()
+        .unwrap();
+    let state = member(&suspended, "result.requestState")
+        .unwrap_or_else(|| panic!("not suspended: {suspended}"));
     let token = stream.request.member("params._meta.progressToken").unwrap();
     let text = "x".repeat(LARGE);
     let params = format!(r#""progressToken":{token},"progress":1,"message":"{text}""#);
-    let progress = event(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#));
+    let progress = event(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
+    ));
     flood(&stream, &progress, 150).await;
-    let key = member(&suspended, "result.inputRequests").and_then(|inputs| inputs.split('"').nth(1)).unwrap();
-    let retry = call(&format!(r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#));
-    let (progress, answer) = post_modern(target.gateway.mcp, &retry).await.messages().await;
+    let key = member(&suspended, "result.inputRequests")
+        .and_then(|inputs| inputs.split('"').nth(1))
+        .unwrap();
+    let retry = call(&format!(
+        r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#
+    ));
+    let (progress, answer) = post_modern(target.gateway.mcp, &retry)
+        .await
+        .messages()
+        .await;
     assert!(is_refused(&answer), "{answer}");
-    assert!((1..16).contains(&progress.len()), "what had arrived before is delivered: {}", progress.len());
+    assert!(
+        (1..16).contains(&progress.len()),
+        "what had arrived before is delivered: {}",
+        progress.len()
+    );
     target.withstood(BOUNDS).await;
 }
 
@@ -113,7 +152,13 @@ async fn questions_of_a_server_are_bounded() {
     let (server, target) = hostile_with(Era::Legacy, Transport::Http, TIGHT).await;
     let gateway = target.gateway.mcp;
     let mut calls: JoinSet<String> = (0..4)
-        .map(|_| async move { begin(gateway).await.bytes().await.map_or_else(|_| String::new(), text) })
+        .map(|_| async move {
+            begin(gateway)
+                .await
+                .bytes()
+                .await
+                .map_or_else(|_| String::new(), text)
+        })
         .collect();
     let text = Arc::new("x".repeat(2 * MIB));
     let mut floods = JoinSet::new();
@@ -135,10 +180,16 @@ async fn questions_of_a_server_are_bounded() {
     while let Some(answer) = within("the answers", calls.join_next()).await {
         answers.push(answer.unwrap());
     }
-    let is_expected =
-        |answer: &String| answer.is_empty() || is_refused(answer) || member(answer, "result.requestState").is_some();
+    let is_expected = |answer: &String| {
+        answer.is_empty() || is_refused(answer) || member(answer, "result.requestState").is_some()
+    };
     assert!(answers.len() == 4 && answers.iter().all(is_expected));
-    target.withstood(Bounds { memory: 100 << 20, ..BOUNDS }).await;
+    target
+        .withstood(Bounds {
+            memory: 100 << 20,
+            ..BOUNDS
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,13 +202,18 @@ async fn answers_that_never_end_are_bounded() {
     for number in 0..CALLS {
         let (stream, part) = (server.stream(number).await, Arc::clone(&part));
         floods.spawn(async move {
-            stream.raw(r#"data: {"jsonrpc":"2.0","id":1,"result":{"text":""#).await;
+            stream
+                .raw(r#"data: {"jsonrpc":"2.0","id":1,"result":{"text":""#)
+                .await;
             flood(&stream, &part, 40).await;
         });
     }
     // What the server's share has room for goes on.
     for _ in 0..CALLS - 2 {
-        let answer = within("an answer", calls.join_next()).await.unwrap().unwrap();
+        let answer = within("an answer", calls.join_next())
+            .await
+            .unwrap()
+            .unwrap();
         assert!(is_refused(&answer), "{answer}");
     }
     calls.shutdown().await;
@@ -175,8 +231,13 @@ async fn answers_for_clients_that_do_not_read_are_bounded() {
     let mut sent = JoinSet::new();
     for number in 0..CALLS {
         let stream = server.stream(number).await;
-        let (id, result) = (stream.request.member("id").unwrap(), Era::Modern.complete(&format!(r#""text":"{text}""#)));
-        let answer = event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+        let (id, result) = (
+            stream.request.member("id").unwrap(),
+            Era::Modern.complete(&format!(r#""text":"{text}""#)),
+        );
+        let answer = event(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+        ));
         sent.spawn(async move { stream.raw(&answer).await });
     }
     sent.join_all().await;
@@ -185,10 +246,19 @@ async fn answers_for_clients_that_do_not_read_are_bounded() {
         unread.push(response.unwrap());
     }
     assert_eq!(unread.len(), CALLS);
-    let gateway = target.withstood(Bounds { memory: 100 << 20, ..BOUNDS }).await;
+    let gateway = target
+        .withstood(Bounds {
+            memory: 100 << 20,
+            ..BOUNDS
+        })
+        .await;
     // Once nobody keeps them any more, the server is called as before.
     drop(unread);
-    server.on_target("tools/call", "flood", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    server.on_target(
+        "tools/call",
+        "flood",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     let answer = post_modern(gateway.mcp, &call("")).await.messages().await.1;
     assert!(answer.contains("\"result\""), "{answer}");
 }
@@ -199,19 +269,33 @@ async fn lines_of_a_process_are_bounded() {
     let (server, target) = hostile(Era::Legacy, Transport::Stdio).await;
     let mut calls = calls(target.gateway.mcp, 1);
     let stream = server.stream(0).await;
-    stream.message(r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#).await;
-    let suspended = within("the question", calls.join_next()).await.unwrap().unwrap();
-    let state = member(&suspended, "result.requestState").unwrap_or_else(|| panic!("not suspended: {suspended}"));
+    stream
+        .message(r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#)
+        .await;
+    let suspended = within("the question", calls.join_next())
+        .await
+        .unwrap()
+        .unwrap();
+    let state = member(&suspended, "result.requestState")
+        .unwrap_or_else(|| panic!("not suspended: {suspended}"));
     let token = stream.request.member("params._meta.progressToken").unwrap();
     let text = "x".repeat(LARGE);
     let params = format!(r#""progressToken":{token},"progress":1,"message":"{text}""#);
-    let progress = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#);
+    let progress =
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#);
     for _ in 0..80 {
         stream.message(&progress).await;
     }
-    let key = member(&suspended, "result.inputRequests").and_then(|inputs| inputs.split('"').nth(1)).unwrap();
-    let retry = call(&format!(r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#));
-    let (_, answer) = post_modern(target.gateway.mcp, &retry).await.messages().await;
+    let key = member(&suspended, "result.inputRequests")
+        .and_then(|inputs| inputs.split('"').nth(1))
+        .unwrap();
+    let retry = call(&format!(
+        r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#
+    ));
+    let (_, answer) = post_modern(target.gateway.mcp, &retry)
+        .await
+        .messages()
+        .await;
     assert!(is_refused(&answer), "{answer}");
     target.withstood(BOUNDS).await;
 }

@@ -3,17 +3,28 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::raw_client::{Connection, JSON_HEADERS, LegacySession, NEWEST_LEGACY, initialize, legacy_request};
+use crate::raw_client::{
+    Connection, JSON_HEADERS, LegacySession, NEWEST_LEGACY, initialize, legacy_request,
+};
 use crate::target::{Bounds, Target};
 
 /// POSTs on one connection, and returns the status, the session that was opened if any, and the connection.
-async fn post_on(mut connection: Connection, session: Option<&str>, body: &str) -> (u16, Option<String>, Connection) {
+async fn post_on(
+    mut connection: Connection,
+    session: Option<&str>,
+    body: &str,
+) -> (u16, Option<String>, Connection) {
     let mut headers = JSON_HEADERS.to_vec();
     headers.extend(session.map(|id| ("Mcp-Session-Id", id)));
     headers.extend(session.map(|_| ("MCP-Protocol-Version", NEWEST_LEGACY)));
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     let response = connection.response().await;
-    let (status, opened) = (response.status, response.header("mcp-session-id").map(str::to_owned));
+    let (status, opened) = (
+        response.status,
+        response.header("mcp-session-id").map(str::to_owned),
+    );
     (status, opened, response.finish().await.1)
 }
 
@@ -29,19 +40,40 @@ async fn guessed_sessions_are_unknown() {
         String::from_utf8(guess).unwrap()
     }));
     guesses.extend((1..id.len()).map(|length| id[..length].to_owned()));
-    guesses.extend([format!("{id}0"), format!("{id}, {id}"), "*".to_owned(), "../".repeat(20), "0".repeat(8000)]);
+    guesses.extend([
+        format!("{id}0"),
+        format!("{id}, {id}"),
+        "*".to_owned(),
+        "../".repeat(20),
+        "0".repeat(8000),
+    ]);
     guesses.push(id.to_ascii_uppercase());
     guesses.retain(|guess| *guess != id);
     let mut connection = Connection::open(target.gateway.mcp).await;
     for guess in &guesses {
-        let (status, _, reused) =
-            post_on(connection, Some(guess), &legacy_request("1", "tools/call", r#""name":"guessed""#)).await;
+        let (status, _, reused) = post_on(
+            connection,
+            Some(guess),
+            &legacy_request("1", "tools/call", r#""name":"guessed""#),
+        )
+        .await;
         connection = reused;
         assert!(matches!(status, 400 | 404), "{guess}: {status}");
     }
     let calls = target.backend.received("tools/call");
-    assert!(calls.iter().all(|call| call.member("params.name") != Some(r#""guessed""#)));
-    assert_eq!(session.post(&legacy_request("1", "tools/list", "")).await.status, 200, "the real one is still there");
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.member("params.name") != Some(r#""guessed""#))
+    );
+    assert_eq!(
+        session
+            .post(&legacy_request("1", "tools/list", ""))
+            .await
+            .status,
+        200,
+        "the real one is still there"
+    );
     target.withstood(Bounds::SMALL).await;
 }
 
@@ -54,19 +86,33 @@ async fn thousands_of_sessions_are_bounded_and_spare_one_in_use() {
     let mut refused = 0;
     let mut connection = Connection::open(target.gateway.mcp).await;
     for number in 0..SESSIONS {
-        let (status, opened, reused) =
-            post_on(connection, None, &initialize(NEWEST_LEGACY, r#"{"roots":{},"sampling":{}}"#)).await;
+        let (status, opened, reused) = post_on(
+            connection,
+            None,
+            &initialize(NEWEST_LEGACY, r#"{"roots":{},"sampling":{}}"#),
+        )
+        .await;
         connection = reused;
         refused += usize::from(status != 200);
         if let Some(id) = opened {
             assert!(ids.insert(id), "a session id was given twice");
         }
         if number % 100 == 0 {
-            let alive = used.post(&legacy_request("1", "tools/list", "")).await.status;
-            assert_eq!(alive, 200, "the session in use is lost after {number} others");
+            let alive = used
+                .post(&legacy_request("1", "tools/list", ""))
+                .await
+                .status;
+            assert_eq!(
+                alive, 200,
+                "the session in use is lost after {number} others"
+            );
         }
     }
     assert_eq!(ids.len() + refused, SESSIONS, "each was opened or refused");
-    let bounds = Bounds { processor: Duration::from_secs(16), time: Duration::from_secs(30), ..Bounds::SMALL };
+    let bounds = Bounds {
+        processor: Duration::from_secs(16),
+        time: Duration::from_secs(30),
+        ..Bounds::SMALL
+    };
     target.withstood(bounds).await;
 }

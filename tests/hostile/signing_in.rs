@@ -27,7 +27,10 @@ async fn link_shows_a_page_that_nothing_frames_and_begins_nothing() {
     for _ in 0..3 {
         let page = setting.page(&mut browser, Some(ANN)).await;
         let policy = page.header("content-security-policy").unwrap();
-        assert!(policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"), "{policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"),
+            "{policy}"
+        );
         assert_eq!(page.header("referrer-policy"), Some("same-origin"));
         assert_eq!(page.header("cache-control"), Some("no-store"));
         assert!(page.header("access-control-allow-origin").is_none());
@@ -43,7 +46,10 @@ async fn link_of_one_user_is_worth_nothing_to_another() {
     let page = setting.page(&mut browser, Some(ANN)).await;
     for credential in ["", BOB, "fanlight_wrong", "x"] {
         let refused = browser.submit(&page, &[("credential", credential)]).await;
-        assert!((400..500).contains(&refused.status), "{credential}: {refused:?}");
+        assert!(
+            (400..500).contains(&refused.status),
+            "{credential}: {refused:?}"
+        );
     }
     assert_nothing_begun(&setting);
 }
@@ -55,7 +61,13 @@ async fn form_that_was_not_shown_in_the_browser_is_refused() {
     let page = setting.page(&mut ann, Some(ANN)).await;
     let second = setting.page(&mut other, Some(ANN)).await;
     let own = origin(&page.url);
-    let token = |page: &Page| page.hidden().into_iter().find(|(name, _)| name == "token").unwrap().1;
+    let token = |page: &Page| {
+        page.hidden()
+            .into_iter()
+            .find(|(name, _)| name == "token")
+            .unwrap()
+            .1
+    };
     let sent: [(&str, &str, String); 5] = [
         // A page of another site.
         (page.url.as_str(), "https://evil.example", token(&page)),
@@ -66,11 +78,19 @@ async fn form_that_was_not_shown_in_the_browser_is_refused() {
         (second.url.as_str(), own.as_str(), token(&page)),
     ];
     for (url, from, token) in &sent {
-        let refused = ann.post(url, from, &[("token", token), ("credential", ANN)]).await;
+        let refused = ann
+            .post(url, from, &[("token", token), ("credential", ANN)])
+            .await;
         assert_eq!(refused.status, 403, "{url} {from}: {refused:?}");
     }
     // A browser that has not been shown anything.
-    let refused = Browser::default().post(&page.url, &own, &[("token", &token(&page)), ("credential", ANN)]).await;
+    let refused = Browser::default()
+        .post(
+            &page.url,
+            &own,
+            &[("token", &token(&page)), ("credential", ANN)],
+        )
+        .await;
     assert_eq!(refused.status, 403);
     assert_nothing_begun(&setting);
 }
@@ -124,7 +144,13 @@ async fn answer_is_taken_once() {
     let back = browser.open(&sent.location()).await.location();
     assert_eq!(browser.open(&back).await.status, 200);
     assert_eq!(browser.open(&back).await.status, 403);
-    assert_eq!(browser.open(&back.replace("state=", "state=x")).await.status, 403);
+    assert_eq!(
+        browser
+            .open(&back.replace("state=", "state=x"))
+            .await
+            .status,
+        403
+    );
     assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
 }
 
@@ -146,12 +172,21 @@ async fn answer_of_another_authorization_server_is_not_redeemed() {
 
 #[tokio::test]
 async fn authorization_server_cannot_have_a_browser_open_anything_else() {
-    for endpoint in ["javascript:alert(1)", "file:///etc/passwd", "vbscript:x", "http://169.254.169.254/authorize"] {
+    for endpoint in [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "vbscript:x",
+        "http://169.254.169.254/authorize",
+    ] {
         let setting = SignInSetting::local().await;
-        setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
+        setting
+            .authorization
+            .describe(json!({ "authorization_endpoint": endpoint }));
         let mut browser = Browser::default();
         let page = browser.open(&setting.link(None).await).await;
-        let is_refused = page.status == 502 && !page.text.contains(endpoint) && page.header("location").is_none();
+        let is_refused = page.status == 502
+            && !page.text.contains(endpoint)
+            && page.header("location").is_none();
         assert!(is_refused, "{endpoint}: {page:?}");
     }
 }
@@ -163,17 +198,29 @@ async fn text_of_an_authorization_server_is_no_part_of_the_page() {
     let sent = setting.agree(&mut browser, None).await;
     let back = browser.open(&sent.location()).await.location();
     let (address, query) = back.split_once('?').unwrap();
-    let state = query.split('&').find(|part| part.starts_with("state=")).unwrap();
-    let issuer = query.split('&').find(|part| part.starts_with("iss=")).unwrap();
+    let state = query
+        .split('&')
+        .find(|part| part.starts_with("state="))
+        .unwrap();
+    let issuer = query
+        .split('&')
+        .find(|part| part.starts_with("iss="))
+        .unwrap();
     let error = "error=access_denied&error_description=%3Cscript%3Ealert(1)%3C%2Fscript%3E";
-    let page = browser.open(&format!("{address}?{state}&{issuer}&{error}")).await;
-    assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+    let page = browser
+        .open(&format!("{address}?{state}&{issuer}&{error}"))
+        .await;
+    assert!(
+        page.status == 403 && page.text.contains("access_denied"),
+        "{page:?}"
+    );
     assert!(!page.text.contains("<script>"), "{page:?}");
 }
 
 #[tokio::test]
 async fn nobody_but_the_person_at_this_machine_decides_for_everybody() {
-    let setting = SignInSetting::start("allowedHosts: [gateway.example]\n", r#"{"type":"user"}"#).await;
+    let setting =
+        SignInSetting::start("allowedHosts: [gateway.example]\n", r#"{"type":"user"}"#).await;
     let link = setting.link(None).await;
     let mut browser = Browser::default();
     for header in [
@@ -191,7 +238,9 @@ async fn nobody_but_the_person_at_this_machine_decides_for_everybody() {
     browser.follow(sent).await;
     let url = format!("http://{}/connections", setting.gateway.mcp);
     assert!(browser.open(&url).await.text.contains("signed in at"));
-    let elsewhere = browser.request("GET", &url, &[("X-Forwarded-For", "192.0.2.1")], "").await;
+    let elsewhere = browser
+        .request("GET", &url, &[("X-Forwarded-For", "192.0.2.1")], "")
+        .await;
     assert!(!elsewhere.text.contains("signed in at"), "{elsewhere:?}");
 }
 
@@ -200,7 +249,11 @@ async fn lists_and_tokens_of_one_user_reach_no_other() {
     let setting = SignInSetting::with_keys().await;
     setting.sign_in(Some(ANN)).await;
     within("the list of ann", async {
-        while !setting.ask("tools/list", "", Some(ANN)).await.contains(r#""name":"t""#) {}
+        while !setting
+            .ask("tools/list", "", Some(ANN))
+            .await
+            .contains(r#""name":"t""#)
+        {}
     })
     .await;
     for _ in 0..3 {
@@ -209,7 +262,14 @@ async fn lists_and_tokens_of_one_user_reach_no_other() {
         assert!(link_in(&setting.call(Some(BOB)).await).is_some());
         assert!(is_result(&setting.call(Some(ANN)).await));
     }
-    assert!(setting.shown().iter().all(|shown| shown == "Bearer token-1"), "{:?}", setting.shown());
+    assert!(
+        setting
+            .shown()
+            .iter()
+            .all(|shown| shown == "Bearer token-1"),
+        "{:?}",
+        setting.shown()
+    );
     assert_eq!(setting.shown().len(), 3);
 }
 
@@ -218,16 +278,31 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
     let setting = SignInSetting::local().await;
     let folder = TempFile::folder();
     let file = |name: &str| folder.path().join(name);
-    let trap = format!("$(touch {0});touch {0}&'`touch {0}`", file("trapped").display());
+    let trap = format!(
+        "$(touch {0});touch {0}&'`touch {0}`",
+        file("trapped").display()
+    );
     let endpoint = format!("{}/authorize?x={trap}", setting.authorization.url());
-    setting.authorization.describe(json!({ "authorization_endpoint": endpoint }));
-    let script =
-        format!("#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n", file("opened").display());
+    setting
+        .authorization
+        .describe(json!({ "authorization_endpoint": endpoint }));
+    let script = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$#\" \"$1\" > {0}.new && mv {0}.new {0}\n",
+        file("opened").display()
+    );
     fs::write(file("browser"), script).unwrap();
     fs::set_permissions(file("browser"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = fanlight();
-    command.args(["login", "notes", "--config"]).arg(setting.config()).env("BROWSER", file("browser"));
-    let mut login = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    command
+        .args(["login", "notes", "--config"])
+        .arg(setting.config())
+        .env("BROWSER", file("browser"));
+    let mut login = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let opened = within("the browser", async {
         loop {
             if let Ok(opened) = fs::read_to_string(file("opened")) {
@@ -237,12 +312,22 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
         }
     })
     .await;
-    let [count, url] = opened.lines().collect::<Vec<_>>()[..] else { panic!("{opened}") };
-    assert!(count == "1" && url.starts_with(&format!("{}/authorize?x=", setting.authorization.url())), "{opened}");
+    let [count, url] = opened.lines().collect::<Vec<_>>()[..] else {
+        panic!("{opened}")
+    };
+    assert!(
+        count == "1" && url.starts_with(&format!("{}/authorize?x=", setting.authorization.url())),
+        "{opened}"
+    );
     let mut browser = Browser::default();
     let sent = browser.open(url).await;
     assert_eq!(browser.open(&sent.location()).await.status, 200);
-    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    assert!(
+        within("the end of the command", login.wait())
+            .await
+            .unwrap()
+            .success()
+    );
     assert!(!file("trapped").exists());
 }
 
@@ -254,16 +339,28 @@ async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
     assert!(is_result(&setting.call(None).await));
     let other = Backend::start(Era::Modern, Transport::Http).await;
     other.offers_tools(&["t"]);
-    other.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    other.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     let config = fs::read_to_string(setting.config()).unwrap();
     assert!(config.contains(&setting.backend.url()));
-    fs::write(setting.config(), config.replace(&setting.backend.url(), &other.url())).unwrap();
+    fs::write(
+        setting.config(),
+        config.replace(&setting.backend.url(), &other.url()),
+    )
+    .unwrap();
     let (status, report) = setting.gateway.reload().await;
     assert_eq!(status, 200, "{report}");
     // This one wants no credentials.
     assert!(is_result(&setting.call(None).await));
     let shown = other.received("tools/call");
-    assert!(shown.iter().all(|call| call.header("authorization").is_none()), "the token went to another server");
+    assert!(
+        shown
+            .iter()
+            .all(|call| call.header("authorization").is_none()),
+        "the token went to another server"
+    );
     assert_eq!(setting.shown(), ["Bearer token-1"]);
     // And it is still good where it was given.
     fs::write(setting.config(), config).unwrap();
@@ -280,11 +377,18 @@ async fn sign_in_that_has_begun_before_the_server_or_its_client_changed_is_not_r
         let mut browser = Browser::default();
         let sent = setting.agree(&mut browser, None).await;
         match is_moved {
-            true => setting.reconfigure(&setting.backend.url(), &other.url()).await,
+            true => {
+                setting
+                    .reconfigure(&setting.backend.url(), &other.url())
+                    .await
+            }
             false => setting.reconfigure("client-1", "client-2").await,
         }
         let refused = browser.follow(sent).await;
-        assert!(refused.status == 403 && refused.text.contains("has changed"), "{refused:?}");
+        assert!(
+            refused.status == 403 && refused.text.contains("has changed"),
+            "{refused:?}"
+        );
         assert_eq!(setting.asked_for_tokens("authorization_code"), 0);
     }
 }
@@ -295,9 +399,15 @@ async fn user_who_signs_out_after_the_client_has_changed_shows_nothing_of_the_ot
     let setting = SignInSetting::start("", r#"{"type":"user","clientId":"client-1"}"#).await;
     setting.sign_in(None).await;
     setting.reconfigure("client-1", "client-2").await;
-    let (mut browser, url) = (Browser::default(), format!("http://{}/connections", setting.gateway.mcp));
+    let (mut browser, url) = (
+        Browser::default(),
+        format!("http://{}/connections", setting.gateway.mcp),
+    );
     let page = browser.open(&url).await;
-    assert!(page.text.contains("not in use") && !page.text.contains("<code>signed in</code>"), "{page:?}");
+    assert!(
+        page.text.contains("not in use") && !page.text.contains("<code>signed in</code>"),
+        "{page:?}"
+    );
     let page = browser.submit(&page, &[("action", "sign-out")]).await;
     assert!(page.text.contains("not signed in"), "{page:?}");
     assert!(setting.authorization.asked("/revoke").is_empty());
@@ -306,10 +416,17 @@ async fn user_who_signs_out_after_the_client_has_changed_shows_nothing_of_the_ot
 #[tokio::test]
 async fn token_that_ends_in_a_far_future_ends_no_page() {
     let setting = SignInSetting::local().await;
-    setting.authorization.grants_with(json!({ "expires_in": 999_999_999_999_u64 }));
+    setting
+        .authorization
+        .grants_with(json!({ "expires_in": 999_999_999_999_u64 }));
     setting.sign_in(None).await;
-    let page = Browser::default().open(&format!("http://{}/connections", setting.gateway.mcp)).await;
-    assert!(page.status == 200 && page.text.contains("signed in at"), "{page:?}");
+    let page = Browser::default()
+        .open(&format!("http://{}/connections", setting.gateway.mcp))
+        .await;
+    assert!(
+        page.status == 200 && page.text.contains("signed in at"),
+        "{page:?}"
+    );
     assert!(is_result(&setting.call(None).await));
 }
 
@@ -322,47 +439,80 @@ async fn change_policies(setting: &SignInSetting, policies: &str, generation: u3
     fs::write(setting.folder.path().join("p.cedar"), policies).unwrap();
     setting.gateway.hang_up();
     let generation = format!(r#""generation":{generation}"#);
-    setting.gateway.log.line_with_all(&["configuration reloaded", &generation]).await;
+    setting
+        .gateway
+        .log
+        .line_with_all(&["configuration reloaded", &generation])
+        .await;
 }
 
 #[tokio::test]
 async fn user_whom_the_policy_does_not_permit_to_sign_in_gets_no_link() {
     let setting = SignInSetting::under(NOT_BOB).await;
     for method in ["tools/list", "tools/call"] {
-        let params = if method == "tools/call" { r#""name":"t","arguments":{}"# } else { "" };
+        let params = if method == "tools/call" {
+            r#""name":"t","arguments":{}"#
+        } else {
+            ""
+        };
         let answer = setting.ask(method, params, Some(BOB)).await;
-        assert!(link_in(&answer).is_none() && !answer.contains("/connect/"), "{answer}");
+        assert!(
+            link_in(&answer).is_none() && !answer.contains("/connect/"),
+            "{answer}"
+        );
     }
     let answer = setting.call(Some(BOB)).await;
-    assert!(answer.contains("\"error\"") && !answer.contains("notes"), "{answer}");
+    assert!(
+        answer.contains("\"error\"") && !answer.contains("notes"),
+        "{answer}"
+    );
     // Others sign in as ever.
     setting.sign_in(Some(ANN)).await;
-    assert!(is_result(&setting.call(Some(ANN)).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(Some(ANN)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     assert!(link_in(&setting.call(Some(BOB)).await).is_none());
     let mut browser = Browser::default();
     let url = format!("http://{}/connections", setting.gateway.mcp);
     let asking = browser.open(&url).await;
     let page = browser.submit(&asking, &[("credential", BOB)]).await;
-    assert!(page.status == 200 && !page.text.contains("notes"), "{page:?}");
-    let refused = browser.submit(&asking, &[("server", "notes"), ("action", "connect")]).await;
-    assert!(refused.status == 403 && refused.header("location").is_none(), "{refused:?}");
+    assert!(
+        page.status == 200 && !page.text.contains("notes"),
+        "{page:?}"
+    );
+    let refused = browser
+        .submit(&asking, &[("server", "notes"), ("action", "connect")])
+        .await;
+    assert!(
+        refused.status == 403 && refused.header("location").is_none(),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
 async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
     let setting = SignInSetting::under(EVERYTHING).await;
-    let (mut early, mut late, mut known) = (Browser::default(), Browser::default(), Browser::default());
+    let (mut early, mut late, mut known) =
+        (Browser::default(), Browser::default(), Browser::default());
     // One has agreed already, and one has been shown the page, of whom one is known to it.
     let sent = setting.agree(&mut early, Some(BOB)).await;
     let page = setting.page(&mut late, Some(BOB)).await;
     let shown = setting.page(&mut known, Some(BOB)).await;
     let begun = setting.authorization.asked("/authorize").len();
-    assert_eq!(known.submit(&shown, &[("credential", BOB)]).await.status, 303);
+    assert_eq!(
+        known.submit(&shown, &[("credential", BOB)]).await.status,
+        303
+    );
     change_policies(&setting, NOT_BOB, 2).await;
     let refused = late.submit(&page, &[("credential", BOB)]).await;
     assert_eq!(refused.status, 403, "{refused:?}");
     let refused = known.submit(&shown, &[]).await;
-    assert!((400..500).contains(&refused.status), "what the browser was known for is forgotten: {refused:?}");
+    assert!(
+        (400..500).contains(&refused.status),
+        "what the browser was known for is forgotten: {refused:?}"
+    );
     let page = late.open(&page.url).await;
     assert!(page.header("location").is_none(), "{page:?}");
     let done = early.follow(sent).await;
@@ -373,20 +523,34 @@ async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
     // A policy that permits it again needs no restart.
     change_policies(&setting, EVERYTHING, 3).await;
     setting.sign_in(Some(BOB)).await;
-    assert!(is_result(&setting.call(Some(BOB)).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(Some(BOB)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
 }
 
 /// The tool that stands for a server is for those who may sign in there.
 #[tokio::test]
 async fn tool_that_signs_in_is_not_there_for_who_may_not() {
     let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
-    let setting = SignInSetting::start_with(&more, r#"{"type":"user","connectTool":true}"#, NOT_BOB).await;
+    let setting =
+        SignInSetting::start_with(&more, r#"{"type":"user","connectTool":true}"#, NOT_BOB).await;
     let list = setting.ask("tools/list", "", Some(ANN)).await;
     assert!(list.contains(r#""name":"connect""#), "{list}");
     let list = setting.ask("tools/list", "", Some(BOB)).await;
     assert!(!list.contains("connect"), "{list}");
-    let answer = setting.ask("tools/call", r#""name":"connect","arguments":{}"#, Some(BOB)).await;
-    assert!(answer.contains("\"error\"") && link_in(&answer).is_none() && !answer.contains("notes"), "{answer}");
+    let answer = setting
+        .ask(
+            "tools/call",
+            r#""name":"connect","arguments":{}"#,
+            Some(BOB),
+        )
+        .await;
+    assert!(
+        answer.contains("\"error\"") && link_in(&answer).is_none() && !answer.contains("notes"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -394,8 +558,11 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     // The list of this server is for everybody; only calls want a token.
     let setting = SignInSetting::under(NOT_BOB).await;
     let valid = std::sync::Arc::clone(&setting.authorization);
-    let mut protection =
-        Protection::by_token(&setting.backend.url(), setting.authorization.url(), move |token| valid.is_valid(token));
+    let mut protection = Protection::by_token(
+        &setting.backend.url(),
+        setting.authorization.url(),
+        move |token| valid.is_valid(token),
+    );
     let by_token = protection.accepts;
     protection.accepts = std::sync::Arc::new(move |received| match received.method() {
         // The probe for the challenge is a ping, which this era does not have: it gets no further than this.
@@ -407,7 +574,10 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     let list = setting.ask("tools/list", "", Some(BOB)).await;
     let answer = setting.call(Some(BOB)).await;
     assert!(link_in(&answer).is_none(), "{answer}");
-    assert!(!list.contains("\"t\"") || answer.contains("-31005"), "{list} {answer}");
+    assert!(
+        !list.contains("\"t\"") || answer.contains("-31005"),
+        "{list} {answer}"
+    );
 }
 
 /// A server that is reached by http says where its metadata are by https: the token would be sent to it in the clear.
@@ -418,17 +588,34 @@ async fn nobody_signs_in_to_a_server_by_its_url_that_is_reached_in_the_clear() {
     // An address of this machine that is none of its loopback interface, as far as anybody can tell.
     let url = backend.url().replace("127.0.0.1", "0.0.0.0");
     let mut protection = Protection::by_token(&url, authorization.url(), |_| true);
-    protection.challenge = format!(r#"Bearer resource_metadata="{}/metadata""#, authorization.url());
+    protection.challenge = format!(
+        r#"Bearer resource_metadata="{}/metadata""#,
+        authorization.url()
+    );
     let metadata = json!({"resource": url, "authorization_servers": [authorization.url()]});
     authorization.publish("/metadata", metadata);
     backend.protect(protection);
     let home = TempFile::folder();
-    for arguments in [&["call", "t", "--no-browser", "--url", &url][..], &["login", &url, "--no-browser"]] {
+    for arguments in [
+        &["call", "t", "--no-browser", "--url", &url][..],
+        &["login", &url, "--no-browser"],
+    ] {
         let mut command = fanlight();
-        command.args(arguments).env("XDG_STATE_HOME", home.path()).env_remove("FANLIGHT_TOKEN").stdin(Stdio::null());
+        command
+            .args(arguments)
+            .env("XDG_STATE_HOME", home.path())
+            .env_remove("FANLIGHT_TOKEN")
+            .stdin(Stdio::null());
         let output = within("the command", command.output()).await.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("it has to be https"), "{arguments:?}: {said}");
+        assert!(
+            !output.status.success() && said.contains("it has to be https"),
+            "{arguments:?}: {said}"
+        );
     }
-    assert!(authorization.paths().is_empty(), "{:?}", authorization.paths());
+    assert!(
+        authorization.paths().is_empty(),
+        "{:?}",
+        authorization.paths()
+    );
 }

@@ -17,14 +17,25 @@ const IMPATIENT: &str = r#""timeouts":{"write":"1s","header":"1s","keepAlive":"1
 
 async fn target_with_long_answers(bytes: usize) -> Target {
     let target = Target::with(IMPATIENT).await;
-    let text = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(bytes));
-    target.backend.on_target("tools/call", "long", Reply::result(Era::Modern.complete(&text)));
+    let text = format!(
+        r#""content":[{{"type":"text","text":"{}"}}]"#,
+        "x".repeat(bytes)
+    );
+    target.backend.on_target(
+        "tools/call",
+        "long",
+        Reply::result(Era::Modern.complete(&text)),
+    );
     target
 }
 
 /// The answers are long, and a debug build takes its time.
-const LONG: Bounds =
-    Bounds { memory: 128 << 20, processor: Duration::from_secs(20), time: Duration::from_secs(60), ..Bounds::SMALL };
+const LONG: Bounds = Bounds {
+    memory: 128 << 20,
+    processor: Duration::from_secs(20),
+    time: Duration::from_secs(60),
+    ..Bounds::SMALL
+};
 
 /// Waits until the process has no more open files than this.
 async fn until_closed(pid: u32, files: usize) {
@@ -41,15 +52,27 @@ async fn http1_client_that_reads_nothing_or_little_is_disconnected() {
     let target = target_with_long_answers(24 * MIB).await;
     let call = modern_request("1", "tools/call", r#""name":"long""#, "");
     let own = modern_headers(&call);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
     let files = usage::open_files(target.gateway.pid());
     let silent = Connection::open(target.gateway.mcp).await;
-    let head = silent.head("POST", "/mcp", &[&headers[..], &[("Content-Length", &call.len().to_string())]].concat());
+    let head = silent.head(
+        "POST",
+        "/mcp",
+        &[&headers[..], &[("Content-Length", &call.len().to_string())]].concat(),
+    );
     let mut silent = silent;
-    silent.send(&[&head[..], call.as_bytes()].concat()).await.unwrap();
+    silent
+        .send(&[&head[..], call.as_bytes()].concat())
+        .await
+        .unwrap();
     let mut dripping = TcpStream::connect(target.gateway.mcp).await.unwrap();
-    dripping.write_all(&[&head[..], call.as_bytes()].concat()).await.unwrap();
+    dripping
+        .write_all(&[&head[..], call.as_bytes()].concat())
+        .await
+        .unwrap();
     let drip = tokio::spawn(async move {
         let mut some = [0; 100];
         while let Ok(1..) = dripping.read(&mut some).await {
@@ -78,14 +101,23 @@ impl Http2 {
     /// Connects and announces this window for each stream.
     async fn open(target: &Target, window: u32) -> Self {
         let mut stream = TcpStream::connect(target.gateway.mcp).await.unwrap();
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .await
+            .unwrap();
         let mut client = Self(stream);
         client.set_window(window).await;
         client
     }
 
     async fn set_window(&mut self, window: u32) {
-        self.frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat()).await;
+        self.frame(
+            SETTINGS,
+            0,
+            0,
+            &[&[0, 4][..], &window.to_be_bytes()].concat(),
+        )
+        .await;
     }
 
     async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
@@ -97,10 +129,23 @@ impl Http2 {
     /// Sends a call on this stream.
     async fn call(&mut self, stream: u32, tool: &str) {
         let body = modern_request("1", "tools/call", &format!(r#""name":"{tool}""#), "");
-        let own: Vec<_> = modern_headers(&body).into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
-        let fixed = [(":method", "POST"), (":scheme", "http"), (":path", "/mcp"), (":authority", "127.0.0.1")];
-        let content = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
-        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let own: Vec<_> = modern_headers(&body)
+            .into_iter()
+            .map(|(name, value)| (name.to_lowercase(), value))
+            .collect();
+        let fixed = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/mcp"),
+            (":authority", "127.0.0.1"),
+        ];
+        let content = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let own = own
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
         let mut block = Vec::new();
         for (name, value) in fixed.into_iter().chain(content).chain(own) {
             // A literal without indexing (RFC 7541, 6.2.2).
@@ -117,11 +162,20 @@ impl Http2 {
     /// The next frame: its kind, flags, stream and payload.
     async fn next(&mut self) -> (u8, u8, u32, Vec<u8>) {
         let mut head = [0; 9];
-        within("a frame", self.0.read_exact(&mut head)).await.expect("the connection is open");
+        within("a frame", self.0.read_exact(&mut head))
+            .await
+            .expect("the connection is open");
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; usize::try_from(length).unwrap()];
-        within("a frame", self.0.read_exact(&mut payload)).await.unwrap();
-        (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
+        within("a frame", self.0.read_exact(&mut payload))
+            .await
+            .unwrap();
+        (
+            head[3],
+            head[4],
+            u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
+            payload,
+        )
     }
 
     /// Reads until so many streams have been reset; returns how many bytes of data came before.
@@ -183,26 +237,43 @@ async fn http2_stream_without_window_is_reset_and_its_connection_serves_on() {
 #[ignore = "nightly"]
 async fn answers_that_nobody_reads_are_bounded_in_sum() {
     let target = Target::with(r#""limits":{"answerMemory":"32MiB"}"#).await;
-    let text = format!(r#""content":[{{"type":"text","text":"{}"}}]"#, "x".repeat(10 * MIB));
-    target.backend.on_target("tools/call", "long", Reply::result(Era::Modern.complete(&text)));
+    let text = format!(
+        r#""content":[{{"type":"text","text":"{}"}}]"#,
+        "x".repeat(10 * MIB)
+    );
+    target.backend.on_target(
+        "tools/call",
+        "long",
+        Reply::result(Era::Modern.complete(&text)),
+    );
     let call = modern_request("1", "tools/call", r#""name":"long""#, "");
     let own = modern_headers(&call);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
     let mut unread = Vec::new();
     let mut statuses = Vec::new();
     for _ in 0..12 {
         let mut connection = Connection::open(target.gateway.mcp).await;
-        connection.request("POST", "/mcp", &headers, call.as_bytes()).await;
+        connection
+            .request("POST", "/mcp", &headers, call.as_bytes())
+            .await;
         let mut response = connection.response().await;
         statuses.push(response.status);
         if response.status == 503 {
             let text = response.text().await;
-            assert!(text.contains(r#""id":1"#) && text.contains("its answer is lost"), "{text}");
+            assert!(
+                text.contains(r#""id":1"#) && text.contains("its answer is lost"),
+                "{text}"
+            );
         } else {
             unread.push(response);
         }
     }
-    assert!(statuses.iter().filter(|status| **status == 503).count() >= 8, "{statuses:?}");
+    assert!(
+        statuses.iter().filter(|status| **status == 503).count() >= 8,
+        "{statuses:?}"
+    );
     target.withstood(LONG).await;
 }

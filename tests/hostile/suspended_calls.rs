@@ -32,12 +32,20 @@ const CLIENTS: usize = 8;
 async fn exchange(connection: Connection, body: &str) -> (String, Connection) {
     let mut connection = connection;
     let own = modern_headers(body);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<(&str, &str)> = JSON_HEADERS.into_iter().chain(own).collect();
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     let (text, connection) = connection.response().await.finish().await;
     // The data of the last event, if it is an event stream.
-    let data = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
+    let data = text
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("data: "))
+        .map(str::to_owned);
     (data.unwrap_or(text), connection)
 }
 
@@ -48,10 +56,13 @@ async fn exchange_all(gateway: SocketAddr, requests: Vec<String>) -> Vec<String>
     for _ in 0..CLIENTS {
         let requests = Arc::clone(&shared);
         clients.spawn(async move {
-            let mut connection = Connection::open_from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), gateway).await;
+            let mut connection =
+                Connection::open_from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), gateway).await;
             let mut responses = Vec::new();
             loop {
-                let Some(request) = requests.lock().unwrap().pop_front() else { return responses };
+                let Some(request) = requests.lock().unwrap().pop_front() else {
+                    return responses;
+                };
                 let (text, kept) = exchange(connection, &request).await;
                 responses.push(text);
                 connection = kept;
@@ -62,13 +73,22 @@ async fn exchange_all(gateway: SocketAddr, requests: Vec<String>) -> Vec<String>
 }
 
 fn call(more: &str) -> String {
-    modern_request_with(CAN_BE_ASKED, "1", "tools/call", &format!(r#""name":"ask"{more}"#), "")
+    modern_request_with(
+        CAN_BE_ASKED,
+        "1",
+        "tools/call",
+        &format!(r#""name":"ask"{more}"#),
+        "",
+    )
 }
 
 /// What a retry adds to its call, given the response that asked for input.
 fn input_for(suspended: &str) -> String {
-    let state = member(suspended, "result.requestState").unwrap_or_else(|| panic!("not suspended: {suspended}"));
-    let key = member(suspended, "result.inputRequests").and_then(|inputs| inputs.split('"').nth(1)).unwrap();
+    let state = member(suspended, "result.requestState")
+        .unwrap_or_else(|| panic!("not suspended: {suspended}"));
+    let key = member(suspended, "result.inputRequests")
+        .and_then(|inputs| inputs.split('"').nth(1))
+        .unwrap();
     assert!(plain_string(state).is_some());
     format!(r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#)
 }
@@ -82,7 +102,10 @@ async fn assert_given_back(pid: u32, before: u64) {
             println!("{kept} bytes are kept");
             return;
         }
-        assert!(Instant::now() < deadline, "{kept} bytes of memory are not given back");
+        assert!(
+            Instant::now() < deadline,
+            "{kept} bytes of memory are not given back"
+        );
         sleep(Duration::from_millis(200)).await;
     }
 }
@@ -95,7 +118,13 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
     backend.serves_get();
     let gate = Gate::new();
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
-    backend.on_target("tools/call", "ask", Reply::result(r#"{"content":[],"done":1}"#).after(&[ASK]).gated(&gate));
+    backend.on_target(
+        "tools/call",
+        "ask",
+        Reply::result(r#"{"content":[],"done":1}"#)
+            .after(&[ASK])
+            .gated(&gate),
+    );
     // Traces stay in memory for their own sake, as much as `limits.traceBytes` allows.
     let options = r#""timeouts":{"backendIdleConnection":"1s"},"limits":{"traceBytes":"1MiB"}"#;
     let target = Target::of(backend, options).await;
@@ -103,14 +132,21 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
     // What the first calls leave for later ones is not counted.
     let before = usage::resident_memory(pid);
     let suspended = exchange_all(gateway, vec![call(""); CALLS]).await;
-    let retries: Vec<String> = suspended.iter().map(|response| call(&input_for(response))).collect();
+    let retries: Vec<String> = suspended
+        .iter()
+        .map(|response| call(&input_for(response)))
+        .collect();
     let held = usage::resident_memory(pid).saturating_sub(before);
     println!("{} bytes for each suspended call", held / CALLS as u64);
     gate.open();
     for done in exchange_all(gateway, retries).await {
         assert_eq!(member(&done, "result.done"), Some("1"), "{done}");
     }
-    assert!(held / CALLS as u64 <= MOST, "{} bytes for each suspended call", held / CALLS as u64);
+    assert!(
+        held / CALLS as u64 <= MOST,
+        "{} bytes for each suspended call",
+        held / CALLS as u64
+    );
     assert_given_back(pid, before).await;
     let bounds = Bounds {
         memory: 64 << 20,

@@ -36,7 +36,10 @@ impl Bounds {
 pub(crate) async fn well_behaved() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -82,7 +85,10 @@ impl Target {
     /// With more members of the configuration, and a second client that has an access token.
     pub(crate) async fn authenticated(options: &str, token: &str) -> Self {
         let backend = well_behaved().await;
-        let config = format!(r#"{{"mcpServers":{{{}}},{options}}}"#, backend.entry("only"));
+        let config = format!(
+            r#"{{"mcpServers":{{{}}},{options}}}"#,
+            backend.entry("only")
+        );
         Self::configured(backend, &config, &[], Some(token)).await
     }
 
@@ -94,16 +100,35 @@ impl Target {
     /// Like `of`, with more arguments of `fanlight run`.
     pub(crate) async fn with_arguments(backend: Backend, options: &str, more: &[&str]) -> Self {
         let comma = if options.is_empty() { "" } else { "," };
-        let config = format!(r#"{{"mcpServers":{{{}}}{comma}{options}}}"#, backend.entry("only"));
+        let config = format!(
+            r#"{{"mcpServers":{{{}}}{comma}{options}}}"#,
+            backend.entry("only")
+        );
         Self::configured(backend, &config, more, None).await
     }
 
-    async fn configured(backend: Backend, config: &str, more: &[&str], token: Option<&str>) -> Self {
+    async fn configured(
+        backend: Backend,
+        config: &str,
+        more: &[&str],
+        token: Option<&str>,
+    ) -> Self {
         let gateway = Gateway::start_with(config, more).await;
         let bystander = Bystander::start(gateway.mcp, token).await;
-        let (memory, processor) = (usage::resident_memory(gateway.pid()), usage::processor_time(gateway.pid()));
+        let (memory, processor) = (
+            usage::resident_memory(gateway.pid()),
+            usage::processor_time(gateway.pid()),
+        );
         let waited = waited(&gateway);
-        Self { gateway, backend, bystander, memory, processor, waited, started: Instant::now() }
+        Self {
+            gateway,
+            backend,
+            bystander,
+            memory,
+            processor,
+            waited,
+            started: Instant::now(),
+        }
     }
 
     /// Ends the attack, and checks that it stayed within the bounds and that the second client was served.
@@ -115,12 +140,30 @@ impl Target {
         let processor = usage::processor_time(pid).saturating_sub(self.processor);
         let calls = self.bystander.finish().await;
         let waited = waited(&self.gateway).saturating_sub(self.waited);
-        println!("memory {} KiB, processor {processor:?}, time {time:?}, waited {waited:?}, {calls:?}", memory >> 10);
-        assert!(calls.failures.is_empty(), "calls of the second client failed: {:?}", calls.failures);
-        assert!(memory <= bounds.memory, "memory grew by {} KiB", memory >> 10);
-        assert!(processor <= bounds.processor, "it took {processor:?} of processor time");
+        println!(
+            "memory {} KiB, processor {processor:?}, time {time:?}, waited {waited:?}, {calls:?}",
+            memory >> 10
+        );
+        assert!(
+            calls.failures.is_empty(),
+            "calls of the second client failed: {:?}",
+            calls.failures
+        );
+        assert!(
+            memory <= bounds.memory,
+            "memory grew by {} KiB",
+            memory >> 10
+        );
+        assert!(
+            processor <= bounds.processor,
+            "it took {processor:?} of processor time"
+        );
         assert!(time <= bounds.time + waited, "it took {time:?}");
-        assert!(calls.slowest <= bounds.slowest_call + waited, "a call of the second client took {:?}", calls.slowest);
+        assert!(
+            calls.slowest <= bounds.slowest_call + waited,
+            "a call of the second client took {:?}",
+            calls.slowest
+        );
         self.gateway
     }
 }

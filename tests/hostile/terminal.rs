@@ -23,13 +23,23 @@ async fn evil_server(transport: Transport) -> Backend {
     backend.on("tools/list", backend.list("tools", &tool));
     let resource = format!(r#"{{"uri":"test://x/{EVIL}","name":"{EVIL}"}}"#);
     backend.on("resources/list", backend.list("resources", &resource));
-    backend.on("prompts/list", backend.list("prompts", &format!(r#"{{"name":"{EVIL}","description":"{EVIL}"}}"#)));
+    backend.on(
+        "prompts/list",
+        backend.list(
+            "prompts",
+            &format!(r#"{{"name":"{EVIL}","description":"{EVIL}"}}"#),
+        ),
+    );
     backend.on(
         "tools/call",
         Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#))
             .complaining("\u{1b}[2J\u{202e}pwned\u{7}\n".as_bytes()),
     );
-    backend.on_target("tools/call", "t", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on_target(
+        "tools/call",
+        "t",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -41,17 +51,31 @@ fn control(text: &str) -> Option<String> {
         other => other.is_control() || hidden.contains(other),
     };
     let at = text.find(is_evil)?;
-    Some(text[at..].chars().take(40).flat_map(char::escape_debug).collect())
+    Some(
+        text[at..]
+            .chars()
+            .take(40)
+            .flat_map(char::escape_debug)
+            .collect(),
+    )
 }
 
 fn assert_harmless(what: &str, text: &str) {
-    assert_eq!(control(text), None, "{what} wrote a control character:\n{}", text.escape_debug());
+    assert_eq!(
+        control(text),
+        None,
+        "{what} wrote a control character:\n{}",
+        text.escape_debug()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_write_no_control_characters_of_servers() {
     let backend = evil_server(Transport::Stdio).await;
-    backend.on("tools/call", Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#)));
+    backend.on(
+        "tools/call",
+        Reply::error(format!(r#"{{"code":-32000,"message":"{EVIL}"}}"#)),
+    );
     let config = TempFile::new("yaml", &config(&[backend.entry("only")]));
     for arguments in [
         &["check"][..],
@@ -63,10 +87,22 @@ async fn commands_write_no_control_characters_of_servers() {
         &["call", "t"],
     ] {
         let mut command = fanlight();
-        command.args(arguments).arg("--config").arg(config.path()).stdin(Stdio::null());
-        let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-        assert_harmless(&format!("{arguments:?}"), &String::from_utf8_lossy(&output.stdout));
-        assert_harmless(&format!("{arguments:?}, to standard error,"), &String::from_utf8_lossy(&output.stderr));
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(config.path())
+            .stdin(Stdio::null());
+        let output = within(&format!("{arguments:?}"), command.output())
+            .await
+            .unwrap();
+        assert_harmless(
+            &format!("{arguments:?}"),
+            &String::from_utf8_lossy(&output.stdout),
+        );
+        assert_harmless(
+            &format!("{arguments:?}, to standard error,"),
+            &String::from_utf8_lossy(&output.stderr),
+        );
     }
 }
 
@@ -78,17 +114,38 @@ async fn logs_and_traces_have_no_control_characters_of_peers() {
         let target = Target::with_arguments(evil_server(transport).await, options, &logging).await;
         // The name is the client's, the error the server's.
         let call = modern_request("1", "tools/call", &format!(r#""name":"x{EVIL}""#), "");
-        let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "x")];
-        crate::raw_client::post(target.gateway.mcp, &headers, &call).await.text().await;
+        let headers = [
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "x"),
+        ];
+        crate::raw_client::post(target.gateway.mcp, &headers, &call)
+            .await
+            .text()
+            .await;
         let named = modern_request("2", "tools/call", r#""name":"evil""#, "");
-        let answer = post_modern(target.gateway.mcp, &named).await.messages().await.1;
+        let answer = post_modern(target.gateway.mcp, &named)
+            .await
+            .messages()
+            .await
+            .1;
         assert!(member(&answer, "error").is_some(), "{answer}");
         let admin = format!("http://{}", target.gateway.admin);
         for arguments in [&["traces"][..], &["status"]] {
-            let output = fanlight().args(arguments).args(["--admin", &admin]).output();
+            let output = fanlight()
+                .args(arguments)
+                .args(["--admin", &admin])
+                .output();
             let output = within(&format!("{arguments:?}"), output).await.unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            assert_harmless(&format!("{arguments:?}"), &String::from_utf8_lossy(&output.stdout));
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert_harmless(
+                &format!("{arguments:?}"),
+                &String::from_utf8_lossy(&output.stdout),
+            );
         }
         if transport == Transport::Stdio {
             target.gateway.log.line_with("pwned").await;

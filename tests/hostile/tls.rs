@@ -28,7 +28,10 @@ impl Attacked {
         let (folder, authority) = (TempFile::folder(), Authority::new());
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["t"]);
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+        backend.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[]"#)),
+        );
         let pair = authority.server();
         let file = |name: &str| folder.path().join(name);
         fs::write(file("c"), pair.pem()).unwrap();
@@ -40,14 +43,23 @@ impl Attacked {
         );
         fs::write(file("fanlight.yaml"), text).unwrap();
         let gateway = Gateway::start_at_addresses_of(file("fanlight.yaml")).await;
-        Self { gateway, client: TlsClient::new(&authority), _folder: folder, _backend: backend }
+        Self {
+            gateway,
+            client: TlsClient::new(&authority),
+            _folder: folder,
+            _backend: backend,
+        }
     }
 
     /// A call on a new connection.
     async fn call(&self) -> String {
         let stream = self.client.connect(self.gateway.mcp).await.unwrap();
         let request = modern_request("1", "tools/call", r#""name":"t""#, "");
-        post_modern_on(Connection::on(stream, self.gateway.mcp), &request).await.messages().await.1
+        post_modern_on(Connection::on(stream, self.gateway.mcp), &request)
+            .await
+            .messages()
+            .await
+            .1
     }
 }
 
@@ -55,7 +67,9 @@ impl Attacked {
 async fn attacker(gateway: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.66:0".parse().unwrap()).unwrap();
-    within("a connection", socket.connect(gateway)).await.unwrap()
+    within("a connection", socket.connect(gateway))
+        .await
+        .unwrap()
 }
 
 /// Whether the gateway closes the connection.
@@ -81,7 +95,11 @@ async fn slow_handshakes_take_no_connection_from_others() {
     for _ in 0..8 {
         let started = Instant::now();
         assert!(attacked.call().await.contains("result"));
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            started.elapsed()
+        );
     }
 }
 
@@ -149,13 +167,17 @@ async fn garbage_ends_its_own_connection_alone() {
     let grown = usage::resident_memory(attacked.gateway.pid()).saturating_sub(before);
     assert!(grown < 32 << 20, "{grown}");
     let log = attacked.gateway.log.text();
-    assert!(!log.contains("WARN") && !log.contains("ERROR") && !log.contains("panicked"), "{log}");
+    assert!(
+        !log.contains("WARN") && !log.contains("ERROR") && !log.contains("panicked"),
+        "{log}"
+    );
 }
 
 /// A client that reads nothing of what TLS keeps for it is closed like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_takes_nothing_over_tls_is_closed() {
-    let attacked = Attacked::start(r#""timeouts":{"header":"1s","write":"2s","idleConnection":"2s"},"#).await;
+    let attacked =
+        Attacked::start(r#""timeouts":{"header":"1s","write":"2s","idleConnection":"2s"},"#).await;
     let text = "x".repeat(8 << 20);
     let result = Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
     attacked._backend.on("tools/call", Reply::result(result));
@@ -165,8 +187,12 @@ async fn client_that_takes_nothing_over_tls_is_closed() {
                     Accept: application/json, text/event-stream\r\n"
         .to_owned();
     let own = crate::raw_client::modern_headers(&body);
-    own.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
-    stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await.unwrap();
+    own.iter()
+        .for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+    stream
+        .write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .await
+        .unwrap();
     let closed = async {
         let mut pace = tokio::time::interval(Duration::from_millis(50));
         while usage::connections(attacked.gateway.mcp.port()) > 0 {

@@ -13,7 +13,11 @@ const ATTACKERS: usize = 8;
 const EACH: usize = 1250;
 
 /// A debug build needs this much for ten thousand requests that it refuses at the head.
-const BOUNDS: Bounds = Bounds { processor: Duration::from_secs(20), time: Duration::from_secs(60), ..Bounds::SMALL };
+const BOUNDS: Bounds = Bounds {
+    processor: Duration::from_secs(20),
+    time: Duration::from_secs(60),
+    ..Bounds::SMALL
+};
 
 /// Sends requests with these tokens on one connection, and counts the answers with each status.
 async fn flood(target: &Target, tokens: impl Iterator<Item = String>) -> Vec<u16> {
@@ -23,9 +27,17 @@ async fn flood(target: &Target, tokens: impl Iterator<Item = String>) -> Vec<u16
     let mut statuses = Vec::new();
     for token in tokens {
         let field = format!("Bearer {token}");
-        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).chain([("Authorization", field.as_str())]).collect();
-        connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+        let own = own
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers: Vec<_> = JSON_HEADERS
+            .into_iter()
+            .chain(own)
+            .chain([("Authorization", field.as_str())])
+            .collect();
+        connection
+            .request("POST", "/mcp", &headers, body.as_bytes())
+            .await;
         let response = connection.response().await;
         statuses.push(response.status);
         connection = response.finish().await.1;
@@ -50,19 +62,31 @@ async fn wrong_tokens_harm_nobody_else() {
     type WrongToken = fn(&str, &str, usize, usize) -> String;
     let kinds: [WrongToken; 4] = [
         // Signatures that are wrong, each another token.
-        |message, signature, at, attacker| format!("{message}.{:08}{}", at * ATTACKERS + attacker, &signature[8..]),
+        |message, signature, at, attacker| {
+            format!(
+                "{message}.{:08}{}",
+                at * ATTACKERS + attacker,
+                &signature[8..]
+            )
+        },
         |_, _, at, attacker| format!("opaque-{attacker}-{at}"),
         |message, _, at, _| format!("{}.{at}.x", message.split('.').next().unwrap_or_default()),
         |_, _, at, _| format!("{at}{}", "x".repeat(15 << 10)),
     ];
     let floods = (0..ATTACKERS).map(|attacker| {
         let make = kinds[attacker % kinds.len()];
-        flood(&target, (0..EACH).map(move |at| make(message, signature, at, attacker)))
+        flood(
+            &target,
+            (0..EACH).map(move |at| make(message, signature, at, attacker)),
+        )
     });
     let statuses = join_all(floods).await.concat();
     let refused = statuses.iter().filter(|status| **status == 401).count();
     let throttled = statuses.iter().filter(|status| **status == 429).count();
-    println!("{refused} refused, {throttled} throttled, {} asked", asked.asked(Place::Introspection));
+    println!(
+        "{refused} refused, {throttled} throttled, {} asked",
+        asked.asked(Place::Introspection)
+    );
     assert_eq!(refused + throttled, ATTACKERS * EACH, "{statuses:?}");
     assert!(throttled > refused, "{refused} were verified");
     assert!(asked.asked(Place::Introspection) <= refused && signing.asked(Place::Keys) == 1);

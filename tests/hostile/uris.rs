@@ -12,17 +12,30 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 /// Two servers, the first with 50 templates that need every position of a URI to be tried.
 async fn gateway() -> (Gateway, [Backend; 2]) {
     let templates: Vec<String> = (0..50)
-        .map(|number| format!(r#"{{"name":"t{number}","uriTemplate":"a{{+x}}a{{+y}}{number}{{+z}}a{{+u}}"}}"#))
+        .map(|number| {
+            format!(r#"{{"name":"t{number}","uriTemplate":"a{{+x}}a{{+y}}{number}{{+z}}a{{+u}}"}}"#)
+        })
         .collect();
-    let servers =
-        [Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await];
+    let servers = [
+        Backend::start(Era::Modern, Transport::Http).await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    ];
     for server in &servers {
         server.declares(r#"{"resources":{}}"#);
         server.on("resources/list", server.list("resources", ""));
-        server.on("resources/read", Reply::error(r#"{"code":-32602,"message":"no such resource"}"#));
-        server.on("resources/templates/list", server.list("resourceTemplates", ""));
+        server.on(
+            "resources/read",
+            Reply::error(r#"{"code":-32602,"message":"no such resource"}"#),
+        );
+        server.on(
+            "resources/templates/list",
+            server.list("resourceTemplates", ""),
+        );
     }
-    servers[0].on("resources/templates/list", servers[0].list("resourceTemplates", &templates.join(",")));
+    servers[0].on(
+        "resources/templates/list",
+        servers[0].list("resourceTemplates", &templates.join(",")),
+    );
     let gateway = Gateway::start(&config(&[servers[0].entry("a"), servers[1].entry("b")])).await;
     (gateway, servers)
 }
@@ -32,7 +45,11 @@ async fn long_uri_is_not_compared_with_templates() {
     let (gateway, servers) = gateway().await;
     let session = LegacySession::open(gateway.mcp).await;
     // The lists are read before the cost is measured.
-    session.post(&legacy_request("1", "resources/read", r#""uri":"a""#)).await.text().await;
+    session
+        .post(&legacy_request("1", "resources/read", r#""uri":"a""#))
+        .await
+        .text()
+        .await;
     let (began, processor) = (Instant::now(), usage::processor_time(gateway.pid()));
     let long = "a".repeat(10_000_000);
     for (method, params) in [
@@ -40,32 +57,65 @@ async fn long_uri_is_not_compared_with_templates() {
         ("resources/subscribe", format!(r#""uri":"{long}""#)),
         (
             "completion/complete",
-            format!(r#""ref":{{"type":"ref/resource","uri":"{long}"}},"argument":{{"name":"x","value":""}}"#),
+            format!(
+                r#""ref":{{"type":"ref/resource","uri":"{long}"}},"argument":{{"name":"x","value":""}}"#
+            ),
         ),
     ] {
-        let answer = session.post(&legacy_request("1", method, &params)).await.text().await;
-        assert_eq!(member(&answer, "error.code"), Some("-32602"), "{method}: {}", &answer[..200.min(answer.len())]);
+        let answer = session
+            .post(&legacy_request("1", method, &params))
+            .await
+            .text()
+            .await;
+        assert_eq!(
+            member(&answer, "error.code"),
+            Some("-32602"),
+            "{method}: {}",
+            &answer[..200.min(answer.len())]
+        );
         assert!(answer.len() < 1000, "{method} repeats the URI");
     }
-    let mut stream = listen(gateway.mcp, "1", &format!(r#"{{"resourceSubscriptions":["{long}"]}}"#)).await;
+    let mut stream = listen(
+        gateway.mcp,
+        "1",
+        &format!(r#"{{"resourceSubscriptions":["{long}"]}}"#),
+    )
+    .await;
     stream.event().await.unwrap();
     for server in &servers {
-        assert!(server.received("resources/read").iter().all(|read| read.text.len() < 1000));
+        assert!(
+            server
+                .received("resources/read")
+                .iter()
+                .all(|read| read.text.len() < 1000)
+        );
     }
     let processor = usage::processor_time(gateway.pid()) - processor;
     assert!(processor < Duration::from_secs(4), "{processor:?}");
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uri_within_the_limit_costs_little_where_no_template_begins_like_it() {
     let (gateway, _servers) = gateway().await;
     let session = LegacySession::open(gateway.mcp).await;
-    session.post(&legacy_request("1", "resources/read", r#""uri":"b""#)).await.text().await;
+    session
+        .post(&legacy_request("1", "resources/read", r#""uri":"b""#))
+        .await
+        .text()
+        .await;
     let processor = usage::processor_time(gateway.pid());
     for _ in 0..20 {
         let params = format!(r#""uri":"b{}""#, "a".repeat(60_000));
-        session.post(&legacy_request("1", "resources/read", &params)).await.text().await;
+        session
+            .post(&legacy_request("1", "resources/read", &params))
+            .await
+            .text()
+            .await;
     }
     let processor = usage::processor_time(gateway.pid()) - processor;
     assert!(processor < Duration::from_secs(1), "{processor:?}");
@@ -130,34 +180,83 @@ async fn uri_that_a_server_may_resolve_to_what_is_hidden_is_not_sent() {
             server.on("resources/list", server.list("resources", ""));
             server.on(
                 "resources/templates/list",
-                server.list("resourceTemplates", r#"{"name":"all","uriTemplate":"file:///{+path}"}"#),
+                server.list(
+                    "resourceTemplates",
+                    r#"{"name":"all","uriTemplate":"file:///{+path}"}"#,
+                ),
             );
-            server.on("resources/read", Reply::result(r#"{"contents":[]}"#.to_owned()));
+            server.on(
+                "resources/read",
+                Reply::result(r#"{"contents":[]}"#.to_owned()),
+            );
             servers.push(server);
         }
-        let entries: Vec<_> =
-            servers.iter().enumerate().map(|(number, server)| server.entry(&format!("s{number}"))).collect();
+        let entries: Vec<_> = servers
+            .iter()
+            .enumerate()
+            .map(|(number, server)| server.entry(&format!("s{number}")))
+            .collect();
         let text = config(&entries).replacen('{', &format!("{{{endpoints},"), 1);
         let gateway = Gateway::start(&text).await;
         let session = LegacySession::open(gateway.mcp).await;
         let tool = if count == 1 { "echo" } else { "s0__echo" };
-        let escaping = TO_THE_HIDDEN_FOLDER.iter().map(|uri| uri.replace('P', "file:///pub"));
+        let escaping = TO_THE_HIDDEN_FOLDER
+            .iter()
+            .map(|uri| uri.replace('P', "file:///pub"));
         for uri in escaping.chain(OF_THE_HIDDEN_FILE.map(str::to_owned)) {
             // A link in a result may be the client's own text: it opens nothing.
-            let link = format!(r#"{{"content":[{{"type":"resource_link","name":"l","uri":"{uri}"}}]}}"#);
+            let link =
+                format!(r#"{{"content":[{{"type":"resource_link","name":"l","uri":"{uri}"}}]}}"#);
             servers[0].once("tools/call", Reply::result(link));
-            let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
-            assert!(session.post(&call).await.text().await.contains("resource_link"));
-            for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
-                let answer =
-                    session.post(&legacy_request("1", method, &format!(r#""uri":"{uri}""#))).await.text().await;
-                assert!(member(&answer, "error").is_some(), "{method} {uri}: {answer}");
-                assert!(servers.iter().all(|server| server.received(method).is_empty()), "{method} {uri}");
+            let call = legacy_request(
+                "1",
+                "tools/call",
+                &format!(r#""name":"{tool}","arguments":{{}}"#),
+            );
+            assert!(
+                session
+                    .post(&call)
+                    .await
+                    .text()
+                    .await
+                    .contains("resource_link")
+            );
+            for method in [
+                "resources/read",
+                "resources/subscribe",
+                "resources/unsubscribe",
+            ] {
+                let answer = session
+                    .post(&legacy_request("1", method, &format!(r#""uri":"{uri}""#)))
+                    .await
+                    .text()
+                    .await;
+                assert!(
+                    member(&answer, "error").is_some(),
+                    "{method} {uri}: {answer}"
+                );
+                assert!(
+                    servers
+                        .iter()
+                        .all(|server| server.received(method).is_empty()),
+                    "{method} {uri}"
+                );
             }
         }
-        for uri in ["file:///pub/x", "file:///pub/deep/a%20b.txt", "file:///pub/x?line=3&of=4"] {
-            let answer =
-                session.post(&legacy_request("1", "resources/read", &format!(r#""uri":"{uri}""#))).await.text().await;
+        for uri in [
+            "file:///pub/x",
+            "file:///pub/deep/a%20b.txt",
+            "file:///pub/x?line=3&of=4",
+        ] {
+            let answer = session
+                .post(&legacy_request(
+                    "1",
+                    "resources/read",
+                    &format!(r#""uri":"{uri}""#),
+                ))
+                .await
+                .text()
+                .await;
             assert!(answer.contains("contents"), "{uri}: {answer}");
         }
     }

@@ -22,7 +22,10 @@ const CLIENTS: [(Era, Transport); 4] = [
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["erase", "look"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -37,13 +40,17 @@ fn asking(backend: &Backend, by: &str, wait: &str) -> String {
 async fn send(admin: SocketAddr, method: &str, path: &str) -> Response {
     let mut connection = Connection::open(admin).await;
     let origin = format!("http://{admin}");
-    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    connection
+        .request(method, path, &[("Origin", &origin)], b"")
+        .await;
     connection.response().await
 }
 
 /// The id of the question that operators are asked first.
 async fn asked(log: &Log) -> String {
-    let line = log.line_with_all(&[r#""target":"audit""#, "approval of a call: asked"]).await;
+    let line = log
+        .line_with_all(&[r#""target":"audit""#, "approval of a call: asked"])
+        .await;
     let (_, id) = line.split_once(r#""id":""#).expect("an id");
     id.split('"').next().unwrap().to_owned()
 }
@@ -56,7 +63,8 @@ fn calls(backend: &Backend) -> usize {
 async fn caller_is_asked_by_their_own_client_in_both_eras() {
     for (era, transport) in CLIENTS {
         let backend = backend().await;
-        let mut client = Client::start_with(CAN_ASK, &asking(&backend, "caller", "50s"), era, transport).await;
+        let mut client =
+            Client::start_with(CAN_ASK, &asking(&backend, "caller", "50s"), era, transport).await;
         for (action, is_run) in [("decline", false), ("cancel", false), ("accept", true)] {
             let mut questions = Vec::new();
             let answer = client
@@ -68,12 +76,19 @@ async fn caller_is_asked_by_their_own_client_in_both_eras() {
                 .await;
             assert_eq!(questions.len(), 1, "{era:?} {transport:?} {action}");
             let message = member(&questions[0], "message").unwrap();
-            assert!(message.contains("only/erase") && message.contains(r#"\"n\":1.0"#), "{message}");
+            assert!(
+                message.contains("only/erase") && message.contains(r#"\"n\":1.0"#),
+                "{message}"
+            );
             match is_run {
                 true => assert_eq!(answer.member("result.content"), "[]"),
                 false => assert_eq!(answer.member("error.code"), "-31007"),
             }
-            assert_eq!(calls(&backend), usize::from(is_run), "{era:?} {transport:?} {action}");
+            assert_eq!(
+                calls(&backend),
+                usize::from(is_run),
+                "{era:?} {transport:?} {action}"
+            );
         }
         let received = backend.received("tools/call");
         assert_eq!(received[0].member("params.arguments"), Some(ARGUMENTS));
@@ -84,7 +99,11 @@ async fn caller_is_asked_by_their_own_client_in_both_eras() {
 
 #[tokio::test]
 async fn call_waits_for_an_operator_and_then_goes_on() {
-    for (era, word) in [(Era::Modern, "approve"), (Era::Legacy, "approve"), (Era::Modern, "refuse")] {
+    for (era, word) in [
+        (Era::Modern, "approve"),
+        (Era::Legacy, "approve"),
+        (Era::Modern, "refuse"),
+    ] {
         let backend = backend().await;
         // A client that could ask its user does not: the rule wants an operator.
         let config = asking(&backend, "operator", "50s");
@@ -93,9 +112,18 @@ async fn call_waits_for_an_operator_and_then_goes_on() {
         let decided = async {
             let id = asked(&log).await;
             let list = send(admin, "GET", "/api/approvals").await.text().await;
-            assert!(list.contains(&id) && list.contains(r#""arguments":"{\"path\":\"\\/a\",\"n\":1.0}""#), "{list}");
+            assert!(
+                list.contains(&id)
+                    && list.contains(r#""arguments":"{\"path\":\"\\/a\",\"n\":1.0}""#),
+                "{list}"
+            );
             assert_eq!(calls(&backend), 0, "nothing runs before");
-            assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/{word}")).await.status, 200);
+            assert_eq!(
+                send(admin, "POST", &format!("/api/approvals/{id}/{word}"))
+                    .await
+                    .status,
+                200
+            );
         };
         let (answer, ()) = tokio::join!(client.request("1", "tools/call", CALL, ""), decided);
         match word {
@@ -112,24 +140,64 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
     let config = asking(&backend, "operator", "10ms");
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     let answer = client.request("1", "tools/call", CALL, "").await;
-    assert_eq!((answer.member("error.code"), answer.member("error.data.status")), ("-31007", r#""open""#));
+    assert_eq!(
+        (
+            answer.member("error.code"),
+            answer.member("error.data.status")
+        ),
+        ("-31007", r#""open""#)
+    );
     assert_eq!(answer.member("error.data.mayHaveRun"), "false");
-    let id = answer.member("error.data.approval").trim_matches('"').to_owned();
+    let id = answer
+        .member("error.data.approval")
+        .trim_matches('"')
+        .to_owned();
     // The command of operators shows it, with the arguments that will run.
     let url = format!("http://{}", client.gateway().admin);
-    let listed = fanlight().args(["approvals", "--admin", &url]).output().await.unwrap();
+    let listed = fanlight()
+        .args(["approvals", "--admin", &url])
+        .output()
+        .await
+        .unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
-    assert!(text.contains(&id) && text.contains("only/erase") && text.contains(r#""path": "\/a""#), "{text}");
-    let approved = fanlight().args(["approvals", "approve", &id, "--admin", &url]).output().await.unwrap();
+    assert!(
+        text.contains(&id) && text.contains("only/erase") && text.contains(r#""path": "\/a""#),
+        "{text}"
+    );
+    let approved = fanlight()
+        .args(["approvals", "approve", &id, "--admin", &url])
+        .output()
+        .await
+        .unwrap();
     let text = String::from_utf8(approved.stdout).unwrap();
-    assert!(approved.status.success() && text.contains("runs when its client sends it again"), "{text}");
+    assert!(
+        approved.status.success() && text.contains("runs when its client sends it again"),
+        "{text}"
+    );
     // Another call is another question.
-    let other = client.request("2", "tools/call", r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#, "").await;
+    let other = client
+        .request(
+            "2",
+            "tools/call",
+            r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#,
+            "",
+        )
+        .await;
     assert_ne!(other.member("error.data.approval").trim_matches('"'), id);
     assert_eq!(calls(&backend), 0);
-    assert_eq!(client.request("3", "tools/call", CALL, "").await.member("result.content"), "[]");
+    assert_eq!(
+        client
+            .request("3", "tools/call", CALL, "")
+            .await
+            .member("result.content"),
+        "[]"
+    );
     let again = client.request("4", "tools/call", CALL, "").await;
-    assert_ne!(again.member("error.data.approval").trim_matches('"'), id, "an approval is good once");
+    assert_ne!(
+        again.member("error.data.approval").trim_matches('"'),
+        id,
+        "an approval is good once"
+    );
     assert_eq!(calls(&backend), 1);
 }
 
@@ -139,9 +207,14 @@ async fn approved_call_is_neither_repeated_nor_copied() {
     let (backend, mirror) = (backend().await, backend().await);
     for server in [&backend, &mirror] {
         let tool = |name| {
-            format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#)
+            format!(
+                r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{{"readOnlyHint":true}}}}"#
+            )
         };
-        server.on("tools/list", server.list("tools", &[tool("erase"), tool("look")].join(",")));
+        server.on(
+            "tools/list",
+            server.list("tools", &[tool("erase"), tool("look")].join(",")),
+        );
     }
     let options = r#""retry":"safe","mirror":{"server":"copy","share":1},"approval":{"tools":["erase"],"by":"caller"}"#;
     let config = config(&[backend.entry_with("only", options), mirror.entry("copy")]);
@@ -153,7 +226,13 @@ async fn approved_call_is_neither_repeated_nor_copied() {
         }
         let accept = |_: &str, _: Option<&str>| r#"{"action":"accept"}"#.to_owned();
         let answer = client.converse("1", "tools/call", CALL, accept).await;
-        assert_eq!((calls(&backend) - before, answer.member_at(&["error"]).is_some()), (1, breaks_off));
+        assert_eq!(
+            (
+                calls(&backend) - before,
+                answer.member_at(&["error"]).is_some()
+            ),
+            (1, breaks_off)
+        );
     }
     client.call("look").await.member("result.content");
     mirror.wait_for_target("tools/call", "look", 1).await;
@@ -166,25 +245,49 @@ async fn cancelled_call_does_not_run_when_it_is_approved_later() {
     let gateway = Gateway::start(&asking(&backend, "operator", "50s")).await;
     let body = crate::raw_client::modern_request("1", "tools/call", CALL, "");
     let own = crate::raw_client::modern_headers(&body);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let headers: Vec<_> = crate::raw_client::JSON_HEADERS.into_iter().chain(own).collect();
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers: Vec<_> = crate::raw_client::JSON_HEADERS
+        .into_iter()
+        .chain(own)
+        .collect();
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     let id = asked(&gateway.log).await;
     drop(connection);
     within("the end of the call", async {
-        while send(gateway.admin, "GET", "/api/approvals").await.text().await.contains(r#""waiting":true"#) {
+        while send(gateway.admin, "GET", "/api/approvals")
+            .await
+            .text()
+            .await
+            .contains(r#""waiting":true"#)
+        {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert_eq!(send(gateway.admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+    assert_eq!(
+        send(
+            gateway.admin,
+            "POST",
+            &format!("/api/approvals/{id}/approve")
+        )
+        .await
+        .status,
+        200
+    );
     assert_eq!(calls(&backend), 0);
 }
 
 #[tokio::test]
 async fn rule_holds_however_the_tool_is_named() {
-    let (backend, other) = (backend().await, Backend::start(Era::Modern, Transport::Http).await);
+    let (backend, other) = (
+        backend().await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    );
     other.offers_tools(&["x"]);
     let approval = r#""approval":{"tools":["erase"]},"rename":{"erase":"tidy"}"#;
     let servers = config(&[backend.entry_with("only", approval), other.entry("other")]);
@@ -192,11 +295,23 @@ async fn rule_holds_however_the_tool_is_named() {
     let config = format!(r#"{servers},"testing":true,"timeouts":{{"approval":"10ms"}}}}"#);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     for name in ["only__tidy", "tidy", "erase", "only__erase"] {
-        let answer = client.request("1", "tools/call", &format!(r#""name":"{name}","arguments":{{}}"#), "").await;
-        assert!(["-31007", "-32602"].contains(&answer.member("error.code")), "{name}");
+        let answer = client
+            .request(
+                "1",
+                "tools/call",
+                &format!(r#""name":"{name}","arguments":{{}}"#),
+                "",
+            )
+            .await;
+        assert!(
+            ["-31007", "-32602"].contains(&answer.member("error.code")),
+            "{name}"
+        );
     }
     // Methods that Fanlight does not know could call it, too.
-    let unknown = client.request("2", "batch/run", r#""name":"erase""#, "").await;
+    let unknown = client
+        .request("2", "batch/run", r#""name":"erase""#, "")
+        .await;
     assert_eq!(unknown.member("error.code"), "-32601");
     assert_eq!(calls(&backend) + backend.received("batch/run").len(), 0);
 }
@@ -213,7 +328,10 @@ async fn arguments_that_the_configuration_fixes_are_shown_to_approvers_and_to_no
         if is_asked_at_client {
             let asked = client.request("1", "tools/call", CALL, "").await;
             let question = asked.inputs().expect("a question")[0].1;
-            assert!(question.contains(r#"\"n\":1.0"#) && !question.contains("t-secret"), "{question}");
+            assert!(
+                question.contains(r#"\"n\":1.0"#) && !question.contains("t-secret"),
+                "{question}"
+            );
             continue;
         }
         let (admin, log) = (client.gateway().admin, client.gateway().log.clone());
@@ -221,14 +339,22 @@ async fn arguments_that_the_configuration_fixes_are_shown_to_approvers_and_to_no
             let id = asked(&log).await;
             let list = send(admin, "GET", "/api/approvals").await.text().await;
             assert!(list.contains(r#"t-secret"#), "{list}");
-            assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+            assert_eq!(
+                send(admin, "POST", &format!("/api/approvals/{id}/approve"))
+                    .await
+                    .status,
+                200
+            );
             list
         };
         let (answer, list) = tokio::join!(client.request("1", "tools/call", CALL, ""), decided);
         assert_eq!(answer.member("result.content"), "[]");
         let received = backend.received("tools/call");
         let sent = received[0].member("params.arguments").unwrap();
-        assert!(list.contains(&sent.replace('\\', r"\\").replace('"', r#"\""#)), "{sent} is what was shown: {list}");
+        assert!(
+            list.contains(&sent.replace('\\', r"\\").replace('"', r#"\""#)),
+            "{sent} is what was shown: {list}"
+        );
     }
 }
 
@@ -244,15 +370,27 @@ async fn call_in_several_rounds_is_asked_about_once() {
         }),
     );
     let config = asking(&backend, "operator", "10ms");
-    let mut client = Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
+    let mut client =
+        Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
     let admin = client.gateway().admin;
     let first = client.request("1", "tools/call", CALL, "").await;
-    let id = first.member("error.data.approval").trim_matches('"').to_owned();
-    assert_eq!(send(admin, "POST", &format!("/api/approvals/{id}/approve")).await.status, 200);
+    let id = first
+        .member("error.data.approval")
+        .trim_matches('"')
+        .to_owned();
+    assert_eq!(
+        send(admin, "POST", &format!("/api/approvals/{id}/approve"))
+            .await
+            .status,
+        200
+    );
     let asked = client.request("2", "tools/call", CALL, "").await;
     let input = r#""a":{"roots":[]}"#;
     // Neither other arguments, nor another state, nor none go on by the approval.
-    let other = asked.retry(r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#, input);
+    let other = asked.retry(
+        r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#,
+        input,
+    );
     let forged = asked.retry(CALL, input).replace(r#""one""#, r#""two""#);
     for params in [&other, &forged, CALL] {
         let answer = client.request("3", "tools/call", params, "").await;
@@ -260,11 +398,19 @@ async fn call_in_several_rounds_is_asked_about_once() {
     }
     let retry = asked.retry(CALL, input);
     let second = client.request("4", "tools/call", &retry, "").await;
-    let third = client.request("5", "tools/call", &second.retry(CALL, input), "").await;
+    let third = client
+        .request("5", "tools/call", &second.retry(CALL, input), "")
+        .await;
     assert_eq!(third.member("result.content"), "[]");
     // Each state is good once: nothing runs twice by one approval.
     for params in [&retry, &second.retry(CALL, input)] {
-        assert_eq!(client.request("6", "tools/call", params, "").await.member("error.code"), "-31007");
+        assert_eq!(
+            client
+                .request("6", "tools/call", params, "")
+                .await
+                .member("error.code"),
+            "-31007"
+        );
     }
     assert_eq!(calls(&backend), 3);
 }
@@ -281,17 +427,38 @@ async fn nothing_is_approved_after_a_restart() {
     let config = asking(&backend, "operator", "10ms");
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     let first = client.request("1", "tools/call", CALL, "").await;
-    assert!(first.member("error.message").contains("before the gateway is restarted"), "{}", first.answer);
-    let id = first.member("error.data.approval").trim_matches('"').to_owned();
+    assert!(
+        first
+            .member("error.message")
+            .contains("before the gateway is restarted"),
+        "{}",
+        first.answer
+    );
+    let id = first
+        .member("error.data.approval")
+        .trim_matches('"')
+        .to_owned();
     let path = format!("/api/approvals/{id}/approve");
-    assert_eq!(send(client.gateway().admin, "POST", &path).await.status, 200);
+    assert_eq!(
+        send(client.gateway().admin, "POST", &path).await.status,
+        200
+    );
     client.into_gateway().kill().await;
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     let mut answer = send(client.gateway().admin, "POST", &path).await;
     let text = answer.text().await;
-    assert!(answer.status == 404 && text.contains("restarted since"), "{text}");
+    assert!(
+        answer.status == 404 && text.contains("restarted since"),
+        "{text}"
+    );
     let again = client.request("1", "tools/call", CALL, "").await;
-    assert_eq!((again.member("error.code"), again.member("error.data.status")), ("-31007", r#""open""#));
+    assert_eq!(
+        (
+            again.member("error.code"),
+            again.member("error.data.status")
+        ),
+        ("-31007", r#""open""#)
+    );
     assert_ne!(again.member("error.data.approval").trim_matches('"'), id);
     assert_eq!(calls(&backend), 0);
 }

@@ -30,15 +30,26 @@ impl Scene {
     async fn start(audit: &str, more: &str) -> Self {
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["look", "break", "fail"]);
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+        backend.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[]"#)),
+        );
         let failed = Era::Modern.complete(r#""content":[],"isError":true"#);
         backend.on_target("tools/call", "break", Reply::result(failed));
-        backend.on_target("tools/call", "fail", Reply::error(r#"{"code":-32000,"message":"no"}"#));
+        backend.on_target(
+            "tools/call",
+            "fail",
+            Reply::error(r#"{"code":-32000,"message":"no"}"#),
+        );
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         configure(&folder, &backend, audit, more);
         let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
-        Self { backend, gateway, folder }
+        Self {
+            backend,
+            gateway,
+            folder,
+        }
     }
 
     /// Has the gateway read these members of `audit`, and more of the configuration. Returns whether it can use them.
@@ -66,10 +77,18 @@ impl Scene {
         let body = modern_request_with(capabilities, "1", method, params, "");
         let bearer = format!("Bearer {key}");
         let headers = modern_headers(&body);
-        let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).chain([("Authorization", bearer.as_str())]).collect();
+        let own = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers: Vec<_> = JSON_HEADERS
+            .into_iter()
+            .chain(own)
+            .chain([("Authorization", bearer.as_str())])
+            .collect();
         let mut connection = Connection::open(self.gateway.mcp).await;
-        connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+        connection
+            .request("POST", "/mcp", &headers, body.as_bytes())
+            .await;
         connection.response().await
     }
 
@@ -89,7 +108,14 @@ fn configure(folder: &TempFile, backend: &Backend, audit: &str, more: &str) {
 
 async fn audit(folder: &Path, args: &[&str]) -> (bool, String) {
     let config = folder.join("fanlight.json");
-    let output = fanlight().arg("audit").args(args).arg("--config").arg(config).output().await.unwrap();
+    let output = fanlight()
+        .arg("audit")
+        .args(args)
+        .arg("--config")
+        .arg(config)
+        .output()
+        .await
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }
@@ -106,10 +132,17 @@ async fn who_called_what_is_known_by_default() {
     }
     scene.call("fanlight_wrong", &call("look")).await;
     scene.gateway.terminate().await;
-    let (is_ok, lines) = audit(scene.folder.path(), &["query", "--json", "--action", "tools/call"]).await;
+    let (is_ok, lines) = audit(
+        scene.folder.path(),
+        &["query", "--json", "--action", "tools/call"],
+    )
+    .await;
     assert!(is_ok, "{lines}");
     let lines: Vec<_> = lines.lines().collect();
-    let outcomes: Vec<_> = lines.iter().map(|line| plain_string(member(line, "outcome").unwrap()).unwrap()).collect();
+    let outcomes: Vec<_> = lines
+        .iter()
+        .map(|line| plain_string(member(line, "outcome").unwrap()).unwrap())
+        .collect();
     assert_eq!(outcomes, ["ok", "error", "tool_error", "ok"]);
     let look = lines[3];
     for (name, expected) in [
@@ -122,32 +155,57 @@ async fn who_called_what_is_known_by_default() {
         ("item", "look"),
         ("decision", "allow"),
     ] {
-        assert_eq!(member(look, name).and_then(plain_string), Some(expected), "{name}: {look}");
+        assert_eq!(
+            member(look, name).and_then(plain_string),
+            Some(expected),
+            "{name}: {look}"
+        );
     }
-    assert!(member(look, "durationUs").is_some() && member(look, "responseBytes").is_some(), "{look}");
+    assert!(
+        member(look, "durationUs").is_some() && member(look, "responseBytes").is_some(),
+        "{look}"
+    );
     assert_eq!(member(lines[1], "code"), Some("-32000"));
     let (_, denied) = audit(scene.folder.path(), &["query", "--outcome", "refused"]).await;
     assert!(denied.contains("authentication"), "{denied}");
     // Nothing of the arguments, and no key.
     let files = scene.folder.path().join("state/audit");
     let text = fs::read_to_string(files.join("audit.jsonl")).unwrap();
-    assert!(!text.contains("sesame") && !text.contains("/data") && !text.contains(ANN), "{text}");
+    assert!(
+        !text.contains("sesame") && !text.contains("/data") && !text.contains(ANN),
+        "{text}"
+    );
     let (is_ok, verified) = audit(scene.folder.path(), &["verify"]).await;
-    assert!(is_ok && verified.contains("are as they were written"), "{verified}");
+    assert!(
+        is_ok && verified.contains("are as they were written"),
+        "{verified}"
+    );
     let (_, used) = audit(scene.folder.path(), &["usage", "--tool", "files/*"]).await;
-    let row = used.lines().find(|line| line.contains("files/break")).unwrap();
-    assert!(row.contains("key#ann") && row.split_whitespace().nth(3) == Some("1"), "{used}");
+    let row = used
+        .lines()
+        .find(|line| line.contains("files/break"))
+        .unwrap();
+    assert!(
+        row.contains("key#ann") && row.split_whitespace().nth(3) == Some("1"),
+        "{used}"
+    );
     // One line is changed.
-    fs::write(files.join("audit.jsonl"), text.replacen("\"item\":\"break\"", "\"item\":\"brake\"", 1)).unwrap();
+    fs::write(
+        files.join("audit.jsonl"),
+        text.replacen("\"item\":\"break\"", "\"item\":\"brake\"", 1),
+    )
+    .unwrap();
     let (is_ok, verified) = audit(scene.folder.path(), &["verify"]).await;
     assert!(!is_ok && verified.contains("was changed"), "{verified}");
 }
 
 #[tokio::test]
 async fn calls_of_both_eras_over_every_transport_are_recorded() {
-    for (era, transport) in
-        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
-    {
+    for (era, transport) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let backend = Backend::start(era, Transport::Http).await;
         backend.offers_tools(&["look"]);
         backend.on(
@@ -160,17 +218,29 @@ async fn calls_of_both_eras_over_every_transport_are_recorded() {
         );
         let folder = TempFile::folder();
         let file = folder.path().join("record.jsonl");
-        let config =
-            format!(r#"{{"audit":{{"file":{:?},"required":true}},"mcpServers":{{{}}}}}"#, file, backend.entry("files"));
+        let config = format!(
+            r#"{{"audit":{{"file":{:?},"required":true}},"mcpServers":{{{}}}}}"#,
+            file,
+            backend.entry("files")
+        );
         let mut client = Client::start(&config, era, transport).await;
         client.call("look").await.member("result.content");
         // It is on the disk before the call runs.
         let text = fs::read_to_string(&file).unwrap();
-        let decided =
-            text.lines().find(|line| line.contains(r#""outcome":"decided""#)).unwrap_or_else(|| panic!("{text}"));
+        let decided = text
+            .lines()
+            .find(|line| line.contains(r#""outcome":"decided""#))
+            .unwrap_or_else(|| panic!("{text}"));
         assert!(
             decided.contains(r#""action":"tools/call""#)
-                && decided.contains(&format!("{:?}", if era == Era::Modern { "modern" } else { "legacy" })),
+                && decided.contains(&format!(
+                    "{:?}",
+                    if era == Era::Modern {
+                        "modern"
+                    } else {
+                        "legacy"
+                    }
+                )),
             "{decided}"
         );
     }
@@ -182,35 +252,59 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
     // A file that never takes anything.
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["look"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     let file = folder.path().join("audit.jsonl");
-    let config =
-        format!(r#"{{"audit":{{"file":{file:?},"required":true}},"mcpServers":{{{}}}}}"#, backend.entry("files"));
+    let config = format!(
+        r#"{{"audit":{{"file":{file:?},"required":true}},"mcpServers":{{{}}}}}"#,
+        backend.entry("files")
+    );
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     client.call("look").await.member("result.content");
     fill_disk(client.gateway(), true);
     let refused = client.call("look").await;
     assert_eq!(refused.member("error.code"), "-32603", "{}", refused.answer);
-    assert!(refused.member("error.message").contains("could not be put on record"), "{}", refused.answer);
+    assert!(
+        refused
+            .member("error.message")
+            .contains("could not be put on record"),
+        "{}",
+        refused.answer
+    );
     assert_eq!(backend.received("tools/call").len(), 1);
-    client.gateway().log.line_with("the audit record cannot be written").await;
+    client
+        .gateway()
+        .log
+        .line_with("the audit record cannot be written")
+        .await;
     fill_disk(client.gateway(), false);
     client.call("look").await.member("result.content");
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.lines().any(|line| line.contains(r#""event":"lost""#)), "{text}");
+    assert!(
+        text.lines().any(|line| line.contains(r#""event":"lost""#)),
+        "{text}"
+    );
 }
 
 /// Has the gateway find the disk full, or not any more: its files may not grow, by the limit on their size.
 fn fill_disk(gateway: &Gateway, is_full: bool) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(gateway.pid()).unwrap());
-    let limit = rustix::process::Rlimit { current: is_full.then_some(0), maximum: None };
+    let limit = rustix::process::Rlimit {
+        current: is_full.then_some(0),
+        maximum: None,
+    };
     rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
 }
 
 #[tokio::test]
 async fn record_verifies_after_its_next_file_could_not_be_begun() {
     let scene = Scene::start(r#""required":true,"arguments":"full","size":"1MiB""#, "").await;
-    let params = format!(r#""name":"look","arguments":{{"text":"{}"}}"#, "x".repeat(15 << 10));
+    let params = format!(
+        r#""name":"look","arguments":{{"text":"{}"}}"#,
+        "x".repeat(15 << 10)
+    );
     let current = scene.folder.path().join("state/audit/audit.jsonl");
     while fs::metadata(&current).unwrap().len() < 256 << 10 {
         scene.call(ANN, &params).await;
@@ -234,7 +328,12 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
         let scene = &scene;
         async move {
             let answer = scene
-                .call(ANN, &format!(r#""name":"look","arguments":{{"number":{number},"password":"sesame-2"}}"#))
+                .call(
+                    ANN,
+                    &format!(
+                        r#""name":"look","arguments":{{"number":{number},"password":"sesame-2"}}"#
+                    ),
+                )
                 .await;
             member(&answer, "result").is_some().then_some(number)
         }
@@ -244,7 +343,12 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
     assert_eq!(answered.len(), 40);
     let text = fs::read_to_string(scene.folder.path().join("state/audit/audit.jsonl")).unwrap();
     for number in answered {
-        assert!(text.contains(&format!(r#""arguments":{{"number":{number},"password":"***"}}"#)), "{number}: {text}");
+        assert!(
+            text.contains(&format!(
+                r#""arguments":{{"number":{number},"password":"***"}}"#
+            )),
+            "{number}: {text}"
+        );
     }
     assert!(!text.contains("sesame"), "{text}");
     let (is_ok, verified) = scene.audit(&["verify"]).await;
@@ -255,7 +359,11 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
 /// The lines of a record, and its checkpoints, in what a collector got.
 fn exported(collector: &HttpRecorder) -> (Vec<String>, Vec<String>) {
     let (mut lines, mut notes) = (Vec::new(), Vec::new());
-    for request in collector.requests().iter().filter(|request| request.head.starts_with("post /v1/logs ")) {
+    for request in collector
+        .requests()
+        .iter()
+        .filter(|request| request.head.starts_with("post /v1/logs "))
+    {
         // The texts of Protobuf are in it as they are.
         let text = request.text();
         lines.extend(text.split(r#"{"seq":"#).skip(1).map(|rest| {
@@ -279,13 +387,33 @@ async fn listening_takes_from_limits_and_is_on_record_from_its_beginning_to_its_
     let scene = Scene::start(r#""required":true"#, rates).await;
     let filter = r#""notifications":{"toolsListChanged":true}"#;
     let mut listening = scene.send(ANN, "subscriptions/listen", filter).await;
-    assert!(listening.event().await.unwrap().unwrap().contains("acknowledged"));
-    assert_eq!(scene.send(ANN, "subscriptions/listen", filter).await.status, 429);
+    assert!(
+        listening
+            .event()
+            .await
+            .unwrap()
+            .unwrap()
+            .contains("acknowledged")
+    );
+    assert_eq!(
+        scene.send(ANN, "subscriptions/listen", filter).await.status,
+        429
+    );
     drop(listening);
     scene.gateway.terminate().await;
-    let (_, lines) = audit(scene.folder.path(), &["query", "--json", "--action", "subscriptions/listen"]).await;
-    let outcomes: Vec<_> = lines.lines().filter_map(|line| plain_string(member(line, "outcome")?)).collect();
-    assert!(outcomes.contains(&"decided") && outcomes.contains(&"refused") && outcomes.len() == 3, "{lines}");
+    let (_, lines) = audit(
+        scene.folder.path(),
+        &["query", "--json", "--action", "subscriptions/listen"],
+    )
+    .await;
+    let outcomes: Vec<_> = lines
+        .lines()
+        .filter_map(|line| plain_string(member(line, "outcome")?))
+        .collect();
+    assert!(
+        outcomes.contains(&"decided") && outcomes.contains(&"refused") && outcomes.len() == 3,
+        "{lines}"
+    );
 }
 
 #[tokio::test]
@@ -296,7 +424,10 @@ async fn clients_without_credentials_do_not_fill_the_record() {
     }
     scene.call(ANN, &call("look")).await;
     let lines = scene.lines("state/audit/audit.jsonl");
-    let refused = lines.iter().filter(|line| line.contains(r#""event":"authentication""#)).count();
+    let refused = lines
+        .iter()
+        .filter(|line| line.contains(r#""event":"authentication""#))
+        .count();
     // Some in ten seconds.
     assert!((1..30).contains(&refused), "{lines:?}");
 }
@@ -304,21 +435,30 @@ async fn clients_without_credentials_do_not_fill_the_record() {
 #[tokio::test]
 async fn collector_gets_each_line_and_checkpoint_of_a_record_that_verifies() {
     let collector = HttpRecorder::start(|_| says("")).await;
-    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let telemetry = format!(
+        r#","telemetry":{{"endpoint":"http://{}"}}"#,
+        collector.address
+    );
     let scene = Scene::start(r#""otlp":true,"arguments":"full""#, &telemetry).await;
     for tool in ["look", "break", "fail"] {
         scene.call(ANN, &call(tool)).await;
     }
     scene.gateway.terminate().await;
     let file = scene.folder.path().join("state/audit/audit.jsonl");
-    let written: Vec<_> = fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
+    let written: Vec<_> = fs::read_to_string(&file)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     let (lines, notes) = exported(&collector);
     assert_eq!(lines, written);
     assert!(
-        lines.iter().any(|line| line.contains(r#""event":"stop""#)) && !lines.concat().contains("sesame"),
+        lines.iter().any(|line| line.contains(r#""event":"stop""#))
+            && !lines.concat().contains("sesame"),
         "{lines:?}"
     );
-    let checkpoints = fs::read_to_string(scene.folder.path().join("state/audit/audit.checkpoints")).unwrap();
+    let checkpoints =
+        fs::read_to_string(scene.folder.path().join("state/audit/audit.checkpoints")).unwrap();
     assert!(
         !notes.is_empty() && notes.iter().all(|note| checkpoints.contains(note.as_str())),
         "{notes:?} {checkpoints}"
@@ -335,13 +475,24 @@ async fn collector_gets_each_line_and_checkpoint_of_a_record_that_verifies() {
 
 #[tokio::test]
 async fn entries_that_the_collector_refuses_are_counted_and_calls_go_on() {
-    let collector =
-        HttpRecorder::start(|_| "HTTP/1.1 400 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()).await;
-    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let collector = HttpRecorder::start(|_| {
+        "HTTP/1.1 400 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()
+    })
+    .await;
+    let telemetry = format!(
+        r#","telemetry":{{"endpoint":"http://{}"}}"#,
+        collector.address
+    );
     let scene = Scene::start(r#""otlp":true"#, &telemetry).await;
-    scene.gateway.log.line_with_all(&["log records are lost", "HTTP status 400"]).await;
+    scene
+        .gateway
+        .log
+        .line_with_all(&["log records are lost", "HTTP status 400"])
+        .await;
     let metrics = text_at(&scene.gateway, "/metrics").await;
-    let lost = metrics.lines().find_map(|line| line.strip_prefix(r#"fanlight_audit_exported_total{outcome="lost"} "#));
+    let lost = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(r#"fanlight_audit_exported_total{outcome="lost"} "#));
     assert!(lost.is_some_and(|lost| lost != "0"), "{metrics}");
     let shown = text_at(&scene.gateway, "/api/audit").await;
     assert_ne!(member(&shown, "notExported"), Some("0"), "{shown}");
@@ -350,31 +501,75 @@ async fn entries_that_the_collector_refuses_are_counted_and_calls_go_on() {
 
 #[tokio::test]
 async fn gateway_does_not_start_without_a_collector_for_its_record() {
-    let config = r#"{"audit":{"otlp":true},"mcpServers":{"only":{"url":"http://127.0.0.1:1/mcp"}}}"#;
+    let config =
+        r#"{"audit":{"otlp":true},"mcpServers":{"only":{"url":"http://127.0.0.1:1/mcp"}}}"#;
     let config = TempFile::new("yaml", config);
-    let output = fanlight().args(["run", "--config"]).arg(config.path()).output().await.unwrap();
+    let output = fanlight()
+        .args(["run", "--config"])
+        .arg(config.path())
+        .output()
+        .await
+        .unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && text.contains("`audit.otlp` needs a collector"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("`audit.otlp` needs a collector"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
     let scene = Scene::start(r#""required":true"#, "").await;
     let first = "state/audit/audit.jsonl";
-    let decided = |lines: &[String]| lines.iter().filter(|line| line.contains(r#""outcome":"decided""#)).count();
+    let decided = |lines: &[String]| {
+        lines
+            .iter()
+            .filter(|line| line.contains(r#""outcome":"decided""#))
+            .count()
+    };
     scene.call(ANN, &call("look")).await;
     assert_eq!(decided(&scene.lines(first)), 1);
-    assert!(scene.reload(r#""required":true,"arguments":"full","redact":["path"]"#, "").await);
+    assert!(
+        scene
+            .reload(
+                r#""required":true,"arguments":"full","redact":["path"]"#,
+                ""
+            )
+            .await
+    );
     scene.call(ANN, &call("look")).await;
     let line = scene.lines(first).pop().unwrap();
-    assert!(line.contains(r#""arguments":{"path":"***","apiKey":"***"}"#), "{line}");
+    assert!(
+        line.contains(r#""arguments":{"path":"***","apiKey":"***"}"#),
+        "{line}"
+    );
     // Another file: the earlier one is ended, and verifies.
-    assert!(scene.reload(r#""required":true,"file":"other.jsonl""#, "").await);
+    assert!(
+        scene
+            .reload(r#""required":true,"file":"other.jsonl""#, "")
+            .await
+    );
     scene.call(ANN, &call("look")).await;
-    assert!(scene.lines(first).pop().unwrap().contains(r#""event":"stop""#));
-    assert_eq!((decided(&scene.lines(first)), decided(&scene.lines("other.jsonl"))), (2, 1));
+    assert!(
+        scene
+            .lines(first)
+            .pop()
+            .unwrap()
+            .contains(r#""event":"stop""#)
+    );
+    assert_eq!(
+        (
+            decided(&scene.lines(first)),
+            decided(&scene.lines("other.jsonl"))
+        ),
+        (2, 1)
+    );
     // One that cannot be written leaves everything as it was.
-    assert!(!scene.reload(r#""required":true,"file":"/dev/null/audit.jsonl""#, "").await);
+    assert!(
+        !scene
+            .reload(r#""required":true,"file":"/dev/null/audit.jsonl""#, "")
+            .await
+    );
     scene.call(ANN, &call("look")).await;
     assert_eq!(decided(&scene.lines("other.jsonl")), 2);
     assert!(!scene.reload(r#""required":true,"otlp":true"#, "").await);
@@ -389,16 +584,26 @@ async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
 #[tokio::test]
 async fn collector_gets_the_record_from_a_reload_on() {
     let collector = HttpRecorder::start(|_| says("")).await;
-    let telemetry = format!(r#","telemetry":{{"endpoint":"http://{}"}}"#, collector.address);
+    let telemetry = format!(
+        r#","telemetry":{{"endpoint":"http://{}"}}"#,
+        collector.address
+    );
     let scene = Scene::start(r#""required":true"#, &telemetry).await;
     scene.call(ANN, &call("look")).await;
-    assert!(scene.reload(r#""required":true,"otlp":true"#, &telemetry).await);
+    assert!(
+        scene
+            .reload(r#""required":true,"otlp":true"#, &telemetry)
+            .await
+    );
     scene.call(ANN, &call("break")).await;
     // What waits is delivered before it ends.
     assert!(scene.reload(r#""required":true"#, &telemetry).await);
     let lines = exported(&collector).0.concat();
     // What was written before is not there.
-    assert!(lines.contains(r#""item":"break""#) && !lines.contains(r#""event":"file""#), "{lines}");
+    assert!(
+        lines.contains(r#""item":"break""#) && !lines.contains(r#""event":"file""#),
+        "{lines}"
+    );
 }
 
 #[tokio::test]
@@ -406,16 +611,34 @@ async fn arguments_that_the_schema_calls_secret_are_masked() {
     let scene = Scene::start(r#""required":true,"arguments":"full""#, "").await;
     let schema = r##"{"type":"object","properties":{"note":{"type":"string","writeOnly":true},"region":{"type":"string","x-mcp-header":"Region"},"list":{"items":{"$ref":"#/$defs/pass"}}},"$defs":{"pass":{"format":"password"}}}"##;
     let tool = format!(r#"{{"name":"look","inputSchema":{schema}}}"#);
-    scene.backend.on("tools/list", scene.backend.list("tools", &tool));
+    scene
+        .backend
+        .on("tools/list", scene.backend.list("tools", &tool));
     let arguments = r#""arguments":{"note":"n1","list":["p1"],"path":"/a"}"#;
-    scene.call(ANN, &format!(r#""name":"look",{arguments}"#)).await;
-    scene.call(ANN, &format!(r#""name":"unlisted",{arguments}"#)).await;
+    scene
+        .call(ANN, &format!(r#""name":"look",{arguments}"#))
+        .await;
+    scene
+        .call(ANN, &format!(r#""name":"unlisted",{arguments}"#))
+        .await;
     let lines = scene.lines("state/audit/audit.jsonl");
-    let look = lines.iter().find(|line| line.contains(r#""arguments":"#)).unwrap_or_else(|| panic!("{lines:?}"));
-    assert!(look.contains(r#""arguments":{"note":"***","list":["***"],"path":"/a"}"#), "{look}");
+    let look = lines
+        .iter()
+        .find(|line| line.contains(r#""arguments":"#))
+        .unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(
+        look.contains(r#""arguments":{"note":"***","list":["***"],"path":"/a"}"#),
+        "{look}"
+    );
     // Of a tool that no list has, nobody knows what is secret.
-    assert!(lines.iter().any(|line| line.contains("argumentsDigest")), "{lines:?}");
-    assert!(!lines.concat().contains("n1") && !lines.concat().contains("p1"), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("argumentsDigest")),
+        "{lines:?}"
+    );
+    assert!(
+        !lines.concat().contains("n1") && !lines.concat().contains("p1"),
+        "{lines:?}"
+    );
 }
 
 #[tokio::test]
@@ -423,17 +646,37 @@ async fn call_that_began_a_task_is_found_with_what_was_asked_about_it() {
     let scene = Scene::start("", "").await;
     let state = r#""taskId":"job-7","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttlMs":600000"#;
     scene.backend.on("server/discover", Reply::result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0,"cacheScope":"private"}"#));
-    scene.backend.on("tools/call", Reply::result(format!(r#"{{"resultType":"task",{state}}}"#)));
-    scene.backend.on("tasks/get", Reply::result(format!(r#"{{"resultType":"complete",{state}}}"#)));
+    scene.backend.on(
+        "tools/call",
+        Reply::result(format!(r#"{{"resultType":"task",{state}}}"#)),
+    );
+    scene.backend.on(
+        "tasks/get",
+        Reply::result(format!(r#"{{"resultType":"complete",{state}}}"#)),
+    );
     let begun = scene.call(ANN, &call("look")).await;
-    let task = plain_string(member(&begun, "result.taskId").unwrap_or_else(|| panic!("{begun}"))).unwrap().to_owned();
-    scene.ask(ANN, "tasks/get", &format!(r#""taskId":"{task}""#)).await;
+    let task = plain_string(member(&begun, "result.taskId").unwrap_or_else(|| panic!("{begun}")))
+        .unwrap()
+        .to_owned();
+    scene
+        .ask(ANN, "tasks/get", &format!(r#""taskId":"{task}""#))
+        .await;
     scene.gateway.terminate().await;
     let (_, lines) = audit(scene.folder.path(), &["query", "--json", "--task", &task]).await;
     let lines: Vec<_> = lines.lines().collect();
-    let shown: Vec<_> = lines.iter().map(|line| [member(line, "action"), member(line, "principal")]).collect();
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| [member(line, "action"), member(line, "principal")])
+        .collect();
     let ann = Some(r#""key#ann""#);
-    assert_eq!(shown, [[Some(r#""tasks/get""#), ann], [Some(r#""tools/call""#), ann]], "{lines:?}");
+    assert_eq!(
+        shown,
+        [
+            [Some(r#""tasks/get""#), ann],
+            [Some(r#""tools/call""#), ann]
+        ],
+        "{lines:?}"
+    );
     assert!(lines[1].contains(r#""item":"look""#), "{lines:?}");
 }
 
@@ -447,7 +690,17 @@ async fn page_reads_the_records_of_all_processes_with_the_same_configuration() {
         folder: TempFile::folder(),
     };
     second.call(ANN, &call("break")).await;
-    assert!(scene.folder.path().join("state/audit/audit-2.jsonl").is_file());
-    let shown = text_at(&scene.gateway, "/api/audit?tool=files/break&outcome=decided").await;
+    assert!(
+        scene
+            .folder
+            .path()
+            .join("state/audit/audit-2.jsonl")
+            .is_file()
+    );
+    let shown = text_at(
+        &scene.gateway,
+        "/api/audit?tool=files/break&outcome=decided",
+    )
+    .await;
     assert!(shown.contains(r#""item":"break""#), "{shown}");
 }

@@ -16,30 +16,67 @@ fn batch(messages: &[&str]) -> String {
 
 /// Calls, a notification, an unknown tool, a ping: each is handled as if sent alone.
 fn mixed() -> String {
-    let call = |id: &str, tool: &str| legacy_request(id, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
-    let (first, second, unknown) = (call(r#""\u0061""#, "a__t"), call("2", "b__t"), call("3", "a__none"));
-    batch(&[&first, NOTIFICATION, &second, &unknown, &legacy_request("4", "ping", "")])
+    let call = |id: &str, tool: &str| {
+        legacy_request(
+            id,
+            "tools/call",
+            &format!(r#""name":"{tool}","arguments":{{}}"#),
+        )
+    };
+    let (first, second, unknown) = (
+        call(r#""\u0061""#, "a__t"),
+        call("2", "b__t"),
+        call("3", "a__none"),
+    );
+    batch(&[
+        &first,
+        NOTIFICATION,
+        &second,
+        &unknown,
+        &legacy_request("4", "ping", ""),
+    ])
 }
 
 fn assert_mixed(answers: &[String]) {
     let of = |id: &str| {
-        let mut all = answers.iter().filter(|answer| member(answer, "id") == Some(id));
-        let answer = all.next().unwrap_or_else(|| panic!("no answer to {id} in {answers:?}"));
+        let mut all = answers
+            .iter()
+            .filter(|answer| member(answer, "id") == Some(id));
+        let answer = all
+            .next()
+            .unwrap_or_else(|| panic!("no answer to {id} in {answers:?}"));
         assert!(all.next().is_none(), "{answers:?}");
         answer
     };
     assert_eq!(answers.len(), 4, "{answers:?}");
-    assert_eq!(member(of(r#""\u0061""#), "result"), Some(r#"{"content":[],"n":1.0}"#));
+    assert_eq!(
+        member(of(r#""\u0061""#), "result"),
+        Some(r#"{"content":[],"n":1.0}"#)
+    );
     assert_eq!(member(of("2"), "result"), Some(r#"{"content":[],"n":2.0}"#));
     assert!(member(of("3"), "error.code").is_some());
     assert_eq!(member(of("4"), "result"), Some("{}"));
 }
 
 async fn servers() -> [Backend; 2] {
-    let (a, b) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Legacy, Transport::Stdio).await);
-    a.on("tools/call", Reply::error(r#"{"code":-32602,"message":"no such tool"}"#));
-    a.on_target("tools/call", "t", Reply::result(r#"{"content":[],"n":1.0}"#));
-    b.on_target("tools/call", "t", Reply::result(r#"{"content":[],"n":2.0}"#));
+    let (a, b) = (
+        backend(Era::Legacy, Transport::Http).await,
+        backend(Era::Legacy, Transport::Stdio).await,
+    );
+    a.on(
+        "tools/call",
+        Reply::error(r#"{"code":-32602,"message":"no such tool"}"#),
+    );
+    a.on_target(
+        "tools/call",
+        "t",
+        Reply::result(r#"{"content":[],"n":1.0}"#),
+    );
+    b.on_target(
+        "tools/call",
+        "t",
+        Reply::result(r#"{"content":[],"n":2.0}"#),
+    );
     [a, b]
 }
 
@@ -56,10 +93,20 @@ async fn batch_messages_are_answered_individually() {
             before.push(last);
             before
         }
-        false => elements(&response.text().await).unwrap().into_iter().map(str::to_owned).collect(),
+        false => elements(&response.text().await)
+            .unwrap()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
     };
     assert_mixed(&answers);
-    assert_eq!(session.post(&batch(&[NOTIFICATION, NOTIFICATION])).await.status, 202);
+    assert_eq!(
+        session
+            .post(&batch(&[NOTIFICATION, NOTIFICATION]))
+            .await
+            .status,
+        202
+    );
     assert_eq!(session.post("[]").await.status, 400);
 
     let mut gateway = Gateway::stdio(&config);

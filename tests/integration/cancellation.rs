@@ -9,9 +9,11 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 /// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels the call, at either kind of backend.
 #[tokio::test]
 async fn modern_client_cancels_by_closing_its_stream() {
-    for (era, transport) in
-        [(Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
-    {
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let only = backend(era, transport).await;
         only.on("tools/call", Reply::fault(Fault::Hang).after(&[PROGRESS]));
         let gateway = Gateway::start(&config(&[only.entry("only")])).await;
@@ -23,8 +25,7 @@ async fn modern_client_cancels_by_closing_its_stream() {
     }
 }
 
-const PROGRESS: &str =
-    r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
+const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
 
 /// Waits until the backend has been notified, in the form of its transport, with the id that the gateway gave the call.
 async fn assert_cancelled(backend: &Backend, transport: Transport) {
@@ -41,14 +42,26 @@ async fn assert_cancelled(backend: &Backend, transport: Transport) {
 #[tokio::test]
 async fn legacy_client_cancels_by_notification_and_not_by_closing() {
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll"}}"#;
-    for (era, transport) in
-        [(Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
-    {
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let only = backend(era, transport).await;
         let gate = Gate::new();
-        only.on("tools/call", Reply::result(era.complete(r#""content":[]"#)).after(&[PROGRESS]).gated(&gate));
-        let client = Client::start(&config(&[only.entry("only")]), Era::Legacy, Transport::Http).await;
-        let request = legacy_request(r#""c\u0041ll""#, "tools/call", r#""name":"t","_meta":{"progressToken":1}"#);
+        only.on(
+            "tools/call",
+            Reply::result(era.complete(r#""content":[]"#))
+                .after(&[PROGRESS])
+                .gated(&gate),
+        );
+        let client =
+            Client::start(&config(&[only.entry("only")]), Era::Legacy, Transport::Http).await;
+        let request = legacy_request(
+            r#""c\u0041ll""#,
+            "tools/call",
+            r#""name":"t","_meta":{"progressToken":1}"#,
+        );
         let mut left = client.session().post(&request).await;
         left.event().await.unwrap().expect("progress first");
         drop(left);
@@ -56,7 +69,10 @@ async fn legacy_client_cancels_by_notification_and_not_by_closing() {
         // The closed connection has not cancelled the call: the notification still finds it.
         assert_eq!(client.session().post(cancel).await.status, 202);
         assert_cancelled(&only, transport).await;
-        assert_eq!(only.received("notifications/cancelled").len(), usize::from(transport == Transport::Stdio));
+        assert_eq!(
+            only.received("notifications/cancelled").len(),
+            usize::from(transport == Transport::Stdio)
+        );
     }
 }
 
@@ -69,11 +85,16 @@ async fn stdio_client_cancels_by_notification() {
         let request = client.request_text("1", "tools/call", r#""name":"t""#, "");
         client.stdio().send(&request).await;
         only.wait_for("tools/call", 1).await;
-        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let cancel =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         client.stdio().send(cancel).await;
         assert_cancelled(&only, Transport::Stdio).await;
         let next = client.request("2", "tools/call", r#""name":"t""#, "").await;
-        assert!(next.before.is_empty(), "a cancelled call is not answered: {:?}", next.before);
+        assert!(
+            next.before.is_empty(),
+            "a cancelled call is not answered: {:?}",
+            next.before
+        );
     }
 }
 
@@ -81,7 +102,10 @@ async fn stdio_client_cancels_by_notification() {
 async fn shutdown_finishes_running_calls_and_exits_cleanly() {
     let only = backend(Era::Modern, Transport::Http).await;
     let gate = Gate::new();
-    only.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
+    only.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate),
+    );
     let gateway = Gateway::start(&config(&[only.entry("only")])).await;
     let address = gateway.mcp;
     let call = tokio::spawn(async move {
@@ -91,7 +115,12 @@ async fn shutdown_finishes_running_calls_and_exits_cleanly() {
     gate.reached(1).await;
     let stopping = tokio::spawn(gateway.terminate());
     gate.open();
-    assert!(within("the call", call).await.unwrap().contains(r#""content":[]"#));
+    assert!(
+        within("the call", call)
+            .await
+            .unwrap()
+            .contains(r#""content":[]"#)
+    );
     assert_eq!(within("the end", stopping).await.unwrap().code(), Some(0));
 }
 
@@ -102,7 +131,9 @@ async fn stdio_gateway_ends_with_its_input() {
     let children = {
         let mut client = StdioClient::of(&mut gateway);
         client.initialize("2025-11-25").await;
-        client.call(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+        client
+            .call(&legacy_request("1", "tools/call", r#""name":"t""#))
+            .await;
         client.close_input();
         assert_eq!(client.receive().await, None);
         only.children(1).await

@@ -16,7 +16,10 @@ async fn entries(gateway: &Gateway) -> Vec<Value> {
 }
 
 fn of<'a>(entries: &'a [Value], client: &str) -> &'a Value {
-    entries.iter().find(|entry| entry["client"] == client).unwrap()
+    entries
+        .iter()
+        .find(|entry| entry["client"] == client)
+        .unwrap()
 }
 
 #[tokio::test]
@@ -28,13 +31,33 @@ async fn api_has_the_entry_of_each_client_for_this_gateway() {
     let cursor = of(&entries, "cursor");
     let text: Value = serde_json::from_str(cursor["text"].as_str().unwrap()).unwrap();
     assert_eq!(text["mcpServers"]["fanlight"]["url"], gateway.url());
-    assert!(cursor["file"].as_str().unwrap().ends_with(".cursor/mcp.json"), "{cursor}");
-    assert_eq!((&cursor["language"], &cursor["variable"]), (&"json".into(), &Value::Null));
-    assert!(of(&entries, "claude-code")["command"].as_str().unwrap().ends_with(&gateway.url()));
-    let desktop: Value = serde_json::from_str(of(&entries, "claude-desktop")["text"].as_str().unwrap()).unwrap();
-    let args = desktop["mcpServers"]["fanlight"]["args"].as_array().unwrap();
+    assert!(
+        cursor["file"]
+            .as_str()
+            .unwrap()
+            .ends_with(".cursor/mcp.json"),
+        "{cursor}"
+    );
+    assert_eq!(
+        (&cursor["language"], &cursor["variable"]),
+        (&"json".into(), &Value::Null)
+    );
+    assert!(
+        of(&entries, "claude-code")["command"]
+            .as_str()
+            .unwrap()
+            .ends_with(&gateway.url())
+    );
+    let desktop: Value =
+        serde_json::from_str(of(&entries, "claude-desktop")["text"].as_str().unwrap()).unwrap();
+    let args = desktop["mcpServers"]["fanlight"]["args"]
+        .as_array()
+        .unwrap();
     assert_eq!(args[..2], ["stdio", "--config"]);
-    assert!(std::path::Path::new(args[2].as_str().unwrap()).is_file(), "{args:?}");
+    assert!(
+        std::path::Path::new(args[2].as_str().unwrap()).is_file(),
+        "{args:?}"
+    );
 }
 
 #[tokio::test]
@@ -46,7 +69,18 @@ async fn entries_have_a_placeholder_where_clients_are_authenticated() {
     let gateway = Gateway::start(&text).await;
     let entries = entries(&gateway).await;
     let code = of(&entries, "claude-code");
-    assert!(code["text"].as_str().unwrap().contains("Bearer ${FANLIGHT_TOKEN}"), "{code}");
+    assert!(
+        code["text"]
+            .as_str()
+            .unwrap()
+            .contains("Bearer ${FANLIGHT_TOKEN}"),
+        "{code}"
+    );
     assert_eq!(code["variable"], "FANLIGHT_TOKEN");
-    assert!(of(&entries, "zed")["text"].as_str().unwrap().contains("Bearer YOUR_TOKEN"));
+    assert!(
+        of(&entries, "zed")["text"]
+            .as_str()
+            .unwrap()
+            .contains("Bearer YOUR_TOKEN")
+    );
 }

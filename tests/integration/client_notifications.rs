@@ -11,7 +11,10 @@ const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_cha
 async fn server(transport: Transport) -> Backend {
     let backend = Backend::start(Era::Legacy, transport).await;
     backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Legacy.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -21,17 +24,37 @@ async fn notify(session: &LegacySession, method: &str, params: &str) {
 }
 
 async fn call(session: &LegacySession, name: &str) {
-    let (_, answer) =
-        session.post(&legacy_request("1", "tools/call", &format!(r#""name":"{name}""#))).await.messages().await;
+    let (_, answer) = session
+        .post(&legacy_request(
+            "1",
+            "tools/call",
+            &format!(r#""name":"{name}""#),
+        ))
+        .await
+        .messages()
+        .await;
     assert!(answer.contains("result"), "{answer}");
 }
 
 #[tokio::test]
 async fn unknown_notification_reaches_the_servers_that_the_session_has_opened() {
-    let (http, stdio, unused) =
-        (server(Transport::Http).await, server(Transport::Stdio).await, server(Transport::Http).await);
-    let gateway = Gateway::start(&config(&[http.entry("http"), stdio.entry("stdio"), unused.entry("unused")])).await;
-    let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{"listChanged":true}}"#).await;
+    let (http, stdio, unused) = (
+        server(Transport::Http).await,
+        server(Transport::Stdio).await,
+        server(Transport::Http).await,
+    );
+    let gateway = Gateway::start(&config(&[
+        http.entry("http"),
+        stdio.entry("stdio"),
+        unused.entry("unused"),
+    ]))
+    .await;
+    let session = LegacySession::open_with(
+        gateway.mcp,
+        "2025-11-25",
+        r#"{"roots":{"listChanged":true}}"#,
+    )
+    .await;
     call(&session, "http__t").await;
     call(&session, "stdio__t").await;
     assert_eq!(session.post(CHANGED).await.status, 202);
@@ -46,7 +69,10 @@ async fn unknown_notification_reaches_the_servers_that_the_session_has_opened() 
     call(&other, "unused__t").await;
     notify(&other, "notifications/y", "").await;
     unused.wait_for("notifications/y", 1).await;
-    assert!(http.received("notifications/y").is_empty() && unused.received("notifications/x").is_empty());
+    assert!(
+        http.received("notifications/y").is_empty()
+            && unused.received("notifications/x").is_empty()
+    );
 }
 
 #[tokio::test]
@@ -83,41 +109,86 @@ async fn unknown_notification_reaches_the_only_server() {
 
 #[tokio::test]
 async fn notification_that_names_a_running_request_goes_where_the_request_was_sent() {
-    let (a, b) = (server(Transport::Http).await, server(Transport::Stdio).await);
+    let (a, b) = (
+        server(Transport::Http).await,
+        server(Transport::Stdio).await,
+    );
     let gateway = Gateway::start(&config(&[a.entry("a"), b.entry("b")])).await;
     let session = LegacySession::open(gateway.mcp).await;
     call(&session, "a__t").await;
     b.on("tools/call", Reply::driven());
     let params = r#""name":"b__t","_meta":{"progressToken":"mine"}"#;
-    let mut running = session.post(&legacy_request(r#""r\u0031""#, "tools/call", params)).await;
+    let mut running = session
+        .post(&legacy_request(r#""r\u0031""#, "tools/call", params))
+        .await;
     let stream = b.stream(0).await;
-    let (id, token) = (stream.request.member("id"), stream.request.member("params._meta.progressToken"));
+    let (id, token) = (
+        stream.request.member("id"),
+        stream.request.member("params._meta.progressToken"),
+    );
     notify(&session, "notifications/x", r#""requestId":"r1","k":1E400"#).await;
-    notify(&session, "notifications/x", r#""progressToken":"mine","requestId":"r1""#).await;
+    notify(
+        &session,
+        "notifications/x",
+        r#""progressToken":"mine","requestId":"r1""#,
+    )
+    .await;
     // Names of no running request, of two requests at once, and of another client's.
     notify(&session, "notifications/lost", r#""requestId":"r2""#).await;
     notify(&session, "notifications/lost", r#""progressToken":"r1""#).await;
-    notify(&session, "notifications/lost", r#""progressToken":"mine","requestId":1"#).await;
+    notify(
+        &session,
+        "notifications/lost",
+        r#""progressToken":"mine","requestId":1"#,
+    )
+    .await;
     let other = LegacySession::open(gateway.mcp).await;
-    b.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)));
+    b.on(
+        "tools/call",
+        Reply::result(Era::Legacy.complete(r#""content":[]"#)),
+    );
     call(&other, "b__t").await;
     notify(&other, "notifications/lost", r#""requestId":"r1""#).await;
     let named = b.wait_for("notifications/x", 2).await;
-    assert_eq!((named[0].member("params.requestId"), named[0].member("params.k")), (id, Some("1E400")));
-    assert_eq!((named[1].member("params.requestId"), named[1].member("params.progressToken")), (id, token));
-    stream.result(&Era::Legacy.complete(r#""content":[]"#)).await;
-    while running.event().await.unwrap().is_some_and(|message| member(&message, "result").is_none()) {}
+    assert_eq!(
+        (
+            named[0].member("params.requestId"),
+            named[0].member("params.k")
+        ),
+        (id, Some("1E400"))
+    );
+    assert_eq!(
+        (
+            named[1].member("params.requestId"),
+            named[1].member("params.progressToken")
+        ),
+        (id, token)
+    );
+    stream
+        .result(&Era::Legacy.complete(r#""content":[]"#))
+        .await;
+    while running
+        .event()
+        .await
+        .unwrap()
+        .is_some_and(|message| member(&message, "result").is_none())
+    {}
     notify(&session, "notifications/lost", r#""requestId":"r1""#).await;
     notify(&session, "notifications/last", "").await;
     notify(&other, "notifications/last", "").await;
     a.wait_for("notifications/last", 1).await;
     b.wait_for("notifications/last", 2).await;
     assert!(a.received("notifications/x").is_empty());
-    assert!(a.received("notifications/lost").is_empty() && b.received("notifications/lost").is_empty());
+    assert!(
+        a.received("notifications/lost").is_empty() && b.received("notifications/lost").is_empty()
+    );
 }
 
 /// Begins a call during which the server asks, and receives what it asks.
-async fn elicit(session: &LegacySession, server: &Backend) -> (crate::raw_client::Response, String) {
+async fn elicit(
+    session: &LegacySession,
+    server: &Backend,
+) -> (crate::raw_client::Response, String) {
     let request = legacy_request("5", "tools/call", r#""name":"a__t""#);
     let mut stream = session.post(&request).await;
     let relayed = stream.event().await.unwrap().expect("a server request");
@@ -130,32 +201,59 @@ async fn progress_of_a_client_on_a_server_request_reaches_that_server_under_its_
     for transport in [Transport::Http, Transport::Stdio] {
         let (a, b) = (server(transport).await, server(transport).await);
         let elicitation = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}},"_meta":{"progressToken":7,"k":1.0}}}"#;
-        a.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).asking(&[elicitation]));
+        a.on(
+            "tools/call",
+            Reply::result(Era::Legacy.complete(r#""content":[]"#)).asking(&[elicitation]),
+        );
         let gateway = Gateway::start(&config(&[a.entry("a"), b.entry("b")])).await;
-        let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"elicitation":{}}"#).await;
+        let session =
+            LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"elicitation":{}}"#).await;
         call(&session, "b__t").await;
         let (mut stream, relayed) = elicit(&session, &a).await;
         let token = member(&relayed, "params._meta.progressToken").unwrap();
-        assert_eq!((member(&relayed, "params._meta.k"), member(&relayed, "id")), (Some("1.0"), Some(token)));
+        assert_eq!(
+            (member(&relayed, "params._meta.k"), member(&relayed, "id")),
+            (Some("1.0"), Some(token))
+        );
         let progress = format!(r#""progressToken":{token},"progress":1E2,"x":"\u0041""#);
         notify(&session, "notifications/progress", &progress).await;
         // The server's own token is none of this side, and another session's requests are not this one's.
-        notify(&session, "notifications/progress", r#""progressToken":7,"progress":9"#).await;
+        notify(
+            &session,
+            "notifications/progress",
+            r#""progressToken":7,"progress":9"#,
+        )
+        .await;
         let other = LegacySession::open(gateway.mcp).await;
         notify(&other, "notifications/progress", &progress).await;
-        notify(&session, "notifications/named", &format!(r#""requestId":{token}"#)).await;
+        notify(
+            &session,
+            "notifications/named",
+            &format!(r#""requestId":{token}"#),
+        )
+        .await;
         let named = a.wait_for("notifications/named", 1).await;
         assert_eq!(named[0].member("params.requestId"), Some(r#""q""#));
         let received = a.wait_for("notifications/progress", 1).await;
-        assert_eq!((received.len(), received[0].member("params.progressToken")), (1, Some("7")), "{transport:?}");
         assert_eq!(
-            (received[0].member("params.progress"), received[0].member("params.x")),
+            (received.len(), received[0].member("params.progressToken")),
+            (1, Some("7")),
+            "{transport:?}"
+        );
+        assert_eq!(
+            (
+                received[0].member("params.progress"),
+                received[0].member("params.x")
+            ),
             (Some("1E2"), Some(r#""\u0041""#))
         );
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{token},"result":{{"action":"decline"}}}}"#);
         session.post(&answer).await;
         let (_, last) = stream.messages().await;
         assert!(last.contains("content"), "{last}");
-        assert!(b.received("notifications/progress").is_empty() && b.received("notifications/named").is_empty());
+        assert!(
+            b.received("notifications/progress").is_empty()
+                && b.received("notifications/named").is_empty()
+        );
     }
 }

@@ -3,7 +3,9 @@
 use fanlight_tests::slicer;
 
 use crate::harness::{Gateway, Log, StdioGateway};
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request_with, post_modern};
+use crate::raw_client::{
+    LegacySession, NEWEST_LEGACY, StdioClient, legacy_request, modern_request_with, post_modern,
+};
 use crate::schema::Checks;
 use crate::scripted::{Era, Transport};
 
@@ -35,7 +37,8 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// The raw text of a member of the response; fails the test if it is missing.
     pub(crate) fn member(&self, path: &str) -> &str {
-        slicer::member(&self.answer, path).unwrap_or_else(|| panic!("no `{path}` in {}", self.answer))
+        slicer::member(&self.answer, path)
+            .unwrap_or_else(|| panic!("no `{path}` in {}", self.answer))
     }
 
     /// The raw text of a member at a path whose names have dots; `None` if it is missing.
@@ -47,14 +50,20 @@ impl Exchange {
 impl Exchange {
     /// The required input by key, if the response requires any.
     pub(crate) fn inputs(&self) -> Option<Vec<(&str, &str)>> {
-        let wanted = slicer::member(&self.answer, "result.resultType") == Some(r#""input_required""#);
-        wanted.then(|| slicer::members(slicer::member(&self.answer, "result.inputRequests").unwrap_or("{}")).unwrap())
+        let wanted =
+            slicer::member(&self.answer, "result.resultType") == Some(r#""input_required""#);
+        wanted.then(|| {
+            slicer::members(slicer::member(&self.answer, "result.inputRequests").unwrap_or("{}"))
+                .unwrap()
+        })
     }
 
     /// The params of the request that sends these inputs, raw members: `params` are those of the first request.
     pub(crate) fn retry(&self, params: &str, responses: &str) -> String {
         let state = slicer::member(&self.answer, "result.requestState");
-        let state = state.map(|state| format!(r#","requestState":{state}"#)).unwrap_or_default();
+        let state = state
+            .map(|state| format!(r#","requestState":{state}"#))
+            .unwrap_or_default();
         format!(r#"{params},"inputResponses":{{{responses}}}{state}"#)
     }
 }
@@ -66,12 +75,18 @@ impl Client {
     }
 
     /// [`Self::start`] with these raw capabilities.
-    pub(crate) async fn start_with(capabilities: &str, config_text: &str, era: Era, transport: Transport) -> Self {
+    pub(crate) async fn start_with(
+        capabilities: &str,
+        config_text: &str,
+        era: Era,
+        transport: Transport,
+    ) -> Self {
         let front = match (transport, era) {
             (Transport::Http, Era::Modern) => Front::ModernHttp(Gateway::start(config_text).await),
             (Transport::Http, Era::Legacy) => {
                 let gateway = Gateway::start(config_text).await;
-                let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
+                let session =
+                    LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
                 Front::LegacyHttp(gateway, session)
             }
             (Transport::Stdio, era) => {
@@ -83,7 +98,12 @@ impl Client {
                 Front::Stdio(gateway, client)
             }
         };
-        Self { era, front, progress_token: String::new(), capabilities: capabilities.to_owned() }
+        Self {
+            era,
+            front,
+            progress_token: String::new(),
+            capabilities: capabilities.to_owned(),
+        }
     }
 
     /// The text of a request of this client's era; `params` and `meta` are raw members without braces.
@@ -104,7 +124,13 @@ impl Client {
     }
 
     /// Sends a request and waits for its response.
-    pub(crate) async fn request(&mut self, id: &str, method: &str, params: &str, meta: &str) -> Exchange {
+    pub(crate) async fn request(
+        &mut self,
+        id: &str,
+        method: &str,
+        params: &str,
+        meta: &str,
+    ) -> Exchange {
         let text = self.request_text(id, method, params, meta);
         let (before, answer) = match &mut self.front {
             Front::ModernHttp(gateway) => post_modern(gateway.mcp, &text).await.messages().await,
@@ -129,8 +155,13 @@ impl Client {
         let text = self.request_text(id, method, params, "");
         let mut respond = |message: &str| {
             let method = slicer::member(message, "method").and_then(slicer::plain_string)?;
-            let (id, result) = (slicer::member(message, "id")?, answer(method, slicer::member(message, "params")));
-            Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+            let (id, result) = (
+                slicer::member(message, "id")?,
+                answer(method, slicer::member(message, "params")),
+            );
+            Some(format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+            ))
         };
         let mut before = Vec::new();
         match &mut self.front {
@@ -145,7 +176,10 @@ impl Client {
             }
             Front::Stdio(_, client) => {
                 client.send(&text).await;
-                while before.last().is_none_or(|line| slicer::member(line, "method").is_some()) {
+                while before
+                    .last()
+                    .is_none_or(|line| slicer::member(line, "method").is_some())
+                {
                     let line = client.receive().await.expect("a response before the end");
                     if let Some(response) = respond(&line) {
                         client.send(&response).await;
@@ -172,8 +206,13 @@ impl Client {
             let responses: Vec<String> = inputs
                 .iter()
                 .map(|(key, input)| {
-                    let method = slicer::member(input, "method").and_then(slicer::plain_string).expect("a method");
-                    format!(r#""{key}":{}"#, answer(method, slicer::member(input, "params")))
+                    let method = slicer::member(input, "method")
+                        .and_then(slicer::plain_string)
+                        .expect("a method");
+                    format!(
+                        r#""{key}":{}"#,
+                        answer(method, slicer::member(input, "params"))
+                    )
                 })
                 .collect();
             let retry = exchange.retry(params, &responses.join(","));
@@ -184,14 +223,25 @@ impl Client {
 
     /// Calls a tool without arguments.
     pub(crate) async fn call(&mut self, tool: &str) -> Exchange {
-        self.request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "").await
+        self.request(
+            "1",
+            "tools/call",
+            &format!(r#""name":"{tool}","arguments":{{}}"#),
+            "",
+        )
+        .await
     }
 
     /// The names of the merged tools, in order.
     pub(crate) async fn tool_names(&mut self) -> Vec<String> {
         let exchange = self.request("1", "tools/list", "", "").await;
         let tools = slicer::elements(exchange.member("result.tools")).unwrap();
-        let name = |tool: &&str| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned();
+        let name = |tool: &&str| {
+            slicer::member(tool, "name")
+                .unwrap()
+                .trim_matches('"')
+                .to_owned()
+        };
         tools.iter().map(name).collect()
     }
 

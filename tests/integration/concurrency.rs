@@ -21,8 +21,15 @@ async fn concurrent_calls_get_their_own_progress_and_responses() {
         let shared = backend(Era::Legacy, transport).await;
         let gate = Gate::new();
         let echo = Reply::compute(|call| {
-            let (token, who) = (call.member("params._meta.progressToken"), call.member("params.arguments.who"));
-            format!(r#"{{"content":[],"of":{},"who":{}}}"#, token.unwrap(), who.unwrap())
+            let (token, who) = (
+                call.member("params._meta.progressToken"),
+                call.member("params.arguments.who"),
+            );
+            format!(
+                r#"{{"content":[],"of":{},"who":{}}}"#,
+                token.unwrap(),
+                who.unwrap()
+            )
         });
         shared.on("tools/call", echo.after(&[PROGRESS, PROGRESS]).gated(&gate));
         let gateway = Gateway::start(&config(&[shared.entry("shared")])).await;
@@ -31,8 +38,12 @@ async fn concurrent_calls_get_their_own_progress_and_responses() {
         for n in 0..CALLS {
             calls.spawn(async move {
                 let params = format!(r#""name":"t","arguments":{{"who":{n}}}"#);
-                let request =
-                    modern_request(&format!("\"id{n}\""), "tools/call", &params, &format!(r#""progressToken":"p{n}""#));
+                let request = modern_request(
+                    &format!("\"id{n}\""),
+                    "tools/call",
+                    &params,
+                    &format!(r#""progressToken":"p{n}""#),
+                );
                 (n, post_modern(address, &request).await.messages().await)
             });
         }
@@ -41,12 +52,28 @@ async fn concurrent_calls_get_their_own_progress_and_responses() {
         gate.open();
         while let Some(call) = within("a call", calls.join_next()).await {
             let (n, (progress, answer)) = call.unwrap();
-            assert_eq!(member(&answer, "id"), Some(format!("\"id{n}\"").as_str()), "{answer}");
-            assert_eq!(member(&answer, "result.who"), Some(n.to_string().as_str()), "{answer}");
+            assert_eq!(
+                member(&answer, "id"),
+                Some(format!("\"id{n}\"").as_str()),
+                "{answer}"
+            );
+            assert_eq!(
+                member(&answer, "result.who"),
+                Some(n.to_string().as_str()),
+                "{answer}"
+            );
             assert_eq!(progress.len(), 2, "{progress:?}");
             for event in &progress {
-                assert_eq!(member(event, "params.progressToken"), Some(format!("\"p{n}\"").as_str()), "{event}");
-                assert_eq!(member(event, "params.of"), member(&answer, "result.of"), "{event}");
+                assert_eq!(
+                    member(event, "params.progressToken"),
+                    Some(format!("\"p{n}\"").as_str()),
+                    "{event}"
+                );
+                assert_eq!(
+                    member(event, "params.of"),
+                    member(&answer, "result.of"),
+                    "{event}"
+                );
             }
         }
     }
@@ -70,11 +97,22 @@ async fn client_that_does_not_read_delays_no_other_and_uses_bounded_memory() {
         ))
         .await;
         let session = LegacySession::open(gateway.mcp).await;
-        let request = legacy_request("1", "tools/call", r#""name":"flood","_meta":{"progressToken":1}"#);
+        let request = legacy_request(
+            "1",
+            "tools/call",
+            r#""name":"flood","_meta":{"progressToken":1}"#,
+        );
         let unread = session.post(&request).await;
         for n in 2..20 {
-            let answer =
-                session.post(&legacy_request(&n.to_string(), "tools/call", r#""name":"t""#)).await.text().await;
+            let answer = session
+                .post(&legacy_request(
+                    &n.to_string(),
+                    "tools/call",
+                    r#""name":"t""#,
+                ))
+                .await
+                .text()
+                .await;
             assert!(member(&answer, "result").is_some(), "{answer}");
         }
         let peak = gateway.peak_memory();
@@ -85,7 +123,10 @@ async fn client_that_does_not_read_delays_no_other_and_uses_bounded_memory() {
 
 #[tokio::test]
 async fn server_that_hangs_in_lists_delays_no_call_of_another() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Legacy, Transport::Http).await,
+    );
     for method in ["tools/list", "resources/list", "prompts/list"] {
         bad.on(method, Reply::fault(Fault::Hang));
     }
@@ -100,15 +141,23 @@ async fn server_that_hangs_in_lists_delays_no_call_of_another() {
 
 #[tokio::test]
 async fn readiness_survives_the_loss_of_a_server() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Legacy, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Http).await,
+        backend(Era::Legacy, Transport::Http).await,
+    );
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Hang));
     }
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
-    let text = format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"connect":"2s","probe":"2s"}}}}"#);
+    let text =
+        format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"connect":"2s","probe":"2s"}}}}"#);
     let gateway = Gateway::start(&text).await;
     bad.wait_for("server/discover", 1).await;
-    assert_eq!(readiness(&gateway).await, 503, "the first attempt has not ended");
+    assert_eq!(
+        readiness(&gateway).await,
+        503,
+        "the first attempt has not ended"
+    );
     // The second attempt has begun and hangs like the first.
     bad.wait_for("server/discover", 2).await;
     assert_eq!(readiness(&gateway).await, 200);
@@ -117,5 +166,8 @@ async fn readiness_survives_the_loss_of_a_server() {
 async fn readiness(gateway: &Gateway) -> u16 {
     let mut connection = Connection::open(gateway.admin).await;
     connection.request("GET", "/readyz", &[], b"").await;
-    tokio::time::timeout(Duration::from_secs(5), connection.response()).await.unwrap().status
+    tokio::time::timeout(Duration::from_secs(5), connection.response())
+        .await
+        .unwrap()
+        .status
 }

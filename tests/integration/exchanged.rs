@@ -21,17 +21,25 @@ async fn with_exchange() -> (SignInSetting, IdentityProvider) {
     );
     let setting = SignInSetting::start(&provider.lines(SIGN_IN), &auth).await;
     let valid = Arc::clone(&provider.server);
-    setting
-        .backend
-        .protect(Protection::by_token(&setting.backend.url(), provider.url(), move |token| valid.is_valid(token)));
+    setting.backend.protect(Protection::by_token(
+        &setting.backend.url(),
+        provider.url(),
+        move |token| valid.is_valid(token),
+    ));
     (setting, provider)
 }
 
 /// Has a user sign in by a link of a call.
 async fn sign_in(setting: &SignInSetting, provider: &IdentityProvider, user: &str) -> Page {
     provider.signs_in(user);
-    let page = setting.identified(&mut Browser::default(), &provider.access_token(user)).await;
-    assert!(page.text.contains("signed in to notes"), "{page:?}\n{}", setting.gateway.log.text());
+    let page = setting
+        .identified(&mut Browser::default(), &provider.access_token(user))
+        .await;
+    assert!(
+        page.text.contains("signed in to notes"),
+        "{page:?}\n{}",
+        setting.gateway.log.text()
+    );
     page
 }
 
@@ -40,47 +48,94 @@ async fn each_user_reaches_the_server_by_a_token_for_their_own() {
     let (setting, provider) = with_exchange().await;
     let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
     sign_in(&setting, &provider, "ann").await;
-    assert!(is_result(&setting.call(Some(&ann)).await), "{}", setting.gateway.log.text());
-    assert!(link_in(&setting.call(Some(&bob)).await).is_some(), "nobody is served by the token of another");
+    assert!(
+        is_result(&setting.call(Some(&ann)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
+    assert!(
+        link_in(&setting.call(Some(&bob)).await).is_some(),
+        "nobody is served by the token of another"
+    );
     sign_in(&setting, &provider, "bob").await;
     for _ in 0..3 {
-        assert!(is_result(&setting.call(Some(&bob)).await) && is_result(&setting.call(Some(&ann)).await));
+        assert!(
+            is_result(&setting.call(Some(&bob)).await)
+                && is_result(&setting.call(Some(&ann)).await)
+        );
     }
     let of = |user: &str| format!("Bearer exchanged-of-{user}-");
     let expected = ["ann", "bob", "ann", "bob", "ann", "bob", "ann"].map(of);
     let shown = setting.shown();
-    assert!(shown.iter().zip(&expected).all(|(shown, own)| shown.starts_with(own)), "{shown:?}");
+    assert!(
+        shown
+            .iter()
+            .zip(&expected)
+            .all(|(shown, own)| shown.starts_with(own)),
+        "{shown:?}"
+    );
     assert_eq!(shown.len(), expected.len());
     let exchanges = provider.asked_for_tokens("token-exchange");
     assert_eq!(exchanges.len(), 2);
     let parameter = |name: &str| exchanges[0].parameter(name).unwrap_or_default().to_owned();
     assert!(parameter("subject_token").starts_with("at-of-ann-"));
-    assert_eq!(parameter("subject_token_type"), "urn:ietf:params:oauth:token-type:access_token");
-    assert_eq!((parameter("actor_token"), parameter("audience")), ("the-actor".to_owned(), "crm".to_owned()));
+    assert_eq!(
+        parameter("subject_token_type"),
+        "urn:ietf:params:oauth:token-type:access_token"
+    );
+    assert_eq!(
+        (parameter("actor_token"), parameter("audience")),
+        ("the-actor".to_owned(), "crm".to_owned())
+    );
     let begun = &provider.server.asked("/authorize")[0];
     assert_eq!(begun.parameter("scope"), Some("offline_access openid"));
     let state = std::fs::read(setting.folder.path().join("state/grants.redb")).unwrap();
-    assert!(!state.windows(6).any(|part| part == b"at-of-" || part == b"rt-of-"), "tokens are kept in the clear");
+    assert!(
+        !state
+            .windows(6)
+            .any(|part| part == b"at-of-" || part == b"rt-of-"),
+        "tokens are kept in the clear"
+    );
 }
 
 #[tokio::test]
 async fn identity_assertion_is_had_for_the_id_token_of_each_user() {
     let provider = IdentityProvider::start().await;
-    let setting =
-        SignInSetting::start(&provider.lines(SIGN_IN), r#"{"type":"enterprise","clientId":"at-resource"}"#).await;
+    let setting = SignInSetting::start(
+        &provider.lines(SIGN_IN),
+        r#"{"type":"enterprise","clientId":"at-resource"}"#,
+    )
+    .await;
     sign_in(&setting, &provider, "ann").await;
-    assert!(is_result(&setting.call(Some(&provider.access_token("ann"))).await), "{}", setting.gateway.log.text());
-    let [asked] = &provider.asked_for_tokens("token-exchange")[..] else { panic!("asked once") };
+    assert!(
+        is_result(&setting.call(Some(&provider.access_token("ann"))).await),
+        "{}",
+        setting.gateway.log.text()
+    );
+    let [asked] = &provider.asked_for_tokens("token-exchange")[..] else {
+        panic!("asked once")
+    };
     let parameter = |name: &str| asked.parameter(name).unwrap_or_default().to_owned();
-    assert_eq!(parameter("requested_token_type"), "urn:ietf:params:oauth:token-type:id-jag");
-    assert_eq!(parameter("subject_token_type"), "urn:ietf:params:oauth:token-type:id_token");
+    assert_eq!(
+        parameter("requested_token_type"),
+        "urn:ietf:params:oauth:token-type:id-jag"
+    );
+    assert_eq!(
+        parameter("subject_token_type"),
+        "urn:ietf:params:oauth:token-type:id_token"
+    );
     assert_eq!(
         (parameter("audience").as_str(), parameter("resource")),
         (setting.authorization.url(), setting.backend.url())
     );
-    assert_eq!(fanlight_testkit::authorization_server::payload(&parameter("subject_token"))["sub"], "ann");
+    assert_eq!(
+        fanlight_testkit::authorization_server::payload(&parameter("subject_token"))["sub"],
+        "ann"
+    );
     assert!(
-        asked.header("authorization").is_some_and(|shown| shown.starts_with("Basic ")),
+        asked
+            .header("authorization")
+            .is_some_and(|shown| shown.starts_with("Basic ")),
         "as the client of the sign-in"
     );
     let redeemed = setting.authorization.asked("/token");
@@ -93,16 +148,38 @@ async fn token_is_sent_to_the_server_alone_that_it_was_had_for() {
     let (setting, provider) = with_exchange().await;
     let ann = provider.access_token("ann");
     sign_in(&setting, &provider, "ann").await;
-    assert!(is_result(&setting.call(Some(&ann)).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(Some(&ann)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     let other = Backend::start(Era::Modern, Transport::Http).await;
     other.offers_tools(&["t"]);
-    other.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
-    setting.reconfigure(&setting.backend.url(), &other.url()).await;
-    assert!(is_result(&setting.call(Some(&ann)).await), "{}", setting.gateway.log.text());
-    let shown = other.received("tools/call")[0].header("authorization").unwrap_or_default().to_owned();
-    assert!(shown.starts_with("Bearer exchanged-of-ann-") && !setting.shown().contains(&shown), "{shown}");
+    other.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
+    setting
+        .reconfigure(&setting.backend.url(), &other.url())
+        .await;
+    assert!(
+        is_result(&setting.call(Some(&ann)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
+    let shown = other.received("tools/call")[0]
+        .header("authorization")
+        .unwrap_or_default()
+        .to_owned();
+    assert!(
+        shown.starts_with("Bearer exchanged-of-ann-") && !setting.shown().contains(&shown),
+        "{shown}"
+    );
     let exchanges = provider.asked_for_tokens("token-exchange");
-    assert_eq!(exchanges.last().unwrap().parameter("resource"), Some(other.url().as_str()));
+    assert_eq!(
+        exchanges.last().unwrap().parameter("resource"),
+        Some(other.url().as_str())
+    );
 }
 
 #[tokio::test]
@@ -113,7 +190,11 @@ async fn sign_in_that_has_ended_is_renewed_once_for_many_calls() {
     let ann = provider.access_token("ann");
     let answers = join_all((0..50).map(|_| setting.call(Some(&ann)))).await;
     for answer in &answers {
-        assert!(is_result(answer), "{answer}\n{}", setting.gateway.log.text());
+        assert!(
+            is_result(answer),
+            "{answer}\n{}",
+            setting.gateway.log.text()
+        );
     }
     assert_eq!(provider.asked_for_tokens("refresh_token").len(), 1);
     assert_eq!(provider.asked_for_tokens("token-exchange").len(), 1);
@@ -124,7 +205,11 @@ async fn sign_in_survives_a_restart() {
     let (mut setting, provider) = with_exchange().await;
     sign_in(&setting, &provider, "ann").await;
     setting.restart().await;
-    assert!(is_result(&setting.call(Some(&provider.access_token("ann"))).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(Some(&provider.access_token("ann"))).await),
+        "{}",
+        setting.gateway.log.text()
+    );
 }
 
 #[tokio::test]
@@ -134,7 +219,9 @@ async fn user_who_signs_out_is_served_no_longer() {
     sign_in(&setting, &provider, "ann").await;
     assert!(is_result(&setting.call(Some(&ann)).await));
     let mut browser = Browser::default();
-    let page = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
+    let page = browser
+        .open(&format!("http://{}/connections", setting.gateway.mcp))
+        .await;
     let sent = browser.submit(&page, &[("action", "identify")]).await;
     let page = browser.follow(sent).await;
     assert!(page.text.contains("signed in at"), "{page:?}");
@@ -150,10 +237,20 @@ async fn user_whom_the_identity_provider_has_removed_signs_in_anew() {
     sign_in(&setting, &provider, "ann").await;
     sign_in(&setting, &provider, "bob").await;
     let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
-    assert!(is_result(&setting.call(Some(&ann)).await) && is_result(&setting.call(Some(&bob)).await));
+    assert!(
+        is_result(&setting.call(Some(&ann)).await) && is_result(&setting.call(Some(&bob)).await)
+    );
     provider.removes("ann");
     // What it has had for her is forgotten.
     setting.restart().await;
-    assert!(link_in(&setting.call(Some(&ann)).await).is_some(), "{}", setting.gateway.log.text());
-    assert!(is_result(&setting.call(Some(&bob)).await), "{}", setting.gateway.log.text());
+    assert!(
+        link_in(&setting.call(Some(&ann)).await).is_some(),
+        "{}",
+        setting.gateway.log.text()
+    );
+    assert!(
+        is_result(&setting.call(Some(&bob)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
 }

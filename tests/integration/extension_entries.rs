@@ -16,7 +16,11 @@ async fn server() -> Backend {
     let list = |request: &Received| {
         let tool = |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
         let is_known = request.text.contains("com.example/x");
-        let tools = if is_known { format!("{},{}", tool("t"), tool("x")) } else { tool("t") };
+        let tools = if is_known {
+            format!("{},{}", tool("t"), tool("x"))
+        } else {
+            tool("t")
+        };
         Era::Modern.cacheable(&format!(r#""tools":[{tools}]"#))
     };
     server.on("tools/list", Reply::compute(list));
@@ -25,7 +29,15 @@ async fn server() -> Backend {
 
 fn names(list: &str) -> Vec<String> {
     let tools = elements(member(list, "result.tools").unwrap()).unwrap();
-    tools.iter().map(|tool| member(tool, "name").and_then(plain_string).unwrap().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| {
+            member(tool, "name")
+                .and_then(plain_string)
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
 }
 
 /// The names of the tools that a client with these capabilities lists.
@@ -50,7 +62,10 @@ async fn settled(gateway: &Gateway, server: &Backend) {
 
 #[tokio::test]
 async fn entry_for_an_extension_is_shown_to_clients_with_it_alone() {
-    let (server, other) = (server().await, Backend::start(Era::Legacy, Transport::Http).await);
+    let (server, other) = (
+        server().await,
+        Backend::start(Era::Legacy, Transport::Http).await,
+    );
     other.offers_tools(&["u"]);
     let gateway = Gateway::start(&config(&[server.entry("a"), other.entry("b")])).await;
     settled(&gateway, &server).await;
@@ -58,27 +73,45 @@ async fn entry_for_an_extension_is_shown_to_clients_with_it_alone() {
     for _ in 0..2 {
         assert_eq!(list(&gateway, WITH).await, all);
         assert_eq!(list(&gateway, "{}").await, plain);
-        assert_eq!(list(&gateway, r#"{"extensions":{"com.example/x":null}}"#).await, plain, "null declares nothing");
+        assert_eq!(
+            list(&gateway, r#"{"extensions":{"com.example/x":null}}"#).await,
+            plain,
+            "null declares nothing"
+        );
     }
     let session = LegacySession::open(gateway.mcp).await;
-    let (_, answer) = session.post(&legacy_request("1", "tools/list", "")).await.messages().await;
+    let (_, answer) = session
+        .post(&legacy_request("1", "tools/list", ""))
+        .await
+        .messages()
+        .await;
     assert_eq!(names(&answer), plain);
     // Another extension, for which the server lists nothing more.
-    assert_eq!(list(&gateway, r#"{"extensions":{"com.example/y":{}}}"#).await, plain);
+    assert_eq!(
+        list(&gateway, r#"{"extensions":{"com.example/y":{}}}"#).await,
+        plain
+    );
     assert_eq!(list(&gateway, WITH).await, all);
 }
 
 /// The list may have changed for any reason, so what an entry depends on is not known any more.
 #[tokio::test]
 async fn entry_is_shown_to_all_clients_after_an_announced_change() {
-    let (server, other) = (server().await, Backend::start(Era::Legacy, Transport::Http).await);
+    let (server, other) = (
+        server().await,
+        Backend::start(Era::Legacy, Transport::Http).await,
+    );
     other.offers_tools(&["u"]);
     let gateway = Gateway::start(&config(&[server.entry("a"), other.entry("b")])).await;
     settled(&gateway, &server).await;
     assert_eq!(list(&gateway, WITH).await, ["a__t", "a__x", "b__u"]);
     assert_eq!(list(&gateway, "{}").await, ["a__t", "b__u"]);
     let read = server.received("tools/list").len();
-    server.stream(0).await.notify("notifications/tools/list_changed", "").await;
+    server
+        .stream(0)
+        .await
+        .notify("notifications/tools/list_changed", "")
+        .await;
     server.wait_for("tools/list", read + 1).await;
     settled(&gateway, &server).await;
     assert_eq!(list(&gateway, "{}").await, ["a__t", "a__x", "b__u"]);

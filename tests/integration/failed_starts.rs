@@ -59,15 +59,22 @@ fn processes() -> Vec<Case> {
         },
         Case {
             name: "crash",
-            entry: shell("echo 'Error: S3CRET_API_KEY environment variable is not set' >&2; exit 3"),
+            entry: shell(
+                "echo 'Error: S3CRET_API_KEY environment variable is not set' >&2; exit 3",
+            ),
             what: "it exited before it answered (exit status: 3)",
-            lines: json!([["Error: S3CRET_API_KEY environment variable is not set"], []]),
+            lines: json!([
+                ["Error: S3CRET_API_KEY environment variable is not set"],
+                []
+            ]),
             remedy: &["set it in `env`", "`inheritEnv`"],
             for_clients: "configuration is not usable",
         },
         Case {
             name: "banner",
-            entry: shell("echo 'Server s3cret is ready'; echo 'loading' >&2; while read -r line; do :; done"),
+            entry: shell(
+                "echo 'Server s3cret is ready'; echo 'loading' >&2; while read -r line; do :; done",
+            ),
             what: "it did not answer within 1s",
             lines: json!([["loading"], ["Server s3cret is ready"]]),
             remedy: &["log to standard error"],
@@ -85,7 +92,10 @@ fn processes() -> Vec<Case> {
 }
 
 fn config(cases: &[Case]) -> String {
-    let servers: serde_json::Map<_, _> = cases.iter().map(|case| (case.name.to_owned(), case.entry.clone())).collect();
+    let servers: serde_json::Map<_, _> = cases
+        .iter()
+        .map(|case| (case.name.to_owned(), case.entry.clone()))
+        .collect();
     // One attempt for each, however long the test takes.
     let never = "1h";
     let timeouts = json!({
@@ -97,8 +107,14 @@ fn config(cases: &[Case]) -> String {
 async fn command(arguments: &[&str]) -> (Output, String) {
     let mut command = fanlight();
     command.args(arguments).stdin(Stdio::null());
-    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = within(&format!("{arguments:?}"), command.output())
+        .await
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output, text)
 }
 
@@ -107,34 +123,75 @@ async fn check_all(gateway: &Gateway, cases: &[Case]) {
     for case in cases {
         let server = server_when(gateway, case.name, |server| !server["failure"].is_null()).await;
         let failure = &server["failure"];
-        assert!(failure["what"].as_str().unwrap().contains(case.what), "{}: {failure}", case.name);
-        assert_eq!(json!([failure["stderr"], failure["stdout"]]), case.lines, "{}", case.name);
+        assert!(
+            failure["what"].as_str().unwrap().contains(case.what),
+            "{}: {failure}",
+            case.name
+        );
+        assert_eq!(
+            json!([failure["stderr"], failure["stdout"]]),
+            case.lines,
+            "{}",
+            case.name
+        );
         let remedy = failure["remedy"].as_str().unwrap_or_default();
-        assert!(case.remedy.iter().all(|part| remedy.contains(part)), "{}: {failure}", case.name);
+        assert!(
+            case.remedy.iter().all(|part| remedy.contains(part)),
+            "{}: {failure}",
+            case.name
+        );
         for text in [failure["what"].as_str().unwrap(), remedy] {
-            assert!(!text.contains(".rs") && !text.contains("Error {") && !text.contains("Some("), "{text}");
+            assert!(
+                !text.contains(".rs") && !text.contains("Error {") && !text.contains("Some("),
+                "{text}"
+            );
         }
-        let answer = ask(gateway, "tools/call", &format!(r#""name":"{}__t""#, case.name)).await;
+        let answer = ask(
+            gateway,
+            "tools/call",
+            &format!(r#""name":"{}__t""#, case.name),
+        )
+        .await;
         let list = ask(gateway, "tools/list", "").await;
         for text in [&answer, &list] {
-            let is_told = ["s3cret", "S3CRET", "/nowhere", "127.0.0.", "uvx", "loading", "API_KEY"]
-                .iter()
-                .find(|word| text.contains(**word));
+            let is_told = [
+                "s3cret", "S3CRET", "/nowhere", "127.0.0.", "uvx", "loading", "API_KEY",
+            ]
+            .iter()
+            .find(|word| text.contains(**word));
             assert_eq!(is_told, None, "{}: {text}", case.name);
         }
         let list: Value = serde_json::from_str(&list).unwrap();
         let reason = &list["result"]["_meta"]["dev.fanlight/backends"][case.name]["reason"];
-        assert!(reason.as_str().unwrap_or_default().contains(case.for_clients), "{}: {list}", case.name);
+        assert!(
+            reason
+                .as_str()
+                .unwrap_or_default()
+                .contains(case.for_clients),
+            "{}: {list}",
+            case.name
+        );
     }
     let admin = format!("http://{}", gateway.admin);
     let (_, status) = command(&["status", "--admin", &admin]).await;
     for case in cases {
-        assert!(case.remedy.iter().all(|part| status.contains(part)), "{}: {status}", case.name);
+        assert!(
+            case.remedy.iter().all(|part| status.contains(part)),
+            "{}: {status}",
+            case.name
+        );
         let lines = [("stderr", &case.lines[0]), ("stdout", &case.lines[1])];
-        for (stream, line) in
-            lines.iter().flat_map(|(stream, lines)| lines.as_array().unwrap().iter().map(move |line| (stream, line)))
-        {
-            assert!(status.contains(&format!("{stream}: {}", line.as_str().unwrap())), "{status}");
+        for (stream, line) in lines.iter().flat_map(|(stream, lines)| {
+            lines
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(move |line| (stream, line))
+        }) {
+            assert!(
+                status.contains(&format!("{stream}: {}", line.as_str().unwrap())),
+                "{status}"
+            );
         }
     }
 }
@@ -147,31 +204,55 @@ async fn process_that_does_not_start_shows_cause_and_remedy() {
     check_all(&gateway, &cases).await;
     let admin = format!("http://{}", gateway.admin);
     let (output, log) = command(&["logs", "banner", "--admin", &admin]).await;
-    assert!(output.status.success() && log.contains("banner  loading"), "{log}");
+    assert!(
+        output.status.success() && log.contains("banner  loading"),
+        "{log}"
+    );
     assert!(log.contains("(stdout) Server s3cret is ready"), "{log}");
     let (output, log) = command(&["logs", "--json", "-n", "1", "--admin", &admin]).await;
     let line: Value = serde_json::from_str(log.trim()).unwrap();
-    assert!(output.status.success() && line["server"].is_string() && line["text"].is_string(), "{log}");
+    assert!(
+        output.status.success() && line["server"].is_string() && line["text"].is_string(),
+        "{log}"
+    );
     let (output, text_of_none) = command(&["logs", "baner", "--admin", &admin]).await;
     assert_eq!(output.status.code(), Some(2), "{text_of_none}");
-    assert!(text_of_none.contains("has no server \"baner\"; did you mean banner?"), "{text_of_none}");
+    assert!(
+        text_of_none.contains("has no server \"baner\"; did you mean banner?"),
+        "{text_of_none}"
+    );
     assert!(gateway.terminate().await.success());
 
     let file = TempFile::new("yaml", &text);
     let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
     assert!(!output.status.success());
     for case in &cases {
-        assert!(check.contains(&format!("error: backend \"{}\" ", case.name)), "{check}");
-        assert!(case.remedy.iter().all(|part| check.contains(part)), "{}: {check}", case.name);
+        assert!(
+            check.contains(&format!("error: backend \"{}\" ", case.name)),
+            "{check}"
+        );
+        assert!(
+            case.remedy.iter().all(|part| check.contains(part)),
+            "{}: {check}",
+            case.name
+        );
     }
-    assert!(check.contains("\n  stdout: Server s3cret is ready    (not a message)\n"), "{check}");
+    assert!(
+        check.contains("\n  stdout: Server s3cret is ready    (not a message)\n"),
+        "{check}"
+    );
     assert!(check.contains("6 problems found"), "{check}");
     let (_, list) = command(&["list", "tools", "--config", file.path().to_str().unwrap()]).await;
-    assert!(list.contains("\n  help: it seems to want a variable"), "{list}");
+    assert!(
+        list.contains("\n  help: it seems to want a variable"),
+        "{list}"
+    );
 }
 
 /// Answers each request by its path.
-async fn http_server(answer: impl Fn(&str) -> String + Clone + Send + 'static) -> (u16, JoinSet<()>) {
+async fn http_server(
+    answer: impl Fn(&str) -> String + Clone + Send + 'static,
+) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut tasks = JoinSet::new();
@@ -193,20 +274,42 @@ async fn http_server(answer: impl Fn(&str) -> String + Clone + Send + 'static) -
 }
 
 fn response(status: &str, headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
-fn url(name: &'static str, url: String, more: Value, what: &'static str, remedy: &'static [&'static str]) -> Case {
+fn url(
+    name: &'static str,
+    url: String,
+    more: Value,
+    what: &'static str,
+    remedy: &'static [&'static str],
+) -> Case {
     let mut entry = more;
     entry["url"] = json!(url);
     let for_clients = match remedy {
-        [first, ..] if first.contains("token") || first.contains("credentials") => "needs other credentials",
-        [first, ..] if first.contains("listens") || first.contains("spelling") || first.contains("path") => {
+        [first, ..] if first.contains("token") || first.contains("credentials") => {
+            "needs other credentials"
+        }
+        [first, ..]
+            if first.contains("listens")
+                || first.contains("spelling")
+                || first.contains("path") =>
+        {
             "nothing answers"
         }
         _ => "no encrypted connection",
     };
-    Case { name, entry, what, lines: json!([[], []]), remedy, for_clients }
+    Case {
+        name,
+        entry,
+        what,
+        lines: json!([[], []]),
+        remedy,
+        for_clients,
+    }
 }
 
 #[tokio::test]
@@ -221,7 +324,11 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
     elsewhere.configure_at("127.0.0.2:0", &[plain.entry("inner")]);
     let other_name = elsewhere.start().await;
     let strict = Files::new();
-    strict.configure(r#","clientCa":"ca.pem","clientAuth":"required""#, "", &[plain.entry("inner")]);
+    strict.configure(
+        r#","clientCa":"ca.pem","clientAuth":"required""#,
+        "",
+        &[plain.entry("inner")],
+    );
     let strict_gateway = strict.start().await;
     let (protected, _protected) = http_server(|path| match path {
         "/.well-known/oauth-protected-resource/mcp" => response(
@@ -232,17 +339,53 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
         _ => response("401 Unauthorized", "WWW-Authenticate: Bearer error_description=\"s3cret has expired\"\r\n", ""),
     })
     .await;
-    let (lost, _lost) =
-        http_server(|_| response("404 Not Found", "Content-Type: text/html\r\n", "<p>s3cret</p>")).await;
+    let (lost, _lost) = http_server(|_| {
+        response(
+            "404 Not Found",
+            "Content-Type: text/html\r\n",
+            "<p>s3cret</p>",
+        )
+    })
+    .await;
     let at = |scheme: &str, port: u16| format!("{scheme}://127.0.0.1:{port}/mcp");
     let ca = |files: &Files| json!({ "caFile": files.path("ca.pem") });
     let cases = [
-        url("refused", at("http", unused), json!({}), "connection refused", &["nothing listens there"]),
+        url(
+            "refused",
+            at("http", unused),
+            json!({}),
+            "connection refused",
+            &["nothing listens there"],
+        ),
         // An empty label is in no name: no name server is asked.
-        url("unknown", "http://s3cret..invalid/mcp".into(), json!({}), "host name is not known", &["spelling"]),
-        url("https", plain.url().replace("http:", "https:"), json!({}), "it speaks http, not https", &["`http://`"]),
-        url("http", at("http", tls.mcp.port()), json!({}), "", &["it speaks https, not http", "`https://`"]),
-        url("authority", at("https", tls.mcp.port()), json!({}), "that this machine does not know", &["`caFile`"]),
+        url(
+            "unknown",
+            "http://s3cret..invalid/mcp".into(),
+            json!({}),
+            "host name is not known",
+            &["spelling"],
+        ),
+        url(
+            "https",
+            plain.url().replace("http:", "https:"),
+            json!({}),
+            "it speaks http, not https",
+            &["`http://`"],
+        ),
+        url(
+            "http",
+            at("http", tls.mcp.port()),
+            json!({}),
+            "",
+            &["it speaks https, not http", "`https://`"],
+        ),
+        url(
+            "authority",
+            at("https", tls.mcp.port()),
+            json!({}),
+            "that this machine does not know",
+            &["`caFile`"],
+        ),
         url(
             "name",
             format!("https://127.0.0.2:{}/mcp", other_name.mcp.port()),
@@ -255,7 +398,10 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
             at("https", strict_gateway.mcp.port()),
             ca(&strict),
             "",
-            &["it wants a client certificate", "put a proxy that has one in between"],
+            &[
+                "it wants a client certificate",
+                "put a proxy that has one in between",
+            ],
         ),
         url(
             "protected",
@@ -269,27 +415,45 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
             at("http", protected),
             json!({ "headers": { "Authorization": "Bearer s3cret" } }),
             "HTTP 401",
-            &["credentials in `headers` are not accepted", "s3cret has expired"],
+            &[
+                "credentials in `headers` are not accepted",
+                "s3cret has expired",
+            ],
         ),
-        url("lost", at("http", lost), json!({}), "HTTP status 404", &["path of `url`"]),
+        url(
+            "lost",
+            at("http", lost),
+            json!({}),
+            "HTTP status 404",
+            &["path of `url`"],
+        ),
     ];
     let text = config(&cases);
     let gateway = Gateway::start(&text).await;
     check_all(&gateway, &cases).await;
     let log = gateway.log.text();
-    assert!(!log.contains(".rs\"") && !log.contains("UnknownIssuer"), "{log}");
+    assert!(
+        !log.contains(".rs\"") && !log.contains("UnknownIssuer"),
+        "{log}"
+    );
     assert!(gateway.terminate().await.success());
 
     // With the authority's certificate the server can be used.
     let mut entry = ca(&files);
     entry["url"] = json!(at("https", tls.mcp.port()));
-    let file = TempFile::new("yaml", &json!({ "mcpServers": { "tls": entry } }).to_string());
+    let file = TempFile::new(
+        "yaml",
+        &json!({ "mcpServers": { "tls": entry } }).to_string(),
+    );
     let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
     assert!(output.status.success(), "{check}");
     let wrong = json!({ "mcpServers": { "tls": { "url": at("https", tls.mcp.port()), "caFile": "/nowhere.pem" } } });
     let file = TempFile::new("yaml", &wrong.to_string());
     let (output, check) = command(&["check", "--config", file.path().to_str().unwrap()]).await;
-    assert!(!output.status.success() && check.contains("its `caFile` /nowhere.pem cannot be used"), "{check}");
+    assert!(
+        !output.status.success() && check.contains("its `caFile` /nowhere.pem cannot be used"),
+        "{check}"
+    );
 }
 
 /// A server that answers in plain HTTP speaks it: another connection would only trouble it.
@@ -327,11 +491,21 @@ async fn server_that_refuses_initialize_in_plain_http_is_not_tried_with_tls() {
             });
         }
     });
-    let gateway = Gateway::start(&json!({ "mcpServers": { "only": { "url": url } } }).to_string()).await;
+    let gateway =
+        Gateway::start(&json!({ "mcpServers": { "only": { "url": url } } }).to_string()).await;
     let server = server_when(&gateway, "only", |server| !server["failure"].is_null()).await;
-    assert!(server["failure"]["what"].as_str().unwrap().contains("it refuses initialize"), "{server}");
+    assert!(
+        server["failure"]["what"]
+            .as_str()
+            .unwrap()
+            .contains("it refuses initialize"),
+        "{server}"
+    );
     assert_eq!(server["failure"]["remedy"], Value::Null, "{server}");
     let first_bytes = first_bytes.lock().unwrap().clone();
-    assert!(!first_bytes.is_empty() && !first_bytes.contains(&0x16), "a TLS handshake: {first_bytes:?}");
+    assert!(
+        !first_bytes.is_empty() && !first_bytes.contains(&0x16),
+        "a TLS handshake: {first_bytes:?}"
+    );
     assert!(gateway.terminate().await.success());
 }

@@ -28,11 +28,19 @@ async fn client_of(bad: &str, good: &Backend) -> Client {
 
 /// [`client`] with short deadlines, for backends that do not respond.
 async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
-    start(bad, good, r#""timeouts":{"list":"1s","connect":"1s","probe":"500ms"}"#).await
+    start(
+        bad,
+        good,
+        r#""timeouts":{"list":"1s","connect":"1s","probe":"500ms"}"#,
+    )
+    .await
 }
 
 async fn start(bad: &str, good: &Backend, more: &str) -> Client {
-    let config = format!(r#"{{"mcpServers":{{{bad},{}}},{more}}}"#, good.entry("good"));
+    let config = format!(
+        r#"{{"mcpServers":{{{bad},{}}},{more}}}"#,
+        good.entry("good")
+    );
     Client::start(&config, Era::Modern, Transport::Http).await
 }
 
@@ -40,7 +48,10 @@ async fn start(bad: &str, good: &Backend, more: &str) -> Client {
 async fn assert_fails_alone(client: &mut Client) -> Exchange {
     let failed = client.call("bad__t").await;
     let message = failed.member("error.message").to_owned();
-    assert!(message.contains("bad"), "the error does not name its backend: {message}");
+    assert!(
+        message.contains("bad"),
+        "the error does not name its backend: {message}"
+    );
     assert_good_serves(client).await;
     failed
 }
@@ -52,7 +63,10 @@ async fn assert_good_serves(client: &mut Client) {
 #[tokio::test]
 async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
     for era in [Era::Legacy, Era::Modern] {
-        let (bad, good) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+        let (bad, good) = (
+            backend(era, Transport::Stdio).await,
+            backend(Era::Modern, Transport::Http).await,
+        );
         let mut client = client_of(&bad.entry("bad"), &good).await;
         client.call("bad__t").await.member("result");
         // For a legacy server Fanlight has a separate process for reading lists.
@@ -60,7 +74,11 @@ async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
         let first = bad.children(1 + own).await[own];
         bad.once("tools/call", Reply::fault(Fault::Die(1)));
         assert_fails_alone(&mut client).await;
-        assert_eq!(bad.received("tools/call").len(), 2, "a call that may have run is not sent again");
+        assert_eq!(
+            bad.received("tools/call").len(),
+            2,
+            "a call that may have run is not sent again"
+        );
         client.call("bad__t").await.member("result");
         assert_eq!(bad.children(2 + own).await.len(), 2 + own);
         assert_gone(first).await;
@@ -69,7 +87,10 @@ async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
 
 #[tokio::test]
 async fn child_that_exits_at_start_is_restarted_with_backoff() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Legacy, Transport::Http).await,
+    );
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Die(1)));
     }
@@ -78,7 +99,11 @@ async fn child_that_exits_at_start_is_restarted_with_backoff() {
         assert_eq!(client.tool_names().await, ["good__t"]);
     }
     // Probe and fallback may take a child each; later attempts wait for the backoff.
-    assert!(bad.children(1).await.len() < 8, "{} children", bad.children(1).await.len());
+    assert!(
+        bad.children(1).await.len() < 8,
+        "{} children",
+        bad.children(1).await.len()
+    );
 }
 
 #[tokio::test]
@@ -110,10 +135,13 @@ async fn second_signal_stops_immediately() {
     );
     let gateway = Gateway::start(&config).await;
     let address = gateway.mcp;
-    let running =
-        tokio::spawn(
-            async move { post_modern(address, &modern_request("1", "tools/call", r#""name":"t""#, "")).await },
-        );
+    let running = tokio::spawn(async move {
+        post_modern(
+            address,
+            &modern_request("1", "tools/call", r#""name":"t""#, ""),
+        )
+        .await
+    });
     gate.reached(1).await;
     let children = stubborn.children(1).await;
     assert_eq!(gateway.terminate_twice().await.code(), Some(130));
@@ -137,7 +165,10 @@ pub(crate) async fn assert_gone(pid: u32) {
 #[tokio::test]
 async fn merged_list_reports_a_hanging_backend() {
     for transport in [Transport::Http, Transport::Stdio] {
-        let (bad, good) = (backend(Era::Modern, transport).await, backend(Era::Legacy, Transport::Stdio).await);
+        let (bad, good) = (
+            backend(Era::Modern, transport).await,
+            backend(Era::Legacy, Transport::Stdio).await,
+        );
         bad.on("tools/list", Reply::fault(Fault::Hang));
         let mut client = impatient_client_of(&bad.entry("bad"), &good).await;
         assert_outcome(&mut client, "timeout").await;
@@ -147,7 +178,10 @@ async fn merged_list_reports_a_hanging_backend() {
 
 #[tokio::test]
 async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     for method in ["server/discover", "initialize"] {
         bad.on(method, Reply::fault(Fault::Hang));
     }
@@ -160,7 +194,10 @@ async fn merged_list_reports_a_backend_that_hangs_in_its_handshake() {
 async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     let good = backend(Era::Modern, Transport::Http).await;
     let unused = Refusing::any();
-    let unreachable = format!(r#""bad":{{"type":"http","url":"http://{}/mcp"}}"#, unused.address);
+    let unreachable = format!(
+        r#""bad":{{"type":"http","url":"http://{}/mcp"}}"#,
+        unused.address
+    );
     let mut client = client_of(&unreachable, &good).await;
     assert_outcome(&mut client, "unreachable").await;
     let missing = r#""bad":{"command":"/nonexistent/fanlight-test-server"}"#;
@@ -170,7 +207,10 @@ async fn merged_list_reports_unreachable_and_unauthorized_backends() {
 
     let bad = backend(Era::Modern, Transport::Http).await;
     for method in ["server/discover", "initialize", "tools/list", "tools/call"] {
-        bad.on(method, Reply::fault(Fault::Status(401, "text/plain", "who are you?")));
+        bad.on(
+            method,
+            Reply::fault(Fault::Status(401, "text/plain", "who are you?")),
+        );
     }
     let mut client = client_of(&bad.entry("bad"), &good).await;
     assert_outcome(&mut client, "unauthorized").await;
@@ -184,8 +224,14 @@ async fn assert_outcome(client: &mut Client, outcome: &str) {
     assert_eq!(slicer::member(tools[0], "name"), Some(r#""good__t""#));
     let backends = exchange.member_at(&["result", "_meta", "dev.fanlight/backends"]);
     let backends = backends.unwrap_or_else(|| panic!("no outcomes in {}", exchange.answer));
-    assert!(slicer::member(backends, "bad").is_some_and(|bad| bad.contains(outcome)), "{backends}");
-    assert!(slicer::member(backends, "good").is_some_and(|good| good.contains("ok")), "{backends}");
+    assert!(
+        slicer::member(backends, "bad").is_some_and(|bad| bad.contains(outcome)),
+        "{backends}"
+    );
+    assert!(
+        slicer::member(backends, "good").is_some_and(|good| good.contains("ok")),
+        "{backends}"
+    );
 }
 
 #[tokio::test]
@@ -203,13 +249,20 @@ async fn truncated_http_responses_are_errors_without_a_retry() {
         Reply::fault(Fault::Huge(2 << 20)).streamed(),
     ];
     for era in [Era::Legacy, Era::Modern] {
-        let (bad, good) = (backend(era, Transport::Http).await, backend(Era::Modern, Transport::Stdio).await);
+        let (bad, good) = (
+            backend(era, Transport::Http).await,
+            backend(Era::Modern, Transport::Stdio).await,
+        );
         let mut client = client_of(&bad.entry("bad"), &good).await;
         for (index, fault) in faults.iter().enumerate() {
             let before = bad.received("tools/call").len();
             bad.once("tools/call", fault.clone());
             assert_fails_alone(&mut client).await;
-            assert_eq!(bad.received("tools/call").len(), before + 1, "fault {index} was sent again");
+            assert_eq!(
+                bad.received("tools/call").len(),
+                before + 1,
+                "fault {index} was sent again"
+            );
             client.call("bad__t").await.member("result");
         }
     }
@@ -217,28 +270,63 @@ async fn truncated_http_responses_are_errors_without_a_retry() {
 
 #[tokio::test]
 async fn lost_session_fails_at_most_one_call() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let mut client = client_of(&bad.entry("bad"), &good).await;
     client.call("bad__t").await.member("result");
     let sessions = bad.received("initialize").len();
-    bad.once("tools/call", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+    bad.once(
+        "tools/call",
+        Reply::fault(Fault::Status(404, "text/plain", "no such session")),
+    );
     client.call("bad__t").await;
     client.call("bad__t").await.member("result");
-    assert!(bad.received("initialize").len() > sessions, "a new session was opened");
-    let used = |call: usize| bad.received("tools/call")[call].header("mcp-session-id").map(str::to_owned);
+    assert!(
+        bad.received("initialize").len() > sessions,
+        "a new session was opened"
+    );
+    let used = |call: usize| {
+        bad.received("tools/call")[call]
+            .header("mcp-session-id")
+            .map(str::to_owned)
+    };
     assert_ne!(used(0), used(2));
     assert_good_serves(&mut client).await;
 }
 
 #[tokio::test]
 async fn garbage_on_stdout_is_skipped() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let mut client = client_of(&bad.entry("bad"), &good).await;
-    for garbage in ["Server started!\n", "\n\n", "{\"half\":\n", "\u{1b}[31mred\n", "[1,2]\n"] {
-        bad.once("tools/call", Reply::fault(Fault::Garbage(garbage.as_bytes().to_vec(), OK.to_owned())));
-        assert_eq!(client.call("bad__t").await.member("result.content"), "[]", "after {garbage:?}");
+    for garbage in [
+        "Server started!\n",
+        "\n\n",
+        "{\"half\":\n",
+        "\u{1b}[31mred\n",
+        "[1,2]\n",
+    ] {
+        bad.once(
+            "tools/call",
+            Reply::fault(Fault::Garbage(garbage.as_bytes().to_vec(), OK.to_owned())),
+        );
+        assert_eq!(
+            client.call("bad__t").await.member("result.content"),
+            "[]",
+            "after {garbage:?}"
+        );
     }
-    bad.once("tools/call", Reply::fault(Fault::Garbage(b"\xff\xfe\x00 not UTF-8\n".to_vec(), OK.to_owned())));
+    bad.once(
+        "tools/call",
+        Reply::fault(Fault::Garbage(
+            b"\xff\xfe\x00 not UTF-8\n".to_vec(),
+            OK.to_owned(),
+        )),
+    );
     assert_eq!(client.call("bad__t").await.member("result.content"), "[]");
 }
 
@@ -246,7 +334,10 @@ async fn garbage_on_stdout_is_skipped() {
 #[tokio::test]
 async fn line_of_50_mib_passes_or_fails_alone() {
     const SIZE: usize = 50 << 20;
-    let (bad, good) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     bad.once("tools/call", Reply::fault(Fault::Huge(SIZE)));
     let mut limited = client_of(&bad.entry("bad"), &good).await;
     assert_fails_alone(&mut limited).await;
@@ -256,18 +347,29 @@ async fn line_of_50_mib_passes_or_fails_alone() {
     let default = config(&[bad.entry("bad"), good.entry("good")]);
     let mut client = Client::start(&default, Era::Legacy, Transport::Stdio).await;
     let passed = client.call("bad__t").await;
-    assert_eq!(slicer::member(&passed.answer, "result.content.0.text").unwrap().len(), SIZE + 2);
+    assert_eq!(
+        slicer::member(&passed.answer, "result.content.0.text")
+            .unwrap()
+            .len(),
+        SIZE + 2
+    );
     assert_good_serves(&mut client).await;
 }
 
 #[tokio::test]
 async fn backend_that_repeats_a_cursor_is_stopped_with_a_warning() {
-    let (bad, good) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, good) = (
+        backend(Era::Legacy, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let page = r#"{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again"}"#;
     bad.on("tools/list", Reply::result(page));
     let mut client = client_of(&bad.entry("bad"), &good).await;
     let names = client.tool_names().await;
-    assert!(names.contains(&"bad__t".to_owned()) && names.contains(&"good__t".to_owned()), "{names:?}");
+    assert!(
+        names.contains(&"bad__t".to_owned()) && names.contains(&"good__t".to_owned()),
+        "{names:?}"
+    );
     client.log().line_with("cursor").await;
     assert!(bad.received("tools/list").len() < 10);
 }
@@ -279,9 +381,14 @@ async fn pages_of_all_backends_reach_the_client() {
     first.on(
         "tools/list",
         Reply::compute(|request| {
-            let page: usize =
-                request.member("params.cursor").map_or(0, |cursor| cursor.trim_matches('"').parse().unwrap());
-            let next = if page < 4 { format!(r#","nextCursor":"{}""#, page + 1) } else { String::new() };
+            let page: usize = request
+                .member("params.cursor")
+                .map_or(0, |cursor| cursor.trim_matches('"').parse().unwrap());
+            let next = if page < 4 {
+                format!(r#","nextCursor":"{}""#, page + 1)
+            } else {
+                String::new()
+            };
             format!(r#"{{"tools":[{{"name":"t{page}","inputSchema":{{"type":"object"}}}}]{next}}}"#)
         }),
     );
@@ -294,14 +401,29 @@ async fn pages_of_all_backends_reach_the_client() {
         loop {
             let exchange = client.request("1", "tools/list", &cursor, "").await;
             let tools = elements(exchange.member("result.tools")).unwrap();
-            names.extend(tools.iter().map(|tool| slicer::member(tool, "name").unwrap().trim_matches('"').to_owned()));
+            names.extend(tools.iter().map(|tool| {
+                slicer::member(tool, "name")
+                    .unwrap()
+                    .trim_matches('"')
+                    .to_owned()
+            }));
             match slicer::member(&exchange.answer, "result.nextCursor") {
                 Some(next) => cursor = format!(r#""cursor":{next}"#),
                 None => break,
             }
             assert!(names.len() < 100, "no end: {names:?}");
         }
-        assert_eq!(names, ["first__t0", "first__t1", "first__t2", "first__t3", "first__t4", "second__t"]);
+        assert_eq!(
+            names,
+            [
+                "first__t0",
+                "first__t1",
+                "first__t2",
+                "first__t3",
+                "first__t4",
+                "second__t"
+            ]
+        );
     }
 }
 
@@ -311,8 +433,14 @@ async fn forged_cursor_is_refused() {
     let other = backend(Era::Modern, Transport::Http).await;
     let config = config(&[only.entry("a"), other.entry("b")]);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
-    for cursor in [r#""""#, r#""abc""#, r#""AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA""#] {
-        let exchange = client.request("1", "tools/list", &format!(r#""cursor":{cursor}"#), "").await;
+    for cursor in [
+        r#""""#,
+        r#""abc""#,
+        r#""AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA""#,
+    ] {
+        let exchange = client
+            .request("1", "tools/list", &format!(r#""cursor":{cursor}"#), "")
+            .await;
         assert_eq!(exchange.member("error.code"), "-32602");
     }
 }
@@ -333,9 +461,20 @@ async fn waiting_call_delays_no_other() {
         gate.reached(1).await;
         for _ in 0..20 {
             let request = modern_request("1", "tools/call", r#""name":"t""#, "");
-            assert!(post_modern(address, &request).await.text().await.contains(r#""content":[]"#));
+            assert!(
+                post_modern(address, &request)
+                    .await
+                    .text()
+                    .await
+                    .contains(r#""content":[]"#)
+            );
         }
         gate.open();
-        assert!(within("the slow call", slow).await.unwrap().contains(r#""content":[]"#));
+        assert!(
+            within("the slow call", slow)
+                .await
+                .unwrap()
+                .contains(r#""content":[]"#)
+        );
     }
 }

@@ -84,15 +84,34 @@ impl Pair {
         let backend = Backend::start(back.0, back.1).await;
         backend.offers_tools(&["t"]);
         backend.on("prompts/list", backend.list("prompts", r#"{"name":"p"}"#));
-        backend.on("resources/list", backend.list("resources", r#"{"uri":"test://r","name":"r"}"#));
+        backend.on(
+            "resources/list",
+            backend.list("resources", r#"{"uri":"test://r","name":"r"}"#),
+        );
         let client = Client::start(&config(&[backend.entry("only")]), front.0, front.1).await;
-        backend.checks().excuse("GetPromptRequest", "/params/arguments", "any JSON, where the schema has strings");
-        client.checks().excuse("CallToolResult", "/structuredContent", ANY_JSON);
-        Self { client: tokio::sync::Mutex::new(client), backend, client_era: front.0, era: back.0, front: front.1 }
+        backend.checks().excuse(
+            "GetPromptRequest",
+            "/params/arguments",
+            "any JSON, where the schema has strings",
+        );
+        client
+            .checks()
+            .excuse("CallToolResult", "/structuredContent", ANY_JSON);
+        Self {
+            client: tokio::sync::Mutex::new(client),
+            backend,
+            client_era: front.0,
+            era: back.0,
+            front: front.1,
+        }
     }
 
     async fn request(&self, id: &str, method: &str, params: &str, meta: &str) -> Exchange {
-        self.client.lock().await.request(id, method, params, meta).await
+        self.client
+            .lock()
+            .await
+            .request(id, method, params, meta)
+            .await
     }
 }
 
@@ -146,9 +165,20 @@ impl Routed {
         }
         let meta = random.object();
         let is_any = (client, era) != (Era::Legacy, Era::Modern);
-        let structured = if is_any { random.value() } else { random.object() };
-        text.push_str(&format!(r#","_meta":{meta},"structuredContent":{structured},"deep":{}"#, random.deep()));
-        if self.cacheable { era.cacheable(&text) } else { era.complete(&text) }
+        let structured = if is_any {
+            random.value()
+        } else {
+            random.object()
+        };
+        text.push_str(&format!(
+            r#","_meta":{meta},"structuredContent":{structured},"deep":{}"#,
+            random.deep()
+        ));
+        if self.cacheable {
+            era.cacheable(&text)
+        } else {
+            era.complete(&text)
+        }
     }
 }
 
@@ -161,18 +191,27 @@ async fn results_arrive_as_sent(pair: &Pair) {
             let id = random.id();
             let exchange = pair.request(&id, routed.method, routed.params, "").await;
             assert_eq!(exchange.member("id"), id);
-            assert_same_result((pair.client_era, pair.era), exchange.member("result"), &sent);
+            assert_same_result(
+                (pair.client_era, pair.era),
+                exchange.member("result"),
+                &sent,
+            );
         }
     })
     .await;
 }
 
 /// The identity, for modern clients, of the legacy server that has answered (2026-07-28 basic, Per-response protocol fields).
-const SERVER_INFO: &str = r#""io.modelcontextprotocol/serverInfo":{"name":"scripted","version":"1"}"#;
+const SERVER_INFO: &str =
+    r#""io.modelcontextprotocol/serverInfo":{"name":"scripted","version":"1"}"#;
 
 /// The result without [`SERVER_INFO`], which is at the front of its `_meta`, or all of it.
 fn without_server_info(received: &str) -> String {
-    let added = [format!(r#""_meta":{{{SERVER_INFO}}},"#), format!("{SERVER_INFO},"), SERVER_INFO.to_owned()];
+    let added = [
+        format!(r#""_meta":{{{SERVER_INFO}}},"#),
+        format!("{SERVER_INFO},"),
+        SERVER_INFO.to_owned(),
+    ];
     let found = added.iter().find(|added| received.contains(added.as_str()));
     received.replacen(found.expect("the server that has answered"), "", 1)
 }
@@ -192,13 +231,21 @@ fn assert_same_result((client, server): (Era, Era), received: &str, sent: &str) 
 /// that a modern client requires may be added.
 fn difference(received: &str, sent: &str) -> Option<String> {
     let sent = members(sent)?;
-    let is_added = |name: &str| MAY_BE_ADDED.contains(&name) && !sent.iter().any(|(known, _)| *known == name);
-    let Some(mut received) = members(received) else { return Some("not an object".to_owned()) };
+    let is_added =
+        |name: &str| MAY_BE_ADDED.contains(&name) && !sent.iter().any(|(known, _)| *known == name);
+    let Some(mut received) = members(received) else {
+        return Some("not an object".to_owned());
+    };
     received.retain(|(name, _)| !is_added(name));
     let pairs = sent.iter().zip(&received);
-    let changed = pairs.filter(|(sent, received)| sent != received).map(|pair| format!("{pair:?}")).next();
-    changed
-        .or_else(|| (sent.len() != received.len()).then(|| format!("{} members, not {}", received.len(), sent.len())))
+    let changed = pairs
+        .filter(|(sent, received)| sent != received)
+        .map(|pair| format!("{pair:?}"))
+        .next();
+    changed.or_else(|| {
+        (sent.len() != received.len())
+            .then(|| format!("{} members, not {}", received.len(), sent.len()))
+    })
 }
 
 /// A comparison that never finds a difference would prove nothing.
@@ -218,9 +265,15 @@ fn fidelity_check_detects_every_kind_of_loss() {
         (r#""a":1.0"#, r#""a":1.0,"made":"up""#),
         (r#""a":1.0,"s":"\u0041""#, r#""s":"\u0041","a":1.0"#),
     ] {
-        assert!(difference(&sent.replace(from, to), sent).is_some(), "{from} → {to}");
+        assert!(
+            difference(&sent.replace(from, to), sent).is_some(),
+            "{from} → {to}"
+        );
     }
-    assert!(difference(sent, &added.replace("complete", "x")).is_some(), "an altered member is found");
+    assert!(
+        difference(sent, &added.replace("complete", "x")).is_some(),
+        "an altered member is found"
+    );
 }
 
 async fn errors_arrive_as_sent(pair: &Pair) {
@@ -244,7 +297,10 @@ async fn requests_arrive_as_sent(pair: &Pair) {
     for_seeds(SEEDS, async |seed| {
         let mut random = Generator::new(seed);
         for routed in &ROUTED {
-            pair.backend.on(routed.method, Reply::result(routed.result(pair.client_era, pair.era, &mut random)));
+            pair.backend.on(
+                routed.method,
+                Reply::result(routed.result(pair.client_era, pair.era, &mut random)),
+            );
             let (arguments, unknown, meta) = (random.object(), random.members(), random.members());
             let params = format!(r#"{},"arguments":{arguments},{unknown}"#, routed.params);
             pair.request("1", routed.method, &params, &meta).await;
@@ -256,16 +312,37 @@ async fn requests_arrive_as_sent(pair: &Pair) {
             let received = all.last().unwrap();
             let wrapped = [format!("{{{params}}}"), format!("{{{meta}}}")];
             for (name, value) in members(&wrapped[0]).unwrap() {
-                assert_eq!(received.member_at(&["params", name]), Some(value), "params.{name} in {}", received.text);
+                assert_eq!(
+                    received.member_at(&["params", name]),
+                    Some(value),
+                    "params.{name} in {}",
+                    received.text
+                );
             }
             for (name, value) in members(&wrapped[1]).unwrap() {
                 let arrived = received.member_at(&["params", "_meta", name]);
-                assert_eq!(arrived, Some(value), "params._meta.{name} in {}", received.text);
+                assert_eq!(
+                    arrived,
+                    Some(value),
+                    "params._meta.{name} in {}",
+                    received.text
+                );
             }
-            let known: Vec<&str> = members(&wrapped[1]).unwrap().iter().map(|(name, _)| *name).collect();
-            let arrived = received.member_at(&["params", "_meta"]).and_then(members).unwrap_or_default();
+            let known: Vec<&str> = members(&wrapped[1])
+                .unwrap()
+                .iter()
+                .map(|(name, _)| *name)
+                .collect();
+            let arrived = received
+                .member_at(&["params", "_meta"])
+                .and_then(members)
+                .unwrap_or_default();
             for (name, _) in arrived {
-                assert!(known.contains(&name) || PER_HOP.contains(&name), "`{name}` was made up: {}", received.text);
+                assert!(
+                    known.contains(&name) || PER_HOP.contains(&name),
+                    "`{name}` was made up: {}",
+                    received.text
+                );
             }
         }
     })
@@ -296,9 +373,21 @@ async fn notifications_arrive_as_sent(pair: &Pair) {
 }
 
 const LISTS: [(&str, &str, &str); 4] = [
-    ("tools/list", "tools", r#""name":"t","inputSchema":{"type":"object"}"#),
-    ("resources/list", "resources", r#""uri":"test://r","name":"r""#),
-    ("resources/templates/list", "resourceTemplates", r#""uriTemplate":"test://{x}","name":"r""#),
+    (
+        "tools/list",
+        "tools",
+        r#""name":"t","inputSchema":{"type":"object"}"#,
+    ),
+    (
+        "resources/list",
+        "resources",
+        r#""uri":"test://r","name":"r""#,
+    ),
+    (
+        "resources/templates/list",
+        "resourceTemplates",
+        r#""uriTemplate":"test://{x}","name":"r""#,
+    ),
     ("prompts/list", "prompts", r#""name":"p""#),
 ];
 
@@ -309,7 +398,8 @@ async fn lists_arrive_as_sent(pair: &Pair) {
         let entry = format!("{{{required},{}}}", random.members());
         pair.backend.on(method, pair.backend.list(list, &entry));
         // A separate gateway for each list, since the catalogue may be cached.
-        let mut fresh = Client::start(&config(&[pair.backend.entry("only")]), era, pair.front).await;
+        let mut fresh =
+            Client::start(&config(&[pair.backend.entry("only")]), era, pair.front).await;
         let exchange = fresh.request("1", method, "", "").await;
         let received = elements(exchange.member(&format!("result.{list}"))).unwrap();
         assert_eq!(received, [entry.as_str()], "{method}");
@@ -327,27 +417,44 @@ async fn several_backends_change_only_names() {
         let unknown = random.members();
         backend.on(
             "tools/list",
-            backend.list("tools", &format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},{unknown}}}"#)),
+            backend.list(
+                "tools",
+                &format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},{unknown}}}"#),
+            ),
         );
         entries.push(unknown);
     }
     let config = config(&[legacy.entry("old"), modern.entry("new")]);
     for era in [Era::Legacy, Era::Modern] {
         let mut client = Client::start(&config, era, Transport::Http).await;
-        client.checks().excuse("CallToolResult", "/structuredContent", ANY_JSON);
+        client
+            .checks()
+            .excuse("CallToolResult", "/structuredContent", ANY_JSON);
         let exchange = client.request("1", "tools/list", "", "").await;
         let tools = elements(exchange.member("result.tools")).unwrap();
         let expected: Vec<String> = [("old__t", &entries[0]), ("new__t", &entries[1])]
             .iter()
-            .map(|(name, unknown)| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},{unknown}}}"#))
+            .map(|(name, unknown)| {
+                format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},{unknown}}}"#)
+            })
             .collect();
         assert_eq!(tools, expected);
-        for (backend, server_era, tool) in [(&legacy, Era::Legacy, "old__t"), (&modern, Era::Modern, "new__t")] {
+        for (backend, server_era, tool) in [
+            (&legacy, Era::Legacy, "old__t"),
+            (&modern, Era::Modern, "new__t"),
+        ] {
             let sent = ROUTED[0].result(era, server_era, &mut random);
             backend.on("tools/call", Reply::result(&sent));
             let exchange = client.call(tool).await;
             assert_same_result((era, server_era), exchange.member("result"), &sent);
-            assert_eq!(backend.received("tools/call").last().unwrap().member("params.name"), Some(r#""t""#));
+            assert_eq!(
+                backend
+                    .received("tools/call")
+                    .last()
+                    .unwrap()
+                    .member("params.name"),
+                Some(r#""t""#)
+            );
         }
     }
 }
@@ -361,15 +468,22 @@ async fn line_breaks_pass_on_transports_that_allow_them() {
             let mut random = Generator::with_line_breaks(seed);
             let arguments = random.object();
             if transport == Transport::Http {
-                let sent = Era::Modern.complete(&format!("\"content\":[],\r\n\"x\":{}", random.value()));
+                let sent =
+                    Era::Modern.complete(&format!("\"content\":[],\r\n\"x\":{}", random.value()));
                 pair.backend.on("tools/call", Reply::result(&sent));
                 let params = format!(r#""name":"t","arguments":{arguments}"#);
                 let exchange = pair.request("1", "tools/call", &params, "").await;
                 assert_eq!(exchange.member("result"), sent);
                 let received = pair.backend.received("tools/call");
-                assert_eq!(received.last().unwrap().member("params.arguments"), Some(arguments.as_str()));
+                assert_eq!(
+                    received.last().unwrap().member("params.arguments"),
+                    Some(arguments.as_str())
+                );
             } else {
-                pair.backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+                pair.backend.on(
+                    "tools/call",
+                    Reply::result(Era::Modern.complete(r#""content":[]"#)),
+                );
                 let params = format!(r#""name":"t","arguments":{arguments}"#);
                 pair.request("1", "tools/call", &params, "").await;
                 let received = pair.backend.received("tools/call");
@@ -384,7 +498,11 @@ async fn line_breaks_pass_on_transports_that_allow_them() {
 /// An unknown method is forwarded with one backend (and is refused with several, see `http_rules`).
 #[tokio::test]
 async fn unknown_method_passes_with_one_backend() {
-    let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, Transport::Http)).await;
+    let pair = Pair::start(
+        (Era::Modern, Transport::Http),
+        (Era::Modern, Transport::Http),
+    )
+    .await;
     for_seeds(SEEDS, async |seed| {
         let mut random = Generator::new(seed);
         let (params, members_sent) = (random.members(), random.members());
@@ -394,7 +512,10 @@ async fn unknown_method_passes_with_one_backend() {
         assert_eq!(exchange.member("result"), sent);
         let received = pair.backend.received("example/unheard-of");
         for (name, value) in members(&format!("{{{params}}}")).unwrap() {
-            assert_eq!(received.last().unwrap().member_at(&["params", name]), Some(value));
+            assert_eq!(
+                received.last().unwrap().member_at(&["params", name]),
+                Some(value)
+            );
         }
     })
     .await;

@@ -23,7 +23,9 @@ fn recorded(audit: &str) -> String {
 /// The lines of the record about what users have granted, the oldest first.
 async fn lines(config: &Path) -> Vec<String> {
     let mut command = fanlight();
-    command.args(["audit", "query", "--json", "--server", "notes", "--config"]).arg(config);
+    command
+        .args(["audit", "query", "--json", "--server", "notes", "--config"])
+        .arg(config);
     let output = within("the command", command.output()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let is_meant = |line: &&str| member(line, "event") == Some(r#""connection""#);
@@ -35,7 +37,10 @@ async fn lines(config: &Path) -> Vec<String> {
 /// Whose each line is, what was done, and what has come of it.
 fn told(lines: &[String]) -> Vec<[&str; 3]> {
     let text = |line, name| member(line, name).and_then(plain_string).unwrap_or("-");
-    lines.iter().map(|line| ["principal", "action", "outcome"].map(|name| text(line, name))).collect()
+    lines
+        .iter()
+        .map(|line| ["principal", "action", "outcome"].map(|name| text(line, name)))
+        .collect()
 }
 
 fn file(config: &Path) -> PathBuf {
@@ -51,12 +56,20 @@ async fn sign_ins_sign_outs_and_refusals_are_on_record() {
     // Bob tries the link of another, and then refuses at the authorization server.
     let mut browser = Browser::default();
     setting.authorization.revoke_all();
-    setting.authorization.on_token(|asked| match asked.parameter("grant_type") {
-        Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
-        _ => (200, json!({ "access_token": "token-9", "token_type": "Bearer" })),
-    });
+    setting
+        .authorization
+        .on_token(|asked| match asked.parameter("grant_type") {
+            Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
+            _ => (
+                200,
+                json!({ "access_token": "token-9", "token_type": "Bearer" }),
+            ),
+        });
     let page = setting.page(&mut browser, Some(ANN)).await;
-    assert_eq!(browser.submit(&page, &[("credential", BOB)]).await.status, 401);
+    assert_eq!(
+        browser.submit(&page, &[("credential", BOB)]).await.status,
+        401
+    );
     let mut browser = Browser::default();
     let sent = setting.agree(&mut browser, Some(BOB)).await;
     let back = browser.open(&sent.location()).await.location();
@@ -71,7 +84,10 @@ async fn sign_ins_sign_outs_and_refusals_are_on_record() {
     let page = browser.open(&url).await;
     browser.submit(&page, &[("action", "sign-out")]).await;
     let shown = text_at(&setting.gateway, "/api/audit?action=signIn&principal=bob").await;
-    assert!(shown.contains(r#""action":"signIn""#) && shown.contains("access_denied"), "{shown}");
+    assert!(
+        shown.contains(r#""action":"signIn""#) && shown.contains("access_denied"),
+        "{shown}"
+    );
     setting.gateway.terminate().await;
     let lines = lines(&config).await;
     let (ann, bob) = ("key#ann", "key#bob");
@@ -94,7 +110,13 @@ async fn sign_ins_sign_outs_and_refusals_are_on_record() {
     }
     let mut command = fanlight();
     command.args(["audit", "verify", "--config"]).arg(&config);
-    assert!(within("the command", command.output()).await.unwrap().status.success());
+    assert!(
+        within("the command", command.output())
+            .await
+            .unwrap()
+            .status
+            .success()
+    );
 }
 
 #[tokio::test]
@@ -112,11 +134,28 @@ async fn deposit_of_a_key_is_on_record_without_the_key() {
     });
     let mut browser = Browser::default();
     let page = setting.page(&mut browser, Some(ANN)).await;
-    assert_eq!(browser.submit(&page, &[("credential", ANN), ("key", "sesame")]).await.status, 200);
+    assert_eq!(
+        browser
+            .submit(&page, &[("credential", ANN), ("key", "sesame")])
+            .await
+            .status,
+        200
+    );
     assert!(is_result(&setting.call(Some(ANN)).await));
     let lines = lines(&config).await;
-    assert_eq!(told(&lines)[..2], [["key#ann", "keyDeposit", "decided"], ["key#ann", "keyDeposit", "ok"]], "{lines:?}");
-    assert!(!fs::read_to_string(file(&config)).unwrap().contains("sesame"));
+    assert_eq!(
+        told(&lines)[..2],
+        [
+            ["key#ann", "keyDeposit", "decided"],
+            ["key#ann", "keyDeposit", "ok"]
+        ],
+        "{lines:?}"
+    );
+    assert!(
+        !fs::read_to_string(file(&config))
+            .unwrap()
+            .contains("sesame")
+    );
 }
 
 #[tokio::test]
@@ -124,27 +163,45 @@ async fn user_whom_the_policy_bars_is_on_record() {
     let policies = r#"permit(principal, action, resource);
         forbid(principal == User::"key#bob", action == Action::"signIn", resource == Server::"notes");"#;
     let setting = SignInSetting::start_with(
-        &format!("{}policy: {{files: [p.cedar]}}\n", recorded("required: true")),
+        &format!(
+            "{}policy: {{files: [p.cedar]}}\n",
+            recorded("required: true")
+        ),
         r#"{"type":"user"}"#,
         policies,
     )
     .await;
     let config = setting.config();
     let mut browser = Browser::default();
-    let asking = browser.open(&format!("http://{}/connections", setting.gateway.mcp)).await;
+    let asking = browser
+        .open(&format!("http://{}/connections", setting.gateway.mcp))
+        .await;
     browser.submit(&asking, &[("credential", BOB)]).await;
-    browser.submit(&asking, &[("server", "notes"), ("action", "connect")]).await;
-    setting.gateway.log.line_with_all(&[r#""what":"sign-in at a server""#, "does not permit"]).await;
+    browser
+        .submit(&asking, &[("server", "notes"), ("action", "connect")])
+        .await;
+    setting
+        .gateway
+        .log
+        .line_with_all(&[r#""what":"sign-in at a server""#, "does not permit"])
+        .await;
     // What was before a line that a request waits for is written, too.
     setting.call(Some(ANN)).await;
     let lines = lines(&config).await;
-    assert!(told(&lines).contains(&["key#bob", "signIn", "refused"]), "{lines:?}");
+    assert!(
+        told(&lines).contains(&["key#bob", "signIn", "refused"]),
+        "{lines:?}"
+    );
 }
 
 /// A sign-in that the record has to have, where that cannot be written.
 #[tokio::test]
 async fn sign_in_that_cannot_be_put_on_record_fails() {
-    let setting = SignInSetting::start(&recorded("required: true, arguments: full"), r#"{"type":"user"}"#).await;
+    let setting = SignInSetting::start(
+        &recorded("required: true, arguments: full"),
+        r#"{"type":"user"}"#,
+    )
+    .await;
     let config = setting.config();
     setting.sign_in(Some(BOB)).await;
     let mut browser = Browser::default();
@@ -154,17 +211,40 @@ async fn sign_in_that_cannot_be_put_on_record_fails() {
     let granted = size(setting.folder.path().join("state/grants.redb"));
     let text = "x".repeat(15_000);
     while size(file(&config)) <= granted {
-        setting.ask("prompts/get", &format!(r#""name":"p","arguments":{{"text":"{text}"}}"#), Some(BOB)).await;
+        setting
+            .ask(
+                "prompts/get",
+                &format!(r#""name":"p","arguments":{{"text":"{text}"}}"#),
+                Some(BOB),
+            )
+            .await;
     }
     let pid = rustix::process::Pid::from_raw(i32::try_from(setting.gateway.pid()).unwrap());
-    let full = rustix::process::Rlimit { current: Some(granted), maximum: None };
+    let full = rustix::process::Rlimit {
+        current: Some(granted),
+        maximum: None,
+    };
     rustix::process::prlimit(pid, rustix::process::Resource::Fsize, full).unwrap();
     let page = browser.follow(sent).await;
-    assert!(page.status == 503 && page.text.contains("could not be put on record"), "{page:?}");
-    assert_eq!(setting.asked_for_tokens("authorization_code"), 1, "a code was redeemed that is not on record");
-    let free = rustix::process::Rlimit { current: None, maximum: None };
+    assert!(
+        page.status == 503 && page.text.contains("could not be put on record"),
+        "{page:?}"
+    );
+    assert_eq!(
+        setting.asked_for_tokens("authorization_code"),
+        1,
+        "a code was redeemed that is not on record"
+    );
+    let free = rustix::process::Rlimit {
+        current: None,
+        maximum: None,
+    };
     rustix::process::prlimit(pid, rustix::process::Resource::Fsize, free).unwrap();
-    assert!(link_in(&setting.call(Some(ANN)).await).is_some(), "{}", setting.gateway.log.text());
+    assert!(
+        link_in(&setting.call(Some(ANN)).await).is_some(),
+        "{}",
+        setting.gateway.log.text()
+    );
     setting.sign_in(Some(ANN)).await;
     assert!(is_result(&setting.call(Some(ANN)).await));
 }
@@ -177,18 +257,33 @@ async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
     let mut browser = Browser::default();
     let back = browser.open(&location).await.location();
     browser.open(&back).await;
-    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    assert!(
+        within("the end of the command", login.wait())
+            .await
+            .unwrap()
+            .success()
+    );
     setting.gateway.terminate().await;
     let lines = lines(&config).await;
     assert_eq!(told(&lines), [["-", "signIn", "ok"]], "{lines:?}");
     // A record that it must have, and cannot have, ends it before anything is asked for.
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("audit: {{required: true, file: /dev/null/audit.jsonl}}\n{text}")).unwrap();
+    fs::write(
+        &config,
+        format!("audit: {{required: true, file: /dev/null/audit.jsonl}}\n{text}"),
+    )
+    .unwrap();
     let mut command = fanlight();
-    command.args(["login", "notes", "--no-browser", "--config"]).arg(&config).stdin(Stdio::null());
+    command
+        .args(["login", "notes", "--no-browser", "--config"])
+        .arg(&config)
+        .stdin(Stdio::null());
     let output = within("the command", command.output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("audit record"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("audit record"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -200,17 +295,26 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     setting.gateway.terminate().await;
     let state = async |command: &str| {
         let mut state = fanlight();
-        state.args(["state", command, "--config"]).arg(&config).stdin(Stdio::null());
+        state
+            .args(["state", command, "--config"])
+            .arg(&config)
+            .stdin(Stdio::null());
         within("the command", state.output()).await.unwrap()
     };
     // Nothing is removed where the record must say so, and cannot.
     let text = fs::read_to_string(&config).unwrap();
-    let unusable = text.replace("{required: true}", "{required: true, file: /dev/null/audit.jsonl}");
+    let unusable = text.replace(
+        "{required: true}",
+        "{required: true, file: /dev/null/audit.jsonl}",
+    );
     assert_ne!(unusable, text);
     fs::write(&config, unusable).unwrap();
     let output = state("purge").await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("audit record"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("audit record"),
+        "{said}"
+    );
     fs::write(&config, text).unwrap();
     // Nor where nobody can be named, since the keyring with the key is locked.
     let note = setting.folder.path().join("state").join("sealing-key");
@@ -218,22 +322,36 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     fs::set_permissions(&note, fs::Permissions::from_mode(0o600)).unwrap();
     let output = state("purge").await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot be had"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("cannot be had"),
+        "{said}"
+    );
     fs::remove_file(&note).unwrap();
     assert!(String::from_utf8_lossy(&state("export").await.stdout).contains("\"notes\""));
     let output = state("purge").await;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(!String::from_utf8_lossy(&state("export").await.stdout).contains("\"notes\""));
     let lines = lines(&config).await;
     let mut ended = told(&lines).split_off(lines.len() - 2);
     ended.sort_unstable();
-    assert_eq!(ended, [["key#ann", "signOut", "ok"], ["key#bob", "signOut", "ok"]], "{lines:#?}");
+    assert_eq!(
+        ended,
+        [["key#ann", "signOut", "ok"], ["key#bob", "signOut", "ok"]],
+        "{lines:#?}"
+    );
 }
 
 /// With `keys` nobody notices when it is opened that a record was sealed with another key.
 #[tokio::test]
 async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
-    let (first, second) = (format!("keys: [\"{}\"]", "1".repeat(64)), format!("keys: [\"{}\"]", "2".repeat(64)));
+    let (first, second) = (
+        format!("keys: [\"{}\"]", "1".repeat(64)),
+        format!("keys: [\"{}\"]", "2".repeat(64)),
+    );
     let more = format!("{}{first}\n", recorded("required: true"));
     let setting = SignInSetting::start(&more, r#"{"type":"user"}"#).await;
     let config = setting.config();
@@ -241,7 +359,10 @@ async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     setting.gateway.terminate().await;
     let run = async |command: &[&str]| {
         let mut run = fanlight();
-        run.args(command).arg("--config").arg(&config).stdin(Stdio::null());
+        run.args(command)
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null());
         within("the command", run.output()).await.unwrap()
     };
     let text = fs::read_to_string(&config).unwrap();
@@ -249,18 +370,32 @@ async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     fs::write(&config, &rotated).unwrap();
     let output = run(&["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("not removed"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("not removed"),
+        "{said}"
+    );
     fs::write(&config, &text).unwrap();
     assert!(String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\""));
     // Where it is not required, the record says that there was somebody.
     fs::write(&config, rotated.replace("{required: true}", "{}")).unwrap();
     let output = run(&["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("not on record"), "{said}");
+    assert!(
+        output.status.success() && said.contains("not on record"),
+        "{said}"
+    );
     fs::write(&config, &text).unwrap();
-    assert!(!String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\""));
+    assert!(
+        !String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\"")
+    );
     let lines = run(&["audit", "query", "--json", "--action", "signOut"]).await;
     let lines = String::from_utf8_lossy(&lines.stdout);
-    assert!(lines.lines().count() == 1 && lines.contains("1 record of users"), "{lines}");
-    assert!(member(&lines, "principal").is_none() && member(&lines, "server").is_none(), "{lines}");
+    assert!(
+        lines.lines().count() == 1 && lines.contains("1 record of users"),
+        "{lines}"
+    );
+    assert!(
+        member(&lines, "principal").is_none() && member(&lines, "server").is_none(),
+        "{lines}"
+    );
 }

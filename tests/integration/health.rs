@@ -15,7 +15,8 @@ const OK: &str = r#"{"content":[]}"#;
 async fn server_when(gateway: &Gateway, state: &str) -> Value {
     within("the state of the server", async {
         loop {
-            let overview: Value = serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
+            let overview: Value =
+                serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
             if overview["backends"][0]["state"] == state {
                 return overview["backends"][0].clone();
             }
@@ -32,9 +33,15 @@ fn config(entries: &[String]) -> String {
 
 /// From now on, the server answers nothing.
 fn hang(server: &Backend) {
-    for method in
-        ["server/discover", "initialize", "ping", "tools/call", "tools/list", "prompts/list", "resources/list"]
-    {
+    for method in [
+        "server/discover",
+        "initialize",
+        "ping",
+        "tools/call",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+    ] {
         server.on(method, Reply::fault(Fault::Hang));
     }
 }
@@ -43,7 +50,10 @@ fn recover(server: &Backend, era: Era) {
     server.declares(r#"{"tools":{}}"#);
     server.on("ping", Reply::result("{}"));
     server.offers_tools(&["t"]);
-    server.on("tools/call", Reply::result(era.complete(&OK[1..OK.len() - 1])));
+    server.on(
+        "tools/call",
+        Reply::result(era.complete(&OK[1..OK.len() - 1])),
+    );
 }
 
 /// The median time of some requests.
@@ -62,28 +72,53 @@ async fn median(mut request: impl AsyncFnMut()) -> Duration {
 async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
     for era in [Era::Modern, Era::Legacy] {
         let bad = backend(era, Transport::Http).await;
-        let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Stdio).await);
+        let (one, two) = (
+            backend(Era::Modern, Transport::Http).await,
+            backend(Era::Modern, Transport::Stdio).await,
+        );
         let health = r#""timeout":"2s","health":{"timeout":"200ms","timeouts":2}"#;
-        let gateway =
-            Gateway::start(&config(&[bad.entry_with("bad", health), one.entry("one"), two.entry("two")])).await;
+        let gateway = Gateway::start(&config(&[
+            bad.entry_with("bad", health),
+            one.entry("one"),
+            two.entry("two"),
+        ]))
+        .await;
         assert!(ask(&gateway, "tools/list", "").await.contains("bad__t"));
-        assert!(ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"bad__t""#)
+                .await
+                .contains("\"result\"")
+        );
         hang(&bad);
         for _ in 0..2 {
-            assert!(ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"error\""));
+            assert!(
+                ask(&gateway, "tools/call", r#""name":"bad__t""#)
+                    .await
+                    .contains("\"error\"")
+            );
         }
         let server = server_when(&gateway, "down").await;
-        assert!(server["error"].as_str().unwrap().contains("no check"), "{server}");
+        assert!(
+            server["error"].as_str().unwrap().contains("no check"),
+            "{server}"
+        );
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
         assert!(text_at(&gateway, "/metrics").await.contains(ejected));
         // All of these took two seconds or more if they waited for it.
         let list = median(async || {
             let listed = ask(&gateway, "tools/list", "").await;
-            assert!(listed.contains("one__t") && listed.contains("two__t"), "{listed}");
+            assert!(
+                listed.contains("one__t") && listed.contains("two__t"),
+                "{listed}"
+            );
         })
         .await;
         let other = median(async || {
-            assert!(ask(&gateway, "tools/call", r#""name":"one__t""#).await.contains("\"result\""));
+            assert!(
+                ask(&gateway, "tools/call", r#""name":"one__t""#)
+                    .await
+                    .contains("\"result\"")
+            );
         })
         .await;
         let failing = median(async || {
@@ -91,12 +126,22 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
             assert!(answer.contains("\"mayHaveRun\":false"), "{answer}");
         })
         .await;
-        for (what, time) in [("list", list), ("call of another", other), ("call", failing)] {
-            assert!(time < Duration::from_secs(1), "{era:?}: a {what} took {time:?}");
+        for (what, time) in [
+            ("list", list),
+            ("call of another", other),
+            ("call", failing),
+        ] {
+            assert!(
+                time < Duration::from_secs(1),
+                "{era:?}: a {what} took {time:?}"
+            );
         }
         recover(&bad, era);
         within("a result", async {
-            while !ask(&gateway, "tools/call", r#""name":"bad__t""#).await.contains("\"result\"") {
+            while !ask(&gateway, "tools/call", r#""name":"bad__t""#)
+                .await
+                .contains("\"result\"")
+            {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         })
@@ -126,42 +171,78 @@ async fn time_out(gateway: &Gateway) {
 #[tokio::test]
 async fn server_that_answers_checks_but_no_calls_is_left_alone() {
     for era in [Era::Modern, Era::Legacy] {
-        let (bad, one) = (answers_no_calls(era).await, backend(Era::Modern, Transport::Http).await);
+        let (bad, one) = (
+            answers_no_calls(era).await,
+            backend(Era::Modern, Transport::Http).await,
+        );
         let entries = [
             bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#),
             one.entry_with("one", r#""timeout":"20s""#),
         ];
         let timeouts = r#""timeouts":{"reconnect":"1h","reconnectMax":"1h"}"#;
-        let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, entries.join(","))).await;
+        let gateway = Gateway::start(&format!(
+            r#"{{"mcpServers":{{{}}},{timeouts}}}"#,
+            entries.join(",")
+        ))
+        .await;
         time_out(&gateway).await;
         let server = server_when(&gateway, "ejected").await;
-        assert!(server["error"].as_str().unwrap().contains("last 3 calls got no answer"), "{server}");
+        assert!(
+            server["error"]
+                .as_str()
+                .unwrap()
+                .contains("last 3 calls got no answer"),
+            "{server}"
+        );
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
         assert!(text_at(&gateway, "/metrics").await.contains(ejected));
         for _ in 0..5 {
             let answer = ask(&gateway, "tools/call", r#""name":"bad__a""#).await;
-            assert!(answer.contains("\"mayHaveRun\":false") && answer.contains("got no answer"), "{answer}");
+            assert!(
+                answer.contains("\"mayHaveRun\":false") && answer.contains("got no answer"),
+                "{answer}"
+            );
         }
         assert_eq!(bad.received("tools/call").len(), 3, "{era:?}");
         // Its lists and the others go on.
         let listed = ask(&gateway, "tools/list", "").await;
-        assert!(listed.contains("bad__a") && listed.contains("one__t"), "{listed}");
-        assert!(ask(&gateway, "tools/call", r#""name":"one__t""#).await.contains("\"result\""));
-        assert!(text_at(&gateway, "/readyz").await.contains("\"ready\":true"));
+        assert!(
+            listed.contains("bad__a") && listed.contains("one__t"),
+            "{listed}"
+        );
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"one__t""#)
+                .await
+                .contains("\"result\"")
+        );
+        assert!(
+            text_at(&gateway, "/readyz")
+                .await
+                .contains("\"ready\":true")
+        );
         assert!(gateway.terminate().await.success());
     }
 }
 
 #[tokio::test]
 async fn server_that_answers_a_trial_is_used_again() {
-    let (bad, one) = (answers_no_calls(Era::Modern).await, backend(Era::Modern, Transport::Http).await);
+    let (bad, one) = (
+        answers_no_calls(Era::Modern).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let entry = bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#);
     let gateway = Gateway::start(&config(&[entry, one.entry("one")])).await;
     time_out(&gateway).await;
     server_when(&gateway, "ejected").await;
-    bad.on("tools/call", Reply::result(Era::Modern.complete(&OK[1..OK.len() - 1])));
+    bad.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(&OK[1..OK.len() - 1])),
+    );
     within("a result", async {
-        while !ask(&gateway, "tools/call", r#""name":"bad__a""#).await.contains("\"result\"") {
+        while !ask(&gateway, "tools/call", r#""name":"bad__a""#)
+            .await
+            .contains("\"result\"")
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -179,8 +260,16 @@ async fn server_with_a_slow_tool_is_not_left_out() {
     let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
     let checks = server.received("server/discover").len();
     for number in 1..4 {
-        assert!(ask(&gateway, "tools/call", r#""name":"slow""#).await.contains("\"error\""));
-        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"slow""#)
+                .await
+                .contains("\"error\"")
+        );
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"t""#)
+                .await
+                .contains("\"result\"")
+        );
         server.wait_for("server/discover", checks + number).await;
     }
     assert!(
@@ -193,21 +282,31 @@ async fn server_with_a_slow_tool_is_not_left_out() {
 
 #[tokio::test]
 async fn checks_find_a_server_that_does_not_answer_without_any_call() {
-    for (era, transport) in
-        [(Era::Modern, Transport::Http), (Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio)]
-    {
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+    ] {
         let server = backend(era, transport).await;
         let health = r#""health":{"interval":"50ms","timeout":"200ms"}"#;
         let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
         server_when(&gateway, "ready").await;
-        let check = if era == Era::Modern { "server/discover" } else { "ping" };
+        let check = if era == Era::Modern {
+            "server/discover"
+        } else {
+            "ping"
+        };
         let before = server.received(check).len();
         server.wait_for(check, before + 3).await;
         hang(&server);
         server_when(&gateway, "down").await;
         recover(&server, era);
         server_when(&gateway, "ready").await;
-        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"t""#)
+                .await
+                .contains("\"result\"")
+        );
         assert!(gateway.terminate().await.success());
     }
 }

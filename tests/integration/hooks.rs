@@ -11,7 +11,10 @@ use crate::scripted::{Backend, Era, Reply, Task, Transport, config};
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["look", "leak"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"1.0e2"}]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"1.0e2"}]"#)),
+    );
     backend
 }
 
@@ -28,27 +31,50 @@ const CALL: &str = r#""name":"look","arguments":{"path":"\/data","n":1.0}"#;
 
 #[tokio::test]
 async fn hook_is_asked_before_a_call_and_its_word_counts() {
-    for (era, transport) in [(Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)] {
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let backend = backend().await;
-        let guardrail = HttpRecorder::start(|question| match question.text().contains(r#""tool":"leak""#) {
-            true => says(r#"{"decision":"deny","text":"no leaks here"}"#),
-            false => says(r#"{"decision":"allow"}"#),
-        })
-        .await;
+        let guardrail =
+            HttpRecorder::start(
+                |question| match question.text().contains(r#""tool":"leak""#) {
+                    true => says(r#"{"decision":"deny","text":"no leaks here"}"#),
+                    false => says(r#"{"decision":"allow"}"#),
+                },
+            )
+            .await;
         let mut client = Client::start(&hooked(&backend, &guardrail, ""), era, transport).await;
         let answer = client.request("1", "tools/call", CALL, "").await;
-        assert_eq!(answer.member("result.content"), r#"[{"type":"text","text":"1.0e2"}]"#);
+        assert_eq!(
+            answer.member("result.content"),
+            r#"[{"type":"text","text":"1.0e2"}]"#
+        );
         let denied = client.call("leak").await;
         assert_eq!(denied.member("error.code"), "-31005");
-        assert!(denied.member("error.message").contains("no leaks here"), "{}", denied.answer);
+        assert!(
+            denied.member("error.message").contains("no leaks here"),
+            "{}",
+            denied.answer
+        );
         assert_eq!(backend.received("tools/call").len(), 1);
         let asked = guardrail.requests();
         let (head, body) = (&asked[0].head, &asked[0].text());
         assert!(head.contains("fanlight-event: call"), "{head}");
-        assert_eq!(member(body, "arguments"), Some(r#"{"path":"\/data","n":1.0}"#), "{body}");
-        assert_eq!((member(body, "server"), member(body, "tool")), (Some(r#""files""#), Some(r#""look""#)));
+        assert_eq!(
+            member(body, "arguments"),
+            Some(r#"{"path":"\/data","n":1.0}"#),
+            "{body}"
+        );
+        assert_eq!(
+            (member(body, "server"), member(body, "tool")),
+            (Some(r#""files""#), Some(r#""look""#))
+        );
         // Lists are no calls.
-        client.request("2", "tools/list", "", "").await.member("result.tools");
+        client
+            .request("2", "tools/list", "", "")
+            .await
+            .member("result.tools");
         assert_eq!(guardrail.requests().len(), 2);
     }
 }
@@ -63,33 +89,57 @@ async fn hooks_of_a_reload_are_asked_about_the_next_call() {
     let gateway = Gateway::start_at(path.clone()).await;
     let runs = async || {
         let request = modern_request("1", "tools/call", CALL, "");
-        member(&post_modern(gateway.mcp, &request).await.text().await, "result").is_some()
+        member(
+            &post_modern(gateway.mcp, &request).await.text().await,
+            "result",
+        )
+        .is_some()
     };
     assert!(runs().await);
-    for (text, is_run) in [(hooked(&backend, &guardrail, ""), false), (config(&[backend.entry("files")]), true)] {
+    for (text, is_run) in [
+        (hooked(&backend, &guardrail, ""), false),
+        (config(&[backend.entry("files")]), true),
+    ] {
         std::fs::write(&path, text).unwrap();
         assert_eq!(gateway.reload().await.0, 200);
         assert_eq!(runs().await, is_run);
     }
-    assert_eq!((guardrail.requests().len(), backend.received("tools/call").len()), (1, 2));
+    assert_eq!(
+        (
+            guardrail.requests().len(),
+            backend.received("tools/call").len()
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
 async fn hook_that_fails_denies_unless_it_is_to_allow() {
     let answers: [fn(&Recorded) -> String; 4] = [
         |_| says(r#"{"decision":"perhaps"}"#),
-        |_| "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        |_| {
+            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+                .to_owned()
+        },
         |_| says(&"x".repeat(100_000)),
         |_| String::new(),
     ];
     for answer in answers {
-        for (more, runs) in [(r#","timeout":"300ms""#, 0), (r#","timeout":"300ms","onFailure":"allow""#, 1)] {
+        for (more, runs) in [
+            (r#","timeout":"300ms""#, 0),
+            (r#","timeout":"300ms","onFailure":"allow""#, 1),
+        ] {
             let backend = backend().await;
             let guardrail = HttpRecorder::start(answer).await;
             let config = hooked(&backend, &guardrail, more).replace(r#""timeout":"10s","#, "");
             let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
             let outcome = client.request("1", "tools/call", CALL, "").await;
-            assert_eq!(outcome.answer.contains("cannot be asked"), runs == 0, "{}", outcome.answer);
+            assert_eq!(
+                outcome.answer.contains("cannot be asked"),
+                runs == 0,
+                "{}",
+                outcome.answer
+            );
             assert!(!outcome.answer.contains("127.0.0.1"), "{}", outcome.answer);
             assert_eq!(backend.received("tools/call").len(), runs);
         }
@@ -99,13 +149,18 @@ async fn hook_that_fails_denies_unless_it_is_to_allow() {
 #[tokio::test]
 async fn hook_judges_results_and_can_have_somebody_asked() {
     let backend = backend().await;
-    let guardrail = HttpRecorder::start(|question| match question.text().contains(r#""result":"#) {
-        true => says(r#"{"decision":"deny","text":"a secret"}"#),
-        false => says(r#"{"decision":"allow"}"#),
-    })
+    let guardrail =
+        HttpRecorder::start(|question| match question.text().contains(r#""result":"#) {
+            true => says(r#"{"decision":"deny","text":"a secret"}"#),
+            false => says(r#"{"decision":"allow"}"#),
+        })
+        .await;
+    let mut client = Client::start(
+        &hooked(&backend, &guardrail, r#","on":["call","result"]"#),
+        Era::Modern,
+        Transport::Http,
+    )
     .await;
-    let mut client =
-        Client::start(&hooked(&backend, &guardrail, r#","on":["call","result"]"#), Era::Modern, Transport::Http).await;
     let denied = client.request("1", "tools/call", CALL, "").await;
     assert!(
         denied.member("error.message").contains("a secret") && !denied.answer.contains("1.0e2"),
@@ -113,14 +168,26 @@ async fn hook_judges_results_and_can_have_somebody_asked() {
         denied.answer
     );
     assert_eq!(denied.member("error.data.mayHaveRun"), "true");
-    assert!(guardrail.requests()[1].text().contains(r#""text":"1.0e2""#), "the result as the server gave it");
+    assert!(
+        guardrail.requests()[1].text().contains(r#""text":"1.0e2""#),
+        "the result as the server gave it"
+    );
 
-    let asking = HttpRecorder::start(|_| says(r#"{"decision":"ask","text":"Is this wise?"}"#)).await;
-    let config =
-        hooked(&backend, &asking, "").replace(r#""testing":true"#, r#""testing":true,"timeouts":{"approval":"10ms"}"#);
+    let asking =
+        HttpRecorder::start(|_| says(r#"{"decision":"ask","text":"Is this wise?"}"#)).await;
+    let config = hooked(&backend, &asking, "").replace(
+        r#""testing":true"#,
+        r#""testing":true,"timeouts":{"approval":"10ms"}"#,
+    );
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     let waiting = client.request("1", "tools/call", CALL, "").await;
-    assert_eq!((waiting.member("error.code"), waiting.member("error.data.status")), ("-31007", r#""open""#));
+    assert_eq!(
+        (
+            waiting.member("error.code"),
+            waiting.member("error.data.status")
+        ),
+        ("-31007", r#""open""#)
+    );
     assert_eq!(backend.received("tools/call").len(), 1);
 }
 
@@ -129,11 +196,25 @@ async fn result_of_a_task_is_judged_whichever_way_it_comes() {
     const TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
     const LEAK: &str = r#""result":{"content":[{"type":"text","text":"1.0e2"}]}"#;
     let backend = backend().await;
-    let task = |status| Task { id: "job-7", status, ttl: 600_000, poll: 60_000 };
+    let task = |status| Task {
+        id: "job-7",
+        status,
+        ttl: 600_000,
+        poll: 60_000,
+    };
     backend.declares(r#"{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
-    backend.on("tools/call", Reply::result(task("working").created(Era::Modern)));
-    backend.on("tasks/get", Reply::result(task("completed").got(Era::Modern, LEAK)));
-    backend.once("tasks/get", Reply::result(task("working").got(Era::Modern, "")));
+    backend.on(
+        "tools/call",
+        Reply::result(task("working").created(Era::Modern)),
+    );
+    backend.on(
+        "tasks/get",
+        Reply::result(task("completed").got(Era::Modern, LEAK)),
+    );
+    backend.once(
+        "tasks/get",
+        Reply::result(task("working").got(Era::Modern, "")),
+    );
     backend.on("subscriptions/listen", Reply::listening());
     let guardrail = HttpRecorder::start(|question| match question.text().contains("1.0e2") {
         true => says(r#"{"decision":"deny","text":"a secret"}"#),
@@ -145,21 +226,45 @@ async fn result_of_a_task_is_judged_whichever_way_it_comes() {
     let begun = client.request("1", "tools/call", CALL, "").await;
     let about = format!(r#""taskId":{}"#, begun.member("result.taskId"));
     let asked = guardrail.requests().len();
-    client.request("2", "tasks/get", &about, "").await.member("result.status");
+    client
+        .request("2", "tasks/get", &about, "")
+        .await
+        .member("result.status");
     assert_eq!(guardrail.requests().len(), asked, "there is no result yet");
     let denied = client.request("3", "tasks/get", &about, "").await;
-    assert!(denied.member("error.message").contains("a secret"), "{}", denied.answer);
+    assert!(
+        denied.member("error.message").contains("a secret"),
+        "{}",
+        denied.answer
+    );
     let question = guardrail.requests().pop().unwrap().text();
-    assert_eq!((member(&question, "task"), member(&question, "tool")), (Some(r#""job-7""#), None), "{question}");
+    assert_eq!(
+        (member(&question, "task"), member(&question, "tool")),
+        (Some(r#""job-7""#), None),
+        "{question}"
+    );
     assert!(question.contains(LEAK), "{question}");
 
-    let listen =
-        modern_request_with(TASKS, "4", "subscriptions/listen", r#""notifications":{"taskIds":["job-7"]}"#, "");
+    let listen = modern_request_with(
+        TASKS,
+        "4",
+        "subscriptions/listen",
+        r#""notifications":{"taskIds":["job-7"]}"#,
+        "",
+    );
     let mut listening = post_modern(client.gateway().mcp, &listen).await;
     listening.event().await.unwrap();
     let server = backend.stream(0).await;
-    for (status, more) in [("completed", format!(",{LEAK}")), ("cancelled", String::new())] {
-        server.notify("notifications/tasks", &format!("{}{more}", task(status).members(Era::Modern))).await;
+    for (status, more) in [
+        ("completed", format!(",{LEAK}")),
+        ("cancelled", String::new()),
+    ] {
+        server
+            .notify(
+                "notifications/tasks",
+                &format!("{}{more}", task(status).members(Era::Modern)),
+            )
+            .await;
     }
     let told = listening.event().await.unwrap().unwrap();
     assert!(told.contains("cancelled"), "{told}");
@@ -180,7 +285,10 @@ async fn denied_call_gets_its_own_error_at_once_whatever_others_wait_for() {
     // The second one would have its turn in a minute.
     for _ in 0..2 {
         let request = modern_request("1", "tools/call", r#""name":"leak","arguments":{}"#, "");
-        let answer = within("an answer", post_modern(gateway.mcp, &request)).await.text().await;
+        let answer = within("an answer", post_modern(gateway.mcp, &request))
+            .await
+            .text()
+            .await;
         assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
     }
     assert!(guardrail.requests().is_empty());

@@ -33,7 +33,10 @@ impl HttpRecorder {
     /// One that answers each request with this HTTP response; never, if that is empty.
     pub(crate) async fn start(answer: impl Fn(&Recorded) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, requests) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let (address, requests) = (
+            listener.local_addr().unwrap(),
+            Arc::new(Mutex::new(Vec::new())),
+        );
         let kept = Arc::clone(&requests);
         tokio::spawn(async move {
             let mut open = Vec::new();
@@ -65,15 +68,30 @@ impl HttpRecorder {
 
 /// The request in a text, if all of it is there, or no more comes.
 fn whole(text: &[u8], is_end: bool) -> Option<Recorded> {
-    let end = text.windows(4).position(|part| part == b"\r\n\r\n").map(|end| end + 4);
+    let end = text
+        .windows(4)
+        .position(|part| part == b"\r\n\r\n")
+        .map(|end| end + 4);
     let (head, body) = text.split_at(end.or(is_end.then_some(text.len()))?);
     let head = String::from_utf8_lossy(head).to_lowercase();
-    let length = head.lines().find_map(|line| Some(line.strip_prefix("content-length: ")?.parse::<usize>().unwrap()));
+    let length = head.lines().find_map(|line| {
+        Some(
+            line.strip_prefix("content-length: ")?
+                .parse::<usize>()
+                .unwrap(),
+        )
+    });
     let is_whole = body.len() >= length.unwrap_or_default();
-    (is_whole || is_end).then(|| Recorded { head, body: body.to_vec() })
+    (is_whole || is_end).then(|| Recorded {
+        head,
+        body: body.to_vec(),
+    })
 }
 
 /// A response that is good, with this body, after which the connection ends.
 pub(crate) fn says(body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }

@@ -6,8 +6,8 @@ use fanlight_tests::slicer::member;
 use crate::clients::Client;
 use crate::harness::{Gateway, within};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, LEGACY, LegacySession, MODERN, Response, initialize, legacy_request, modern_meta,
-    modern_request, post, post_modern,
+    Connection, JSON_HEADERS, LEGACY, LegacySession, MODERN, Response, initialize, legacy_request,
+    modern_meta, modern_request, post, post_modern,
 };
 use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 
@@ -15,9 +15,18 @@ use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 pub(crate) async fn gateway() -> (Gateway, Backend) {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
-    backend.on("prompts/get", Reply::result(Era::Modern.complete(r#""messages":[]"#)));
-    (Gateway::start(&config(&[backend.entry("only")])).await, backend)
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
+    backend.on(
+        "prompts/get",
+        Reply::result(Era::Modern.complete(r#""messages":[]"#)),
+    );
+    (
+        Gateway::start(&config(&[backend.entry("only")])).await,
+        backend,
+    )
 }
 
 pub(crate) fn call_t() -> String {
@@ -27,7 +36,12 @@ pub(crate) fn call_t() -> String {
 /// The status, and the raw code of the JSON-RPC error in the body.
 pub(crate) async fn refusal(mut response: Response) -> (u16, String) {
     let text = response.text().await;
-    (response.status, member(&text, "error.code").unwrap_or_else(|| panic!("no error in {text}")).to_owned())
+    (
+        response.status,
+        member(&text, "error.code")
+            .unwrap_or_else(|| panic!("no error in {text}"))
+            .to_owned(),
+    )
 }
 
 pub(crate) fn code(status: u16, code: i32) -> (u16, String) {
@@ -42,10 +56,17 @@ async fn other_http_methods_are_refused() {
         connection.request(method, "/mcp", &JSON_HEADERS, b"").await;
         let response = connection.response().await;
         assert_eq!(response.status, 405, "{method}");
-        assert!(response.header("allow").is_some_and(|allow| allow.contains("POST")), "{method}");
+        assert!(
+            response
+                .header("allow")
+                .is_some_and(|allow| allow.contains("POST")),
+            "{method}"
+        );
     }
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/elsewhere", &JSON_HEADERS, b"{}").await;
+    connection
+        .request("POST", "/elsewhere", &JSON_HEADERS, b"{}")
+        .await;
     assert_eq!(connection.response().await.status, 404);
 }
 
@@ -54,11 +75,23 @@ async fn media_types_are_checked() {
     let (gateway, _backend) = gateway().await;
     for (content_type, accept, status) in [
         ("text/plain", "application/json, text/event-stream", 415),
-        ("application/x-www-form-urlencoded", "application/json, text/event-stream", 415),
+        (
+            "application/x-www-form-urlencoded",
+            "application/json, text/event-stream",
+            415,
+        ),
         ("application/json", "text/html", 406),
-        ("application/json; charset=utf-8", "application/json, text/event-stream", 200),
+        (
+            "application/json; charset=utf-8",
+            "application/json, text/event-stream",
+            200,
+        ),
         ("application/json", "*/*", 200),
-        ("application/json", "text/event-stream;q=0.5, application/json", 200),
+        (
+            "application/json",
+            "text/event-stream;q=0.5, application/json",
+            200,
+        ),
     ] {
         let mut connection = Connection::open(gateway.mcp).await;
         let headers = [
@@ -68,8 +101,14 @@ async fn media_types_are_checked() {
             ("Mcp-Method", "tools/call"),
             ("Mcp-Name", "t"),
         ];
-        connection.request("POST", "/mcp", &headers, call_t().as_bytes()).await;
-        assert_eq!(connection.response().await.status, status, "{content_type} {accept}");
+        connection
+            .request("POST", "/mcp", &headers, call_t().as_bytes())
+            .await;
+        assert_eq!(
+            connection.response().await.status,
+            status,
+            "{content_type} {accept}"
+        );
     }
 }
 
@@ -77,43 +116,82 @@ async fn media_types_are_checked() {
 async fn bodies_without_a_message_get_the_right_code() {
     let (gateway, _backend) = gateway().await;
     let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
-    let deep = modern_request("1", "tools/call", &format!(r#""name":"t","arguments":{{"x":{deep}}}"#), "");
+    let deep = modern_request(
+        "1",
+        "tools/call",
+        &format!(r#""name":"t","arguments":{{"x":{deep}}}"#),
+        "",
+    );
     let twice = call_t().replacen(r#""method":"#, r#""method":"ping","method":"#, 1);
     let name_twice = call_t().replacen(r#""name":"t""#, r#""name":"s","name":"t""#, 1);
     for (body, error) in [
         ("{\"jsonrpc\":\"2.0\",", -32700),
         ("", -32700),
         ("nonsense", -32700),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\x01\"}", -32700),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\x01\"}",
+            -32700,
+        ),
         ("[]", -32600),
-        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600),
+        (
+            "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+            -32600,
+        ),
         ("\"text\"", -32600),
         ("{\"id\":1,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}", -32600),
-        ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", -32600),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
+            -32600,
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}",
+            -32600,
+        ),
         ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}", -32600),
     ] {
         let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "ping")];
-        assert_eq!(refusal(post(gateway.mcp, &headers, body).await).await, code(400, error), "{body}");
+        assert_eq!(
+            refusal(post(gateway.mcp, &headers, body).await).await,
+            code(400, error),
+            "{body}"
+        );
     }
     for body in [deep, twice, name_twice] {
-        let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")];
+        let headers = [
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "t"),
+        ];
         let (status, _) = refusal(post(gateway.mcp, &headers, &body).await).await;
         assert_eq!(status, 400, "{}", &body[..80]);
     }
-    assert_eq!(post_modern(gateway.mcp, &call_t()).await.status, 200, "and the next one is served");
+    assert_eq!(
+        post_modern(gateway.mcp, &call_t()).await.status,
+        200,
+        "and the next one is served"
+    );
 }
 
 #[tokio::test]
 async fn unknown_method_is_refused_with_several_backends() {
-    let (one, two) =
-        (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
+    let (one, two) = (
+        Backend::start(Era::Modern, Transport::Http).await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    );
     let gateway = Gateway::start(&config(&[one.entry("one"), two.entry("two")])).await;
     let body = modern_request("1", "example/unheard-of", "", "");
-    assert_eq!(refusal(post_modern(gateway.mcp, &body).await).await, code(404, -32601));
+    assert_eq!(
+        refusal(post_modern(gateway.mcp, &body).await).await,
+        code(404, -32601)
+    );
     let session = LegacySession::open(gateway.mcp).await;
-    let mut response = session.post(&legacy_request("1", "example/unheard-of", "")).await;
-    assert_eq!(response.status, 200, "in a legacy session 404 would mean that the session is gone");
+    let mut response = session
+        .post(&legacy_request("1", "example/unheard-of", ""))
+        .await;
+    assert_eq!(
+        response.status, 200,
+        "in a legacy session 404 would mean that the session is gone"
+    );
     assert_eq!(member(&response.text().await, "error.code"), Some("-32601"));
 }
 
@@ -125,17 +203,29 @@ async fn session_is_opened_in_every_legacy_revision() {
         let session = LegacySession::open_as(gateway.mcp, revision).await;
         assert_eq!(session.revision, revision);
         let server_info = member(&session.initialize_result, "serverInfo");
-        assert_eq!(server_info, Some(r#"{"name":"scripted","version":"1"}"#), "the only backend's own");
-        let mut response = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+        assert_eq!(
+            server_info,
+            Some(r#"{"name":"scripted","version":"1"}"#),
+            "the only backend's own"
+        );
+        let mut response = session
+            .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+            .await;
         assert!(response.text().await.contains(r#""content":[]"#));
         sessions.push(session.session.expect("a session id"));
     }
     for (index, session) in sessions.iter().enumerate() {
-        assert!(session.len() >= 22 && session.bytes().all(|byte| (0x21..=0x7e).contains(&byte)), "{session}");
+        assert!(
+            session.len() >= 22 && session.bytes().all(|byte| (0x21..=0x7e).contains(&byte)),
+            "{session}"
+        );
         assert!(!sessions[..index].contains(session));
     }
     let unknown = LegacySession::open_as(gateway.mcp, "1999-01-01").await;
-    assert_eq!(unknown.revision, "2025-11-25", "the newest with a handshake is offered");
+    assert_eq!(
+        unknown.revision, "2025-11-25",
+        "the newest with a handshake is offered"
+    );
 }
 
 #[tokio::test]
@@ -143,13 +233,24 @@ async fn session_ends_with_delete_and_unknown_ids_are_404() {
     let (gateway, _backend) = gateway().await;
     let list = legacy_request("1", "tools/list", "");
     let version = ("MCP-Protocol-Version", "2025-11-25");
-    assert_eq!(post(gateway.mcp, &[version], &list).await.status, 400, "no session");
-    assert_eq!(post(gateway.mcp, &[version, ("Mcp-Session-Id", "guess")], &list).await.status, 404);
+    assert_eq!(
+        post(gateway.mcp, &[version], &list).await.status,
+        400,
+        "no session"
+    );
+    assert_eq!(
+        post(gateway.mcp, &[version, ("Mcp-Session-Id", "guess")], &list)
+            .await
+            .status,
+        404
+    );
     let session = LegacySession::open(gateway.mcp).await;
     assert_eq!(session.post(&list).await.status, 200);
     let id = session.session.clone().unwrap();
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("DELETE", "/mcp", &[version, ("Mcp-Session-Id", &id)], b"").await;
+    connection
+        .request("DELETE", "/mcp", &[version, ("Mcp-Session-Id", &id)], b"")
+        .await;
     assert!((200..300).contains(&connection.response().await.status));
     assert_eq!(session.post(&list).await.status, 404);
 }
@@ -158,25 +259,58 @@ async fn session_ends_with_delete_and_unknown_ids_are_404() {
 async fn stateless_client_gets_no_session() {
     let (gateway, _backend) = gateway().await;
     let response = post_modern(gateway.mcp, &call_t()).await;
-    assert_eq!((response.status, response.header("mcp-session-id")), (200, None));
+    assert_eq!(
+        (response.status, response.header("mcp-session-id")),
+        (200, None)
+    );
 }
 
 #[tokio::test]
 async fn foreign_hosts_and_origins_are_refused() {
     let (gateway, _backend) = gateway().await;
     let port = gateway.mcp.port();
-    let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")];
+    let headers = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "t"),
+    ];
     let with = |header| [&headers[..], &[header]].concat();
-    for origin in ["https://evil.example", "http://127.0.0.1.evil.example", "null"] {
-        assert_eq!(post(gateway.mcp, &with(("Origin", origin)), &call_t()).await.status, 403, "{origin}");
+    for origin in [
+        "https://evil.example",
+        "http://127.0.0.1.evil.example",
+        "null",
+    ] {
+        assert_eq!(
+            post(gateway.mcp, &with(("Origin", origin)), &call_t())
+                .await
+                .status,
+            403,
+            "{origin}"
+        );
     }
     for host in ["evil.example", "evil.example:80", "127.0.0.1.evil.example"] {
-        assert_eq!(post(gateway.mcp, &with(("Host", host)), &call_t()).await.status, 403, "{host}");
+        assert_eq!(
+            post(gateway.mcp, &with(("Host", host)), &call_t())
+                .await
+                .status,
+            403,
+            "{host}"
+        );
     }
     let origin = format!("http://localhost:{port}");
-    assert_eq!(post(gateway.mcp, &with(("Origin", &origin)), &call_t()).await.status, 200);
+    assert_eq!(
+        post(gateway.mcp, &with(("Origin", &origin)), &call_t())
+            .await
+            .status,
+        200
+    );
     let host = format!("localhost:{port}");
-    assert_eq!(post(gateway.mcp, &with(("Host", &host)), &call_t()).await.status, 200);
+    assert_eq!(
+        post(gateway.mcp, &with(("Host", &host)), &call_t())
+            .await
+            .status,
+        200
+    );
 }
 
 #[tokio::test]
@@ -192,15 +326,21 @@ async fn credentials_of_the_client_are_not_forwarded() {
     ];
     assert_eq!(post(gateway.mcp, &headers, &call_t()).await.status, 200);
     let received = &backend.received("tools/call")[0];
-    assert!(!format!("{:?}", received.headers).contains("s3cret"), "{:?}", received.headers);
+    assert!(
+        !format!("{:?}", received.headers).contains("s3cret"),
+        "{:?}",
+        received.headers
+    );
     assert!(!gateway.log.text().contains("s3cret"));
 }
 
 #[tokio::test]
 async fn notifications_are_accepted() {
     let (gateway, _backend) = gateway().await;
-    let body =
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"_meta":{{{}}}}}}}"#, modern_meta("{}"));
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{"_meta":{{{}}}}}}}"#,
+        modern_meta("{}")
+    );
     let mut response = post_modern(gateway.mcp, &body).await;
     assert_eq!((response.status, response.text().await.as_str()), (202, ""));
 }
@@ -210,23 +350,41 @@ async fn response_is_json_unless_a_message_precedes_it() {
     let (gateway, backend) = gateway().await;
     let plain = post_modern(gateway.mcp, &call_t()).await;
     assert_eq!(plain.header("content-type"), Some("application/json"));
-    let progress =
-        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
     let gate = Gate::new();
-    let reply = Reply::result(Era::Modern.complete(r#""content":[]"#)).after(&[progress]).gated(&gate);
+    let reply = Reply::result(Era::Modern.complete(r#""content":[]"#))
+        .after(&[progress])
+        .gated(&gate);
     backend.once("tools/call", reply);
-    let request = modern_request("1", "tools/call", r#""name":"t""#, r#""progressToken":"mine""#);
+    let request = modern_request(
+        "1",
+        "tools/call",
+        r#""name":"t""#,
+        r#""progressToken":"mine""#,
+    );
     let mut streamed = post_modern(gateway.mcp, &request).await;
     assert!(streamed.is_event_stream());
     let first = streamed.event().await.unwrap().unwrap();
-    assert_eq!(member(&first, "params.progressToken"), Some(r#""mine""#), "sent while the call runs");
+    assert_eq!(
+        member(&first, "params.progressToken"),
+        Some(r#""mine""#),
+        "sent while the call runs"
+    );
     gate.open();
     let (rest, answer) = streamed.messages().await;
     assert!(rest.is_empty());
     assert_eq!(member(&answer, "result.content"), Some("[]"));
     // A stream from the backend with only the response becomes one JSON object here.
-    backend.once("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).streamed());
-    assert_eq!(post_modern(gateway.mcp, &call_t()).await.header("content-type"), Some("application/json"));
+    backend.once(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)).streamed(),
+    );
+    assert_eq!(
+        post_modern(gateway.mcp, &call_t())
+            .await
+            .header("content-type"),
+        Some("application/json")
+    );
 }
 
 #[tokio::test]
@@ -234,10 +392,16 @@ async fn resource_not_found_has_the_code_of_the_client_revision() {
     let rest = r#""message":"n\u006f","data":{"uri":"test://x"},"more":1.0"#;
     for (server, sent) in [(Era::Legacy, "-32002"), (Era::Modern, "-32602")] {
         let backend = Backend::start(server, Transport::Http).await;
-        backend.on("resources/read", Reply::error(format!(r#"{{"code":{sent},{rest}}}"#)));
+        backend.on(
+            "resources/read",
+            Reply::error(format!(r#"{{"code":{sent},{rest}}}"#)),
+        );
         for (era, expected) in [(Era::Legacy, "-32002"), (Era::Modern, "-32602")] {
-            let mut client = Client::start(&config(&[backend.entry("only")]), era, Transport::Http).await;
-            let exchange = client.request("1", "resources/read", r#""uri":"test://x""#, "").await;
+            let mut client =
+                Client::start(&config(&[backend.entry("only")]), era, Transport::Http).await;
+            let exchange = client
+                .request("1", "resources/read", r#""uri":"test://x""#, "")
+                .await;
             let expected = format!(r#"{{"code":{expected},{rest}}}"#);
             assert_eq!(exchange.member("error"), expected, "{server:?} to {era:?}");
         }
@@ -247,10 +411,17 @@ async fn resource_not_found_has_the_code_of_the_client_revision() {
 #[tokio::test]
 async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    let config =
-        format!(r#"{{"mcpServers":{{{}}},"limits":{{"requestBody":100000,"header":16384}}}}"#, backend.entry("only"));
+    let config = format!(
+        r#"{{"mcpServers":{{{}}},"limits":{{"requestBody":100000,"header":16384}}}}"#,
+        backend.entry("only")
+    );
     let gateway = Gateway::start(&config).await;
-    let body = modern_request("1", "ping", &format!(r#""x":"{}""#, "x".repeat(200_000)), "");
+    let body = modern_request(
+        "1",
+        "ping",
+        &format!(r#""x":"{}""#, "x".repeat(200_000)),
+        "",
+    );
     let (status, error) = refusal(post_modern(gateway.mcp, &body).await).await;
     assert_eq!((status, error), code(413, -32600));
     let mut chunked = Connection::open(gateway.mcp).await;
@@ -263,14 +434,25 @@ async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let _ = chunked.send(chunk.as_bytes()).await;
     assert_eq!(chunked.response().await.status, 413, "without a length too");
     let long = "x".repeat(40_000);
-    assert_eq!(post(gateway.mcp, &[("X-Long", &long)], "{}").await.status, 431);
-    assert_eq!(post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.status, 200);
+    assert_eq!(
+        post(gateway.mcp, &[("X-Long", &long)], "{}").await.status,
+        431
+    );
+    assert_eq!(
+        post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+            .await
+            .status,
+        200
+    );
 }
 
 #[tokio::test]
 async fn endless_body_times_out_without_delaying_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    let config = format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"body":"1s"}}}}"#, backend.entry("only"));
+    let config = format!(
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"body":"1s"}}}}"#,
+        backend.entry("only")
+    );
     let gateway = Gateway::start(&config).await;
     let mut slow = Connection::open(gateway.mcp).await;
     let mut headers = JSON_HEADERS.to_vec();
@@ -278,7 +460,12 @@ async fn endless_body_times_out_without_delaying_others() {
     let mut head = slow.head("POST", "/mcp", &headers);
     head.extend_from_slice(b"{\"jsonrpc\"");
     slow.send(&head).await.unwrap();
-    assert_eq!(post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.status, 200);
+    assert_eq!(
+        post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+            .await
+            .status,
+        200
+    );
     assert_eq!(within("408", slow.response()).await.status, 408);
 }
 
@@ -288,8 +475,14 @@ async fn connection_serves_requests_in_sequence() {
     let mut connection = Connection::open(gateway.mcp).await;
     for body in [call_t(), "nonsense".to_owned(), call_t()] {
         let mut headers = JSON_HEADERS.to_vec();
-        headers.extend([("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "t")]);
-        connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+        headers.extend([
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "t"),
+        ]);
+        connection
+            .request("POST", "/mcp", &headers, body.as_bytes())
+            .await;
         let (text, again) = connection.response().await.finish().await;
         assert_eq!(text.contains("error"), body == "nonsense", "{text}");
         connection = again;
@@ -316,14 +509,28 @@ async fn admin_listener_reports_health() {
 async fn both_eras_share_the_endpoint() {
     let (gateway, _backend) = gateway().await;
     let session = LegacySession::open(gateway.mcp).await;
-    let legacy = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await.text().await;
+    let legacy = session
+        .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+        .await
+        .text()
+        .await;
     let modern = post_modern(gateway.mcp, &call_t()).await.text().await;
     assert_eq!(member(&modern, "result.resultType"), Some(r#""complete""#));
     assert_eq!(member(&legacy, "result.content"), Some("[]"));
-    let mut discovered = post_modern(gateway.mcp, &modern_request("1", "server/discover", "", "")).await;
+    let mut discovered =
+        post_modern(gateway.mcp, &modern_request("1", "server/discover", "", "")).await;
     let discovered = discovered.text().await;
-    for required in ["resultType", "supportedVersions", "capabilities", "ttlMs", "cacheScope"] {
-        assert!(member(&discovered, &format!("result.{required}")).is_some(), "{required} in {discovered}");
+    for required in [
+        "resultType",
+        "supportedVersions",
+        "capabilities",
+        "ttlMs",
+        "cacheScope",
+    ] {
+        assert!(
+            member(&discovered, &format!("result.{required}")).is_some(),
+            "{required} in {discovered}"
+        );
     }
     let again = post(gateway.mcp, &[], &initialize("2025-11-25", "{}")).await;
     assert_eq!(again.status, 200);

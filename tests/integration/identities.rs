@@ -8,7 +8,8 @@ use tokio::net::UnixStream;
 
 use crate::harness::{Gateway, Log, TempFile, fanlight, within};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_request, post_modern_on,
+    Connection, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_request,
+    post_modern_on,
 };
 use crate::scripted::{Backend, Era, Transport};
 
@@ -21,14 +22,20 @@ async fn backend() -> Backend {
 }
 
 async fn status(connection: Connection) -> u16 {
-    post_modern_on(connection, &modern_request("1", "tools/list", "", "")).await.status
+    post_modern_on(connection, &modern_request("1", "tools/list", "", ""))
+        .await
+        .status
 }
 
 #[tokio::test]
 async fn certificate_names_the_principal() {
     let (backend, folder, authority) = (backend().await, TempFile::folder(), Authority::new());
     let (pair, path) = (authority.server(), |name: &str| folder.path().join(name));
-    for (name, text) in [("server.pem", pair.pem()), ("server.key", pair.key()), ("ca.pem", authority.pem())] {
+    for (name, text) in [
+        ("server.pem", pair.pem()),
+        ("server.key", pair.key()),
+        ("ca.pem", authority.pem()),
+    ] {
         fs::write(path(name), text).unwrap();
     }
     let configure = |certificates: &str| {
@@ -43,7 +50,10 @@ async fn certificate_names_the_principal() {
     configure("principal: san-uri");
     let gateway = Gateway::start_at_addresses_of(path("fanlight.yaml")).await;
     let showing = |uri: &str| TlsClient::showing(&authority, &authority.client(uri));
-    let (ann, bob) = (showing("spiffe://example.org/ann"), showing("spiffe://example.org/bob"));
+    let (ann, bob) = (
+        showing("spiffe://example.org/ann"),
+        showing("spiffe://example.org/bob"),
+    );
     let none = TlsClient::new(&authority);
     assert_eq!(status(ann.open(gateway.mcp).await).await, 200);
     assert_eq!(status(none.open(gateway.mcp).await).await, 401);
@@ -52,24 +62,48 @@ async fn certificate_names_the_principal() {
     assert_eq!(status(nameless.open(gateway.mcp).await).await, 401);
 
     let mut connection = ann.open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &JSON_HEADERS, initialize(NEWEST_LEGACY, "{}").as_bytes()).await;
+    connection
+        .request(
+            "POST",
+            "/mcp",
+            &JSON_HEADERS,
+            initialize(NEWEST_LEGACY, "{}").as_bytes(),
+        )
+        .await;
     let opened = connection.response().await;
     let session = opened.header("mcp-session-id").unwrap().to_owned();
     opened.finish().await;
     let ping = async |client: &TlsClient| {
         let mut headers = JSON_HEADERS.to_vec();
-        headers.extend([("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)]);
+        headers.extend([
+            ("Mcp-Session-Id", session.as_str()),
+            ("MCP-Protocol-Version", NEWEST_LEGACY),
+        ]);
         let mut connection = client.open(gateway.mcp).await;
-        connection.request("POST", "/mcp", &headers, legacy_request("1", "ping", "").as_bytes()).await;
+        connection
+            .request(
+                "POST",
+                "/mcp",
+                &headers,
+                legacy_request("1", "ping", "").as_bytes(),
+            )
+            .await;
         connection.response().await.status
     };
-    assert_eq!((ping(&ann).await, ping(&bob).await, ping(&none).await), (200, 404, 401));
+    assert_eq!(
+        (ping(&ann).await, ping(&bob).await, ping(&none).await),
+        (200, 404, 401)
+    );
     // Another connection with another certificate of the same name is the same principal.
     assert_eq!(ping(&showing("spiffe://example.org/ann")).await, 200);
 
     configure("principal: san-dns");
     assert_eq!(gateway.reload().await.0, 200);
-    assert_eq!(status(ann.open(gateway.mcp).await).await, 401, "it has no DNS name");
+    assert_eq!(
+        status(ann.open(gateway.mcp).await).await,
+        401,
+        "it has no DNS name"
+    );
 }
 
 #[tokio::test]
@@ -81,23 +115,47 @@ async fn user_of_a_unix_socket_is_known_to_the_system() {
     );
     fs::write(folder.path().join("fanlight.yaml"), text).unwrap();
     let mut command = fanlight();
-    command.args(["run", "--no-watch", "--config"]).arg(folder.path().join("fanlight.yaml"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command
+        .args(["run", "--no-watch", "--config"])
+        .arg(folder.path().join("fanlight.yaml"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let log = Log::shown("out", child.stdout.take().unwrap());
     let _err = Log::shown("err", child.stderr.take().unwrap());
     log.line_with("listening on").await;
     let open = async |name: &str| {
-        let stream = within("a connection", UnixStream::connect(folder.path().join(name))).await.unwrap();
+        let stream = within(
+            "a connection",
+            UnixStream::connect(folder.path().join(name)),
+        )
+        .await
+        .unwrap();
         Connection::at_host(stream, "localhost")
     };
     assert_eq!(status(open("clients.sock").await).await, 200);
     let mut connection = open("clients.sock").await;
-    connection.request("POST", "/mcp", &JSON_HEADERS, initialize(NEWEST_LEGACY, "{}").as_bytes()).await;
+    connection
+        .request(
+            "POST",
+            "/mcp",
+            &JSON_HEADERS,
+            initialize(NEWEST_LEGACY, "{}").as_bytes(),
+        )
+        .await;
     assert_eq!(connection.response().await.status, 200);
     let mut connection = open("admin.sock").await;
     let operator = format!("Bearer {TOKEN}");
-    connection.request("GET", "/api/sessions", &[("Authorization", &operator)], b"").await;
+    connection
+        .request("GET", "/api/sessions", &[("Authorization", &operator)], b"")
+        .await;
     let shown = connection.response().await.text().await;
     let user = rustix::process::geteuid().as_raw();
-    assert!(shown.contains(&format!(r#""principal":"uid:{user}","source":"socket""#)), "{shown}");
+    assert!(
+        shown.contains(&format!(r#""principal":"uid:{user}","source":"socket""#)),
+        "{shown}"
+    );
 }

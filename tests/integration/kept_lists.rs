@@ -15,7 +15,12 @@ use crate::server_lives::{api, ask};
 use crate::starting::{entry_after, server_when};
 
 const SECRET: &str = "s3cret-value-of-a-variable";
-const LISTS: [&str; 4] = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
+const LISTS: [&str; 4] = [
+    "tools/list",
+    "resources/list",
+    "resources/templates/list",
+    "prompts/list",
+];
 
 /// A folder in which `stateDir` is to be made.
 struct Place(TempFile);
@@ -34,7 +39,10 @@ impl Place {
         let state = self.state();
         let state = state.display();
         let timeouts = r#"{"processStop":"1s","listSettle":"20ms"}"#;
-        format!(r#"{{"mcpServers":{{{}}},"stateDir":"{state}","timeouts":{timeouts}}}"#, entries.join(","))
+        format!(
+            r#"{{"mcpServers":{{{}}},"stateDir":"{state}","timeouts":{timeouts}}}"#,
+            entries.join(",")
+        )
     }
 
     /// The file of the store.
@@ -46,7 +54,10 @@ impl Place {
 /// What `fanlight state` with this command prints for a configuration.
 async fn state(command: &str, config: &str) -> String {
     let file = TempFile::new("yaml", config);
-    let run = fanlight().args(["state", command, "--config"]).arg(file.path()).output();
+    let run = fanlight()
+        .args(["state", command, "--config"])
+        .arg(file.path())
+        .output();
     let output = within("the command", run).await.unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -56,9 +67,17 @@ async fn state(command: &str, config: &str) -> String {
 async fn server(era: Era) -> Backend {
     let server = backend(era, Transport::Stdio).await;
     server.declares(r#"{"tools":{},"resources":{},"prompts":{}}"#);
-    server.on("resources/list", server.list("resources", r#"{"uri":"test://r","name":"r","x":1.0}"#));
-    server
-        .on("resources/templates/list", server.list("resourceTemplates", r#"{"uriTemplate":"test://{t}","name":"t"}"#));
+    server.on(
+        "resources/list",
+        server.list("resources", r#"{"uri":"test://r","name":"r","x":1.0}"#),
+    );
+    server.on(
+        "resources/templates/list",
+        server.list(
+            "resourceTemplates",
+            r#"{"uriTemplate":"test://{t}","name":"t"}"#,
+        ),
+    );
     server.on("prompts/list", server.list("prompts", r#"{"name":"p"}"#));
     server
 }
@@ -84,14 +103,22 @@ async fn first_run(config: &str) -> Vec<Value> {
 }
 
 fn names(result: &Value) -> Vec<&str> {
-    result["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+    result["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
 async fn kept_lists_are_served_without_starting_the_server() {
     for era in [Era::Legacy, Era::Modern] {
         for (is_alone, start) in [(true, ""), (false, r#""start":"lazy""#)] {
-            let (server, other) = (server(era).await, backend(Era::Modern, Transport::Http).await);
+            let (server, other) = (
+                server(era).await,
+                backend(Era::Modern, Transport::Http).await,
+            );
             other.offers_tools(&["u"]);
             let place = Place::new();
             let mut entries = vec![server.entry_with("only", start)];
@@ -99,7 +126,10 @@ async fn kept_lists_are_served_without_starting_the_server() {
             let config = place.config(&entries);
             let before = first_run(&config).await;
             let (started, asked) = (server.started(), server.received("tools/list").len());
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_millis();
 
             let gateway = Gateway::start(&config).await;
             // Clients of both eras, which listen too.
@@ -109,22 +139,49 @@ async fn kept_lists_are_served_without_starting_the_server() {
             let first = listening.event().await.unwrap().unwrap();
             assert!(first.contains("toolsListChanged"), "{first}");
             assert_eq!(lists(&gateway).await, before, "{era:?} {is_alone}");
-            let listed = session.post(&legacy_request("2", "tools/list", "")).await.messages().await.1;
-            assert!(listed.contains("\"result\"") && listed.contains("t\""), "{listed}");
+            let listed = session
+                .post(&legacy_request("2", "tools/list", ""))
+                .await
+                .messages()
+                .await
+                .1;
+            assert!(
+                listed.contains("\"result\"") && listed.contains("t\""),
+                "{listed}"
+            );
             let catalogue = api(&gateway, "/api/catalogue").await;
             for list in ["tools", "resources", "resourceTemplates", "prompts"] {
-                let read = catalogue[list]["backends"][0]["asOfMs"].as_u64().unwrap_or_else(|| panic!("{catalogue}"));
+                let read = catalogue[list]["backends"][0]["asOfMs"]
+                    .as_u64()
+                    .unwrap_or_else(|| panic!("{catalogue}"));
                 assert!(u128::from(read) <= now, "{read}");
-                assert!(is_alone || catalogue[list]["backends"][1]["asOfMs"].is_null(), "{catalogue}");
+                assert!(
+                    is_alone || catalogue[list]["backends"][1]["asOfMs"].is_null(),
+                    "{catalogue}"
+                );
             }
             let state = api(&gateway, "/api/overview").await["backends"][0].clone();
-            assert_eq!((&state["state"], &state["error"]), (&json!("idle"), &Value::Null), "{era:?} {is_alone}");
-            assert_eq!((server.started(), server.received("tools/list").len()), (started.clone(), asked));
+            assert_eq!(
+                (&state["state"], &state["error"]),
+                (&json!("idle"), &Value::Null),
+                "{era:?} {is_alone}"
+            );
+            assert_eq!(
+                (server.started(), server.received("tools/list").len()),
+                (started.clone(), asked)
+            );
 
             // The first call starts it, and its own list takes the place of the kept one.
-            let tool = if is_alone { r#""name":"t""# } else { r#""name":"only__t""# };
+            let tool = if is_alone {
+                r#""name":"t""#
+            } else {
+                r#""name":"only__t""#
+            };
             let answer = ask(&gateway, "tools/call", tool).await;
-            assert!(answer.contains("\"result\""), "{era:?} {is_alone}: {answer}");
+            assert!(
+                answer.contains("\"result\""),
+                "{era:?} {is_alone}: {answer}"
+            );
             assert!(server.started().len() > started.len());
             server.wait_for("tools/list", asked + 1).await;
             within("lists of this run", async {
@@ -135,9 +192,16 @@ async fn kept_lists_are_served_without_starting_the_server() {
             .await;
             // It is the same list: no change is announced.
             let end = gateway.terminate();
-            let (rest, of_session, ended) = tokio::join!(listening.event(), of_session.event(), end);
+            let (rest, of_session, ended) =
+                tokio::join!(listening.event(), of_session.event(), end);
             for rest in [rest, of_session] {
-                assert!(!rest.ok().flatten().unwrap_or_default().contains("list_changed"));
+                assert!(
+                    !rest
+                        .ok()
+                        .flatten()
+                        .unwrap_or_default()
+                        .contains("list_changed")
+                );
             }
             assert!(ended.success());
         }
@@ -166,13 +230,27 @@ async fn kept_list_that_differs_from_the_servers_is_replaced_and_announced() {
         let session = LegacySession::open(gateway.mcp).await;
         let mut of_session = session.stream(None).await;
         let mut stream = listen(gateway.mcp, "9", r#"{"toolsListChanged":true}"#).await;
-        assert!(stream.event().await.unwrap().unwrap().contains("acknowledged"));
+        assert!(
+            stream
+                .event()
+                .await
+                .unwrap()
+                .unwrap()
+                .contains("acknowledged")
+        );
         let listed = ask(&gateway, "tools/list", "").await;
         assert!(!listed.contains("\"new\""), "{listed}");
-        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"t""#)
+                .await
+                .contains("\"result\"")
+        );
         for stream in [&mut stream, &mut of_session] {
             let changed = within("the change", stream.event()).await.unwrap().unwrap();
-            assert!(changed.contains("notifications/tools/list_changed"), "{era:?} {capabilities}: {changed}");
+            assert!(
+                changed.contains("notifications/tools/list_changed"),
+                "{era:?} {capabilities}: {changed}"
+            );
         }
         assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""));
         assert!(gateway.terminate().await.success());
@@ -189,12 +267,17 @@ async fn kept_list_that_differs_from_the_servers_is_replaced_and_announced() {
 #[tokio::test]
 async fn state_is_private_and_has_no_secrets() {
     let (server, place) = (server(Era::Modern).await, Place::new());
-    let config = place.config(&[server.entry_with("only", &format!(r#""env":{{"TOKEN":"{SECRET}"}}"#))]);
+    let config =
+        place.config(&[server.entry_with("only", &format!(r#""env":{{"TOKEN":"{SECRET}"}}"#))]);
     first_run(&config).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&place.state()), 0o700);
-    let files =
-        |folder: &Path| -> Vec<_> { fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let files = |folder: &Path| -> Vec<_> {
+        fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    };
     let record = place.state().join("audit");
     assert_eq!(mode(&record), 0o700);
     let mut all = files(&place.state());
@@ -204,10 +287,22 @@ async fn state_is_private_and_has_no_secrets() {
     for file in all {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
         let bytes = fs::read(&file).unwrap();
-        assert!(!bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()), "{}", file.display());
+        assert!(
+            !bytes
+                .windows(SECRET.len())
+                .any(|part| part == SECRET.as_bytes()),
+            "{}",
+            file.display()
+        );
         // Nor an argument.
         let address = server.command(&[]).1[0].clone();
-        assert!(!bytes.windows(address.len()).any(|part| part == address.as_bytes()), "{}", file.display());
+        assert!(
+            !bytes
+                .windows(address.len())
+                .any(|part| part == address.as_bytes()),
+            "{}",
+            file.display()
+        );
     }
 }
 
@@ -224,10 +319,14 @@ async fn lists_of_a_server_that_was_defined_differently_are_not_served() {
         first_run(&place.config(&[server.entry_with("only", &secret)])).await;
         let started = server.started();
         server.offers_tools(&["new"]);
-        let config = place.config(&[server.entry_with("only", &format!(r#""start":"lazy",{changed}"#))]);
+        let config =
+            place.config(&[server.entry_with("only", &format!(r#""start":"lazy",{changed}"#))]);
         let gateway = Gateway::start(&config).await;
         let listed = ask(&gateway, "tools/list", "").await;
-        assert!(listed.contains("\"new\"") && !listed.contains("\"t\""), "{changed}: {listed}");
+        assert!(
+            listed.contains("\"new\"") && !listed.contains("\"t\""),
+            "{changed}: {listed}"
+        );
         assert!(server.started().len() > started.len());
         gateway.log.line_with("definition has changed").await;
         assert!(!gateway.log.text().contains(SECRET));
@@ -245,8 +344,12 @@ async fn store_that_cannot_be_trusted_is_not_served_from() {
             fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
         }),
         ("empty", true, |file| fs::write(file, "").unwrap()),
-        ("no store", true, |file| fs::write(file, "fanlight-lists/1 0 0").unwrap()),
-        ("open to others", false, |file| fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap()),
+        ("no store", true, |file| {
+            fs::write(file, "fanlight-lists/1 0 0").unwrap()
+        }),
+        ("open to others", false, |file| {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap()
+        }),
         ("a link", false, |file| {
             let elsewhere = file.with_extension("elsewhere");
             fs::rename(file, &elsewhere).unwrap();
@@ -268,12 +371,18 @@ async fn store_that_cannot_be_trusted_is_not_served_from() {
         let started = server.started();
         let gateway = Gateway::start(&config).await;
         let listed = ask(&gateway, "tools/list", "").await;
-        assert!(listed.contains("\"new\"") && !listed.contains("\"t\""), "{what}: {listed}");
+        assert!(
+            listed.contains("\"new\"") && !listed.contains("\"t\""),
+            "{what}: {listed}"
+        );
         assert!(server.started().len() > started.len());
         assert!(gateway.terminate().await.success());
         let started = server.started();
         let gateway = Gateway::start(&config).await;
-        assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""), "{what}");
+        assert!(
+            ask(&gateway, "tools/list", "").await.contains("\"new\""),
+            "{what}"
+        );
         assert_eq!(server.started() == started, is_replaced, "{what}");
         assert!(gateway.terminate().await.success());
     }
@@ -290,8 +399,12 @@ async fn damaged_store_is_set_aside_and_the_rest_of_the_folder_stays() {
     gateway.log.line_with("the damaged file is set aside").await;
     assert!(ask(&gateway, "tools/list", "").await.contains("\"t\""));
     assert!(gateway.terminate().await.success());
-    let names = fs::read_dir(place.state()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let aside: Vec<_> = names.filter(|name| name.starts_with("grants.damaged-")).collect();
+    let names = fs::read_dir(place.state())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let aside: Vec<_> = names
+        .filter(|name| name.starts_with("grants.damaged-"))
+        .collect();
     assert_eq!(aside.len(), 1, "{aside:?}");
     assert_eq!(fs::read(place.state().join("key")).unwrap(), key);
 }
@@ -306,12 +419,23 @@ async fn state_commands_show_and_remove_what_is_kept_of_servers() {
     first_run(&config_elsewhere).await;
     let shown = state("export", &config).await;
     let all: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!((all.as_array().unwrap().len(), &all[0]["server"]), (1, &json!("only")), "{shown}");
-    assert!(all[0]["listsReadMs"]["tools"].is_u64() && !shown.contains("secret-project"), "{shown}");
+    assert_eq!(
+        (all.as_array().unwrap().len(), &all[0]["server"]),
+        (1, &json!("only")),
+        "{shown}"
+    );
+    assert!(
+        all[0]["listsReadMs"]["tools"].is_u64() && !shown.contains("secret-project"),
+        "{shown}"
+    );
     let removed = state("purge", &config).await;
     assert!(removed.contains("removed 2 records"), "{removed}");
     assert_eq!(state("export", &config).await.trim(), "[]");
-    assert!(state("export", &config_elsewhere).await.contains("secret-project"));
+    assert!(
+        state("export", &config_elsewhere)
+            .await
+            .contains("secret-project")
+    );
     let started = server.started().len();
     let gateway = Gateway::start(&config).await;
     assert!(ask(&gateway, "tools/list", "").await.contains("\"t\""));
@@ -340,12 +464,17 @@ async fn kept_list_is_served_while_its_server_cannot_be_started() {
 #[tokio::test]
 async fn files_of_earlier_versions_are_removed() {
     let (server, place) = (server(Era::Modern).await, Place::new());
-    fs::DirBuilder::new().mode(0o700).create(place.state()).unwrap();
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(place.state())
+        .unwrap();
     for name in ["names.json", "0123456789abcdef0123456789abcdef.lists"] {
         fs::write(place.state().join(name), "{}").unwrap();
     }
     first_run(&place.config(&[server.entry("only")])).await;
-    let names = fs::read_dir(place.state()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(place.state())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
     names.sort();
     assert_eq!(names, ["audit", "grants.redb", "key"]);
@@ -354,17 +483,30 @@ async fn files_of_earlier_versions_are_removed() {
 #[tokio::test]
 async fn folder_that_others_can_reach_is_refused() {
     let (server, place) = (server(Era::Modern).await, Place::new());
-    fs::DirBuilder::new().mode(0o755).create(place.state()).unwrap();
+    fs::DirBuilder::new()
+        .mode(0o755)
+        .create(place.state())
+        .unwrap();
     fs::set_permissions(place.state(), fs::Permissions::from_mode(0o755)).unwrap();
     let file = TempFile::new("yaml", &place.config(&[server.entry("only")]));
     let run = fanlight()
-        .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"])
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--config",
+        ])
         .arg(file.path())
         .output();
     let output = within("the end of fanlight", run).await.unwrap();
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("stateDir") && said.contains("chmod 700"), "{said}");
+    assert!(
+        said.contains("stateDir") && said.contains("chmod 700"),
+        "{said}"
+    );
     assert!(server.started().is_empty());
 }
 
@@ -392,7 +534,9 @@ async fn list_that_some_clients_see_less_of_is_not_kept() {
                 true => r#",{"name":"hidden","inputSchema":{"type":"object"}}"#,
                 false => "",
             };
-            Era::Modern.cacheable(&format!(r#""tools":[{{"name":"t","inputSchema":{{"type":"object"}}}}{more}]"#))
+            Era::Modern.cacheable(&format!(
+                r#""tools":[{{"name":"t","inputSchema":{{"type":"object"}}}}{more}]"#
+            ))
         }),
     );
     let config = place.config(&[server.entry_with("only", r#""start":"lazy""#)]);
@@ -419,9 +563,18 @@ async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     let (slow, fast) = (server(Era::Modern).await, server(Era::Modern).await);
     let (files, state) = (TempFile::folder(), TempFile::folder());
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
-    servers["slow"] = entry_after(&slow, r#"while [ ! -e "$F/go" ]; do sleep 0.05; done"#, &files, json!({}));
+    servers["slow"] = entry_after(
+        &slow,
+        r#"while [ ! -e "$F/go" ]; do sleep 0.05; done"#,
+        &files,
+        json!({}),
+    );
     let path = files.path().join("fanlight.yaml");
-    fs::write(&path, json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string()).unwrap();
+    fs::write(
+        &path,
+        json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string(),
+    )
+    .unwrap();
     let go = files.path().join("go");
     fs::write(&go, "").unwrap();
 
@@ -436,9 +589,15 @@ async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     slow.offers_tools(&["added"]);
     let second = start().await;
     let kept = ask(&second, "tools/list", "").await;
-    assert!(kept.contains("slow__") && !kept.contains("slow__added"), "{kept}");
+    assert!(
+        kept.contains("slow__") && !kept.contains("slow__added"),
+        "{kept}"
+    );
     let status = server_when(&second, "slow", |_| true).await;
-    assert_eq!(status["state"], "connecting", "it is started though its lists are known");
+    assert_eq!(
+        status["state"], "connecting",
+        "it is started though its lists are known"
+    );
     fs::write(&go, "").unwrap();
     within("the list of the server itself", async {
         while !ask(&second, "tools/list", "").await.contains("slow__added") {

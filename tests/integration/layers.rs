@@ -18,16 +18,33 @@ struct Dependency {
 fn cargo(arguments: &[&str]) -> String {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
-    let output = cargo.args(arguments).args(["--offline", "--manifest-path"]).arg(manifest).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = cargo
+        .args(arguments)
+        .args(["--offline", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The direct dependencies of every package of the workspace.
 fn workspace() -> BTreeMap<String, Vec<Dependency>> {
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
-    packages.map(|package| (package["name"].as_str().unwrap().to_owned(), dependencies(package))).collect()
+    packages
+        .map(|package| {
+            (
+                package["name"].as_str().unwrap().to_owned(),
+                dependencies(package),
+            )
+        })
+        .collect()
 }
 
 fn dependencies(package: &Value) -> Vec<Dependency> {
@@ -35,13 +52,30 @@ fn dependencies(package: &Value) -> Vec<Dependency> {
         name: dependency["name"].as_str().unwrap().to_owned(),
         dev: dependency["kind"] == "dev",
     };
-    package["dependencies"].as_array().unwrap().iter().map(of).collect()
+    package["dependencies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(of)
+        .collect()
 }
 
 /// Every package that `package` links when it is not being tested, directly or through others.
 fn reached(package: &str) -> BTreeSet<String> {
-    let tree = cargo(&["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
-    let names = tree.lines().filter_map(|line| line.split_whitespace().next());
+    let tree = cargo(&[
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]);
+    let names = tree
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
     let all: BTreeSet<_> = names.map(str::to_owned).collect();
     assert!(all.contains(package), "{tree}");
     all
@@ -59,12 +93,31 @@ fn assert_layer(package: &str, ours: &[&str], never: &[&str]) {
     }
 }
 
-const HTTP: &[&str] = &["hyper", "hyper-util", "http", "http-body", "http-body-util", "h2", "reqwest", "tonic", "axum"];
-const CORE: &[&str] = &["fanlight-canonical", "fanlight-identity", "fanlight-protocol", "fanlight-telemetry"];
+const HTTP: &[&str] = &[
+    "hyper",
+    "hyper-util",
+    "http",
+    "http-body",
+    "http-body-util",
+    "h2",
+    "reqwest",
+    "tonic",
+    "axum",
+];
+const CORE: &[&str] = &[
+    "fanlight-canonical",
+    "fanlight-identity",
+    "fanlight-protocol",
+    "fanlight-telemetry",
+];
 
 #[test]
 fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
-    assert_layer("fanlight-protocol", &[], &[HTTP, &["tokio", "tokio-util", "futures-util"]].concat());
+    assert_layer(
+        "fanlight-protocol",
+        &[],
+        &[HTTP, &["tokio", "tokio-util", "futures-util"]].concat(),
+    );
 }
 
 #[test]
@@ -72,16 +125,36 @@ fn leaves_reach_no_other_crate_of_ours() {
     assert_layer("fanlight-rights", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-document", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-client-files", &["fanlight-document"], &[HTTP, &["tokio"]].concat());
+    assert_layer(
+        "fanlight-client-files",
+        &["fanlight-document"],
+        &[HTTP, &["tokio"]].concat(),
+    );
     assert_layer("fanlight-child-guard", &["fanlight-settings"], HTTP);
-    let below_config = ["fanlight-client-files", "fanlight-document", "fanlight-settings"];
-    assert_layer("fanlight-config", &below_config, &["tokio", "hyper", "reqwest"]);
+    let below_config = [
+        "fanlight-client-files",
+        "fanlight-document",
+        "fanlight-settings",
+    ];
+    assert_layer(
+        "fanlight-config",
+        &below_config,
+        &["tokio", "hyper", "reqwest"],
+    );
     assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-http-pool", &[], &["reqwest"]);
-    assert_layer("fanlight-http-edge", &["fanlight-fair", "fanlight-settings"], &["reqwest"]);
+    assert_layer(
+        "fanlight-http-edge",
+        &["fanlight-fair", "fanlight-settings"],
+        &["reqwest"],
+    );
     assert_layer("fanlight-fair", &[], HTTP);
-    assert_layer("fanlight-approvals", &["fanlight-identity", "fanlight-protocol"], HTTP);
+    assert_layer(
+        "fanlight-approvals",
+        &["fanlight-identity", "fanlight-protocol"],
+        HTTP,
+    );
     assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
     let below_grants = [
         "fanlight-credentials",
@@ -91,7 +164,11 @@ fn leaves_reach_no_other_crate_of_ours() {
         "fanlight-protocol",
         "fanlight-settings",
     ];
-    assert_layer("fanlight-shared", &["fanlight-settings"], &["hyper", "reqwest", "axum"]);
+    assert_layer(
+        "fanlight-shared",
+        &["fanlight-settings"],
+        &["hyper", "reqwest", "axum"],
+    );
     assert_layer("fanlight-grants", &below_grants, &["axum"]);
 }
 
@@ -102,27 +179,52 @@ fn telemetry_reaches_no_http_and_of_ours_only_protocol() {
 
 #[test]
 fn otlp_reaches_only_telemetry_protocol_and_settings() {
-    assert_layer("fanlight-otlp", &["fanlight-protocol", "fanlight-settings", "fanlight-telemetry"], &[]);
+    assert_layer(
+        "fanlight-otlp",
+        &[
+            "fanlight-protocol",
+            "fanlight-settings",
+            "fanlight-telemetry",
+        ],
+        &[],
+    );
 }
 
 #[test]
 fn canonical_form_reaches_no_http_and_no_edge() {
-    assert_layer("fanlight-canonical", CORE, &[HTTP, &["process-wrap"]].concat());
+    assert_layer(
+        "fanlight-canonical",
+        CORE,
+        &[HTTP, &["process-wrap"]].concat(),
+    );
 }
 
 #[test]
 fn gateway_reaches_no_http_and_no_edge() {
     let ours = &["fanlight-fair", "fanlight-rights"];
-    assert_layer("fanlight-gateway", &[CORE, ours].concat(), &[HTTP, &["process-wrap"]].concat());
+    assert_layer(
+        "fanlight-gateway",
+        &[CORE, ours].concat(),
+        &[HTTP, &["process-wrap"]].concat(),
+    );
 }
 
 #[test]
 fn backend_reaches_neither_gateway_nor_frontend() {
-    let ours = &["fanlight-child-guard", "fanlight-fair", "fanlight-http-pool", "fanlight-settings"];
+    let ours = &[
+        "fanlight-child-guard",
+        "fanlight-fair",
+        "fanlight-http-pool",
+        "fanlight-settings",
+    ];
     assert_layer("fanlight-backend", &[CORE, ours].concat(), &["axum"]);
     // Pooled connections are driven by the pool alone.
     let direct = &workspace()["fanlight-backend"];
-    assert!(!direct.iter().any(|one| !one.dev && ["hyper", "http-body"].contains(&one.name.as_str())));
+    assert!(
+        !direct
+            .iter()
+            .any(|one| !one.dev && ["hyper", "http-body"].contains(&one.name.as_str()))
+    );
 }
 
 #[test]
@@ -132,12 +234,20 @@ fn identity_reaches_no_http_and_no_other_crate_of_ours() {
 
 #[test]
 fn credentials_reach_identity_alone_and_do_no_io() {
-    assert_layer("fanlight-credentials", &["fanlight-identity"], &["hyper", "reqwest", "axum"]);
+    assert_layer(
+        "fanlight-credentials",
+        &["fanlight-identity"],
+        &["hyper", "reqwest", "axum"],
+    );
 }
 
 #[test]
 fn ledger_reaches_protocol_and_rights_alone() {
-    assert_layer("fanlight-ledger", &["fanlight-protocol", "fanlight-rights"], HTTP);
+    assert_layer(
+        "fanlight-ledger",
+        &["fanlight-protocol", "fanlight-rights"],
+        HTTP,
+    );
 }
 
 #[test]
@@ -155,28 +265,62 @@ fn forwarding_reaches_the_core_alone_and_does_no_io() {
 
 #[test]
 fn audit_reaches_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-ledger", "fanlight-rights"]].concat();
+    let ours = [
+        CORE,
+        &[
+            "fanlight-credentials",
+            "fanlight-fair",
+            "fanlight-ledger",
+            "fanlight-rights",
+        ],
+    ]
+    .concat();
     assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
 }
 
 #[test]
 fn authentication_reaches_credentials_and_no_edge() {
-    let ours = [CORE, &["fanlight-credentials", "fanlight-fair", "fanlight-oauth", "fanlight-settings"]].concat();
+    let ours = [
+        CORE,
+        &[
+            "fanlight-credentials",
+            "fanlight-fair",
+            "fanlight-oauth",
+            "fanlight-settings",
+        ],
+    ]
+    .concat();
     assert_layer("fanlight-auth", &ours, &["axum"]);
 }
 
 #[test]
 fn frontend_reaches_neither_gateway_nor_backend() {
-    let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-settings"];
-    let records =
-        &["fanlight-approvals", "fanlight-audit", "fanlight-forwarding", "fanlight-ledger", "fanlight-rights"];
+    let below = [
+        "fanlight-credentials",
+        "fanlight-fair",
+        "fanlight-http-edge",
+        "fanlight-settings",
+    ];
+    let records = &[
+        "fanlight-approvals",
+        "fanlight-audit",
+        "fanlight-forwarding",
+        "fanlight-ledger",
+        "fanlight-rights",
+    ];
     let ours = [CORE, records, &below].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
 fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let below = ["fanlight-credentials", "fanlight-fair", "fanlight-http-edge", "fanlight-rights", "fanlight-settings"];
+    let below = [
+        "fanlight-credentials",
+        "fanlight-fair",
+        "fanlight-http-edge",
+        "fanlight-rights",
+        "fanlight-settings",
+    ];
     let records = &["fanlight-approvals", "fanlight-audit", "fanlight-ledger"];
     let ours = [CORE, records, &["fanlight-gateway"], &below].concat();
     assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
@@ -185,8 +329,13 @@ fn admin_reaches_only_the_core_telemetry_and_http_edge() {
 #[test]
 fn typed_sdk_is_linked_by_tests_only() {
     for (package, dependencies) in workspace() {
-        let uses_it = dependencies.iter().any(|dependency| dependency.name == "rmcp" && !dependency.dev);
-        assert!(!uses_it || package == "fanlight-tests", "{package} must not depend on rmcp");
+        let uses_it = dependencies
+            .iter()
+            .any(|dependency| dependency.name == "rmcp" && !dependency.dev);
+        assert!(
+            !uses_it || package == "fanlight-tests",
+            "{package} must not depend on rmcp"
+        );
     }
 }
 
@@ -194,8 +343,13 @@ fn typed_sdk_is_linked_by_tests_only() {
 fn testkit_reaches_no_other_crate_and_is_linked_by_tests_only() {
     assert_layer("fanlight-testkit", &[], &[]);
     for (package, dependencies) in workspace() {
-        let links_it = dependencies.iter().any(|dependency| dependency.name == "fanlight-testkit" && !dependency.dev);
-        assert!(!links_it || package == "fanlight-tests", "{package} may use fanlight-testkit in tests only");
+        let links_it = dependencies
+            .iter()
+            .any(|dependency| dependency.name == "fanlight-testkit" && !dependency.dev);
+        assert!(
+            !links_it || package == "fanlight-tests",
+            "{package} may use fanlight-testkit in tests only"
+        );
     }
 }
 
@@ -203,8 +357,14 @@ fn testkit_reaches_no_other_crate_and_is_linked_by_tests_only() {
 fn binary_tests_and_benchmarks_are_dependencies_of_no_crate() {
     for (package, dependencies) in workspace() {
         for dependency in dependencies {
-            let is_root = ["fanlight", "fanlight-bench", "fanlight-figures", "fanlight-fuzz-targets", "fanlight-tests"]
-                .contains(&dependency.name.as_str());
+            let is_root = [
+                "fanlight",
+                "fanlight-bench",
+                "fanlight-figures",
+                "fanlight-fuzz-targets",
+                "fanlight-tests",
+            ]
+            .contains(&dependency.name.as_str());
             assert!(!is_root, "{package} must not depend on {}", dependency.name);
         }
     }

@@ -18,7 +18,10 @@ fn names_both_ways(text: &str) -> bool {
 async fn server() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -28,19 +31,29 @@ fn with(options: &str, backend: &Backend) -> String {
 
 /// The exit status and the log of a process that does not start.
 async fn refused(mut command: Command) -> (Option<i32>, String) {
-    let output = within("the end", command.stdin(Stdio::null()).output()).await.unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let output = within("the end", command.stdin(Stdio::null()).output())
+        .await
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 #[tokio::test]
 async fn listener_beyond_loopback_needs_a_word_on_authentication() {
     let backend = server().await;
-    for (listen, flag) in
-        [("0.0.0.0:0", None), ("[::]:0", None), ("127.0.0.1:0", Some("0.0.0.0:0")), ("192.0.2.1:1", None)]
-    {
+    for (listen, flag) in [
+        ("0.0.0.0:0", None),
+        ("[::]:0", None),
+        ("127.0.0.1:0", Some("0.0.0.0:0")),
+        ("192.0.2.1:1", None),
+    ] {
         let file = TempFile::new("yaml", &with(&format!(r#""listen":"{listen}","#), &backend));
         let mut command = fanlight();
-        command.args(["run", "--admin", "off", "--config"]).arg(file.path());
+        command
+            .args(["run", "--admin", "off", "--config"])
+            .arg(file.path());
         command.args(flag.iter().flat_map(|address| ["--listen", address]));
         let (code, text) = refused(command).await;
         assert_eq!(code, Some(2), "{text}");
@@ -59,14 +72,23 @@ async fn auth_none_is_served_with_a_warning() {
     gateway.mcp.set_ip([127, 0, 0, 1].into());
     gateway.log.line_with("are not authenticated").await;
     let request = modern_request("1", "tools/call", r#""name":"t""#, "");
-    assert!(post_modern(gateway.mcp, &request).await.messages().await.1.contains("result"));
+    assert!(
+        post_modern(gateway.mcp, &request)
+            .await
+            .messages()
+            .await
+            .1
+            .contains("result")
+    );
 }
 
 #[tokio::test]
 async fn demo_is_not_shown_to_other_machines() {
     let folder = TempFile::folder();
     let mut command = fanlight();
-    command.current_dir(folder.path()).args(["--listen", "0.0.0.0:0", "--admin", "off"]);
+    command
+        .current_dir(folder.path())
+        .args(["--listen", "0.0.0.0:0", "--admin", "off"]);
     let (code, text) = refused(command).await;
     assert_eq!(code, Some(2), "{text}");
     assert!(names_both_ways(&text), "{text}");
@@ -83,8 +105,13 @@ async fn socket_of_the_service_manager_is_no_exception() {
         "LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec \"$0\" \"$@\" 3<&{}",
         socket.as_raw_fd()
     );
-    command.kill_on_drop(true).args(["-c", &script]).arg(fanlight_testkit::programs::fanlight());
-    command.args(["run", "--admin", "off", "--config"]).arg(file.path());
+    command
+        .kill_on_drop(true)
+        .args(["-c", &script])
+        .arg(fanlight_testkit::programs::fanlight());
+    command
+        .args(["run", "--admin", "off", "--config"])
+        .arg(file.path());
     let (code, text) = refused(command).await;
     assert_eq!(code, Some(2), "{text}");
     assert!(names_both_ways(&text), "{text}");
@@ -101,7 +128,14 @@ async fn reload_does_not_open_what_a_start_would_not() {
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 422, "{report}");
     assert!(names_both_ways(&report), "{report}");
-    assert!(post_modern(gateway.mcp, &request).await.messages().await.1.contains("result"));
+    assert!(
+        post_modern(gateway.mcp, &request)
+            .await
+            .messages()
+            .await
+            .1
+            .contains("result")
+    );
     gateway.configure(&with(&format!(r#""auth":"none",{remote}"#), &backend));
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 200, "{report}");
@@ -117,9 +151,14 @@ async fn issuers_need_a_public_url_beyond_loopback() {
     let backend = server().await;
     let auth = r#""auth":{"oauth":[{"issuer":"https://id.example.com","audience":["https://mcp.example.com/mcp"]}]},"#;
     for listen in ["0.0.0.0:0", "unix:s.sock"] {
-        let file = TempFile::new("yaml", &with(&format!(r#""listen":"{listen}",{auth}"#), &backend));
+        let file = TempFile::new(
+            "yaml",
+            &with(&format!(r#""listen":"{listen}",{auth}"#), &backend),
+        );
         let mut command = fanlight();
-        command.args(["run", "--admin", "off", "--config"]).arg(file.path());
+        command
+            .args(["run", "--admin", "off", "--config"])
+            .arg(file.path());
         let (code, text) = refused(command).await;
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains("`auth.oauth` needs `publicUrl`"), "{text}");

@@ -43,20 +43,27 @@ impl ListeningClient {
         uris: &[String],
     ) -> Self {
         let client = Client::start_with(capabilities, config_text, era, transport).await;
-        let mut listener = Self { client, stream: None };
+        let mut listener = Self {
+            client,
+            stream: None,
+        };
         match era {
             Era::Legacy => {
                 if transport == Transport::Http {
                     listener.stream = Some(listener.client.session().stream(None).await);
                 }
                 for uri in uris {
-                    listener.request("resources/subscribe", &format!(r#""uri":"{uri}""#)).await;
+                    listener
+                        .request("resources/subscribe", &format!(r#""uri":"{uri}""#))
+                        .await;
                 }
             }
             Era::Modern => {
                 let filter = filter(uris);
                 match transport {
-                    Transport::Http => listener.stream = Some(listen(listener.client.address(), ID, &filter).await),
+                    Transport::Http => {
+                        listener.stream = Some(listen(listener.client.address(), ID, &filter).await)
+                    }
                     Transport::Stdio => {
                         let params = format!(r#""notifications":{filter}"#);
                         let request = listener.client.request_text(ID, LISTEN, &params, "");
@@ -64,7 +71,11 @@ impl ListeningClient {
                     }
                 }
                 let acknowledged = listener.next_message().await;
-                assert_eq!(member(&acknowledged, "params.notifications"), Some(filter.as_str()), "{acknowledged}");
+                assert_eq!(
+                    member(&acknowledged, "params.notifications"),
+                    Some(filter.as_str()),
+                    "{acknowledged}"
+                );
             }
         }
         listener
@@ -73,11 +84,24 @@ impl ListeningClient {
     /// The next message outside of calls. It must have the id of the subscription if the client has made one.
     async fn next_message(&mut self) -> String {
         let message = match &mut self.stream {
-            Some(stream) => stream.event().await.expect("a whole stream").expect("a message before the end"),
-            None => self.client.stdio().receive().await.expect("a message before the end"),
+            Some(stream) => stream
+                .event()
+                .await
+                .expect("a whole stream")
+                .expect("a message before the end"),
+            None => self
+                .client
+                .stdio()
+                .receive()
+                .await
+                .expect("a message before the end"),
         };
         let id = member_at(&message, &["params", "_meta", SUBSCRIPTION_ID]);
-        let expected = if self.client.era == Era::Modern { Some(ID) } else { None };
+        let expected = if self.client.era == Era::Modern {
+            Some(ID)
+        } else {
+            None
+        };
         assert_eq!(id, expected, "{message}");
         message
     }
@@ -91,13 +115,20 @@ impl ListeningClient {
     async fn expect_update(&mut self, uri: &str, number: &str) {
         let message = self.next_message().await;
         assert!(message.contains(UPDATED), "{message}");
-        assert_eq!(member(&message, "params.uri"), Some(format!("\"{uri}\"").as_str()), "{message}");
+        assert_eq!(
+            member(&message, "params.uri"),
+            Some(format!("\"{uri}\"").as_str()),
+            "{message}"
+        );
         assert_eq!(member(&message, "params.n"), Some(number), "{message}");
     }
 
     /// The raw result of a request before which no message may arrive.
     async fn request(&mut self, method: &str, params: &str) -> String {
-        let exchange = self.client.request(r#""request""#, method, params, "").await;
+        let exchange = self
+            .client
+            .request(r#""request""#, method, params, "")
+            .await;
         assert_eq!(exchange.before, [""; 0], "{method}");
         exchange.member("result").to_owned()
     }
@@ -106,25 +137,44 @@ impl ListeningClient {
 /// The filter of a modern client for changes of the tools and of these resources.
 fn filter(uris: &[String]) -> String {
     let uris: Vec<String> = uris.iter().map(|uri| format!("\"{uri}\"")).collect();
-    format!(r#"{{"toolsListChanged":true,"resourceSubscriptions":[{}]}}"#, uris.join(","))
+    format!(
+        r#"{{"toolsListChanged":true,"resourceSubscriptions":[{}]}}"#,
+        uris.join(",")
+    )
 }
 
 fn other_era(era: Era) -> Era {
-    if era == Era::Legacy { Era::Modern } else { Era::Legacy }
+    if era == Era::Legacy {
+        Era::Modern
+    } else {
+        Era::Legacy
+    }
 }
 
 fn other_transport(transport: Transport) -> Transport {
-    if transport == Transport::Http { Transport::Stdio } else { Transport::Http }
+    if transport == Transport::Http {
+        Transport::Stdio
+    } else {
+        Transport::Http
+    }
 }
 
 /// Ends the subscription: a legacy client unsubscribes, a modern one closes the stream.
 async fn unsubscribe(listener: &mut ListeningClient, uri: &str) {
     match (listener.client.era, listener.stream.is_some()) {
-        (Era::Legacy, _) => drop(listener.request("resources/unsubscribe", &format!(r#""uri":"{uri}""#)).await),
+        (Era::Legacy, _) => drop(
+            listener
+                .request("resources/unsubscribe", &format!(r#""uri":"{uri}""#))
+                .await,
+        ),
         (Era::Modern, true) => listener.stream = None,
         (Era::Modern, false) => {
             let params = format!(r#""requestId":{ID}"#);
-            let cancel = legacy_request("0", "notifications/cancelled", &params).replacen(r#""id":0,"#, "", 1);
+            let cancel = legacy_request("0", "notifications/cancelled", &params).replacen(
+                r#""id":0,"#,
+                "",
+                1,
+            );
             listener.client.stdio().send(&cancel).await;
         }
     }

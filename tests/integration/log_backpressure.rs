@@ -34,14 +34,28 @@ async fn start(config_text: &str, more: &[&str]) -> Unread {
     let (log, stderr) = std::io::pipe().unwrap();
     let config = TempFile::new("yaml", config_text);
     let mut command = fanlight();
-    command.args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).args(more);
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(more);
     command.arg("--config").arg(config.path());
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
     drop(command);
     let out = Log::shown("out", child.stdout.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
     let admin = out.address("admin on http://", "").await;
-    Unread { child, log, mcp, admin, _out: out, _config: config }
+    Unread {
+        child,
+        log,
+        mcp,
+        admin,
+        _out: out,
+        _config: config,
+    }
 }
 
 /// A server that writes a long line to standard error with each call.
@@ -49,7 +63,10 @@ async fn talkative() -> Backend {
     let talkative = backend(Era::Modern, Transport::Stdio).await;
     let line = format!("{}\n", "x".repeat(LINE));
     let result = Era::Modern.complete(r#""content":[]"#);
-    talkative.on("tools/call", Reply::result(result).complaining(line.as_bytes()));
+    talkative.on(
+        "tools/call",
+        Reply::result(result).complaining(line.as_bytes()),
+    );
     talkative
 }
 
@@ -66,20 +83,37 @@ async fn assert_serves(gateway: &Unread) {
 
 #[tokio::test]
 async fn unread_standard_error_stops_neither_calls_nor_shutdown() {
-    for more in [&["--log", "trace"][..], &["--trace-console"], &["--trace-console", "--log-format", "text"]] {
+    for more in [
+        &["--log", "trace"][..],
+        &["--trace-console"],
+        &["--trace-console", "--log-format", "text"],
+    ] {
         let talkative = talkative().await;
         let mut gateway = start(&config(&[talkative.entry("b")]), more).await;
         assert_serves(&gateway).await;
         let begun = std::time::Instant::now();
-        assert_eq!(signal_and_wait(&mut gateway.child, Signal::TERM).await.code(), Some(0), "{more:?}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{more:?}: {:?}", begun.elapsed());
+        assert_eq!(
+            signal_and_wait(&mut gateway.child, Signal::TERM)
+                .await
+                .code(),
+            Some(0),
+            "{more:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{more:?}: {:?}",
+            begun.elapsed()
+        );
     }
 }
 
 #[tokio::test]
 async fn log_says_how_many_lines_were_dropped() {
     let talkative = talkative().await;
-    let text = format!(r#"{{"mcpServers":{{{}}},"limits":{{"logBytes":"16KiB"}}}}"#, talkative.entry("b"));
+    let text = format!(
+        r#"{{"mcpServers":{{{}}},"limits":{{"logBytes":"16KiB"}}}}"#,
+        talkative.entry("b")
+    );
     let mut gateway = start(&text, &["--log", "info,fanlight::child=debug"]).await;
     assert_serves(&gateway).await;
     // Reading begins: what was queued comes first, then the count of what was dropped.
@@ -90,7 +124,13 @@ async fn log_says_how_many_lines_were_dropped() {
             let line = line.unwrap();
             assert!(member(&line, "level").is_some(), "a line is broken: {line}");
             if line.contains("log lines dropped") {
-                return (member(&line, "fields.lines").unwrap().parse::<usize>().unwrap(), whole);
+                return (
+                    member(&line, "fields.lines")
+                        .unwrap()
+                        .parse::<usize>()
+                        .unwrap(),
+                    whole,
+                );
             }
             whole += usize::from(line.contains("xxx"));
         }
@@ -98,13 +138,34 @@ async fn log_says_how_many_lines_were_dropped() {
     })
     .await
     .unwrap();
-    assert!(whole > 10 && dropped > 10, "{whole} lines and {dropped} dropped");
+    assert!(
+        whole > 10 && dropped > 10,
+        "{whole} lines and {dropped} dropped"
+    );
     let mut admin = Connection::open(gateway.admin).await;
     admin.request("GET", "/metrics", &[], b"").await;
     let metrics = admin.response().await.text().await;
-    let counted = metrics.lines().find_map(|line| line.strip_prefix("fanlight_log_dropped_total")).unwrap();
-    assert!(counted.trim().rsplit(' ').next().unwrap().parse::<usize>().unwrap() >= dropped, "{counted}");
-    assert_eq!(signal_and_wait(&mut gateway.child, Signal::TERM).await.code(), Some(0));
+    let counted = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("fanlight_log_dropped_total"))
+        .unwrap();
+    assert!(
+        counted
+            .trim()
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse::<usize>()
+            .unwrap()
+            >= dropped,
+        "{counted}"
+    );
+    assert_eq!(
+        signal_and_wait(&mut gateway.child, Signal::TERM)
+            .await
+            .code(),
+        Some(0)
+    );
     // The last lines are written before the process ends.
     let mut rest = String::new();
     gateway.log.read_to_string(&mut rest).unwrap();
@@ -126,9 +187,23 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
         .kill_on_drop(true)
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(fanlight_testkit::programs::fanlight());
-    command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--trace-file"]).arg(&file);
+    command
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "off",
+            "--trace-file",
+        ])
+        .arg(&file);
     command.arg("--config").arg(config.path());
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let out = Log::shown("out", child.stdout.take().unwrap());
     let log = Log::shown("err", child.stderr.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
@@ -136,8 +211,20 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
         let body = modern_request(&number.to_string(), "tools/call", r#""name":"t""#, "");
         post_modern(mcp, &body).await.messages().await;
     };
-    let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().unwrap()));
-    let limit = |bytes| prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    let pid = child
+        .id()
+        .and_then(|pid| Pid::from_raw(pid.try_into().unwrap()));
+    let limit = |bytes| {
+        prlimit(
+            pid,
+            Resource::Fsize,
+            Rlimit {
+                current: bytes,
+                maximum: None,
+            },
+        )
+        .unwrap()
+    };
     call(0).await;
     let lines = |wanted: usize| {
         let file = file.clone();
@@ -159,10 +246,15 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
     let have = std::fs::read_to_string(&file).unwrap().lines().count();
     call(2).await;
     crate::harness::within("a later span", lines(have + 1)).await;
-    assert_eq!(signal_and_wait(&mut child, Signal::TERM).await.code(), Some(0));
+    assert_eq!(
+        signal_and_wait(&mut child, Signal::TERM).await.code(),
+        Some(0)
+    );
     let text = std::fs::read_to_string(&file).unwrap();
-    let broken: Vec<&str> =
-        text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_err()).collect();
+    let broken: Vec<&str> = text
+        .lines()
+        .filter(|line| serde_json::from_str::<serde_json::Value>(line).is_err())
+        .collect();
     assert_eq!(broken, ["{\"cut"], "{text}");
     assert!(text.ends_with("}\n"), "{text}");
 }

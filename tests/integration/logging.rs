@@ -27,7 +27,10 @@ async fn talkative(era: Era, transport: Transport) -> Backend {
     let talkative = backend(era, transport).await;
     let messages = ["debug", "info", "warning", "error"].map(message);
     let messages = messages.each_ref().map(String::as_str);
-    talkative.on("tools/call", Reply::result(era.complete(r#""content":[]"#)).after(&messages));
+    talkative.on(
+        "tools/call",
+        Reply::result(era.complete(r#""content":[]"#)).after(&messages),
+    );
     talkative.on("logging/setLevel", Reply::result("{}"));
     talkative
 }
@@ -36,9 +39,25 @@ async fn talkative(era: Era, transport: Transport) -> Backend {
 async fn call_with_level(client: &mut Client, tool: &str, level: &str) -> Exchange {
     let params = format!(r#""name":"{tool}","arguments":{{}}"#);
     match client.era {
-        Era::Modern => client.request("1", "tools/call", &params, &format!(r#""{LEVEL_KEY}":"{level}""#)).await,
+        Era::Modern => {
+            client
+                .request(
+                    "1",
+                    "tools/call",
+                    &params,
+                    &format!(r#""{LEVEL_KEY}":"{level}""#),
+                )
+                .await
+        }
         Era::Legacy => {
-            let set = client.request("0", "logging/setLevel", &format!(r#""level":"{level}""#), "").await;
+            let set = client
+                .request(
+                    "0",
+                    "logging/setLevel",
+                    &format!(r#""level":"{level}""#),
+                    "",
+                )
+                .await;
             assert_eq!(set.member("result"), "{}");
             client.request("1", "tools/call", &params, "").await
         }
@@ -47,18 +66,32 @@ async fn call_with_level(client: &mut Client, tool: &str, level: &str) -> Exchan
 
 #[tokio::test]
 async fn log_messages_of_the_requested_level_precede_the_response() {
-    for (front, back) in ERAS.iter().flat_map(|front| ERAS.iter().map(move |back| (*front, *back))) {
-        for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
+    for (front, back) in ERAS
+        .iter()
+        .flat_map(|front| ERAS.iter().map(move |back| (*front, *back)))
+    {
+        for (near, far) in TRANSPORTS
+            .iter()
+            .flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far)))
+        {
             let cell = format!("{front:?} client over {near:?}, {back:?} server over {far:?}");
             let only = talkative(back, far).await;
             let mut client = Client::start(&config(&[only.entry("only")]), front, near).await;
             let exchange = call_with_level(&mut client, "t", "warning").await;
             exchange.member("result");
-            assert_eq!(exchange.before, [message("warning"), message("error")], "{cell}");
+            assert_eq!(
+                exchange.before,
+                [message("warning"), message("error")],
+                "{cell}"
+            );
             assert_level_reached(&only, back, r#""warning""#, &cell);
             if front == Era::Modern {
                 // The level is per request: a request without one gets no messages.
-                assert_eq!(client.call("t").await.before, Vec::<String>::new(), "{cell}");
+                assert_eq!(
+                    client.call("t").await.before,
+                    Vec::<String>::new(),
+                    "{cell}"
+                );
             }
         }
     }
@@ -69,7 +102,10 @@ fn assert_level_reached(server: &Backend, era: Era, level: &str, cell: &str) {
     let calls = server.received("tools/call");
     let with_call = calls[0].member_at(&["params", "_meta", LEVEL_KEY]);
     let set = server.received("logging/setLevel");
-    let set: Vec<_> = set.iter().map(|request| request.member("params.level").unwrap()).collect();
+    let set: Vec<_> = set
+        .iter()
+        .map(|request| request.member("params.level").unwrap())
+        .collect();
     match era {
         Era::Modern => assert_eq!((with_call, set), (Some(level), vec![]), "{cell}"),
         Era::Legacy => assert_eq!((with_call, set), (None, vec![level]), "{cell}"),
@@ -78,7 +114,10 @@ fn assert_level_reached(server: &Backend, era: Era, level: &str, cell: &str) {
 
 #[tokio::test]
 async fn legacy_client_without_a_level_gets_all_log_messages() {
-    for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
+    for (near, far) in TRANSPORTS
+        .iter()
+        .flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far)))
+    {
         let only = talkative(Era::Legacy, far).await;
         let mut client = Client::start(&config(&[only.entry("only")]), Era::Legacy, near).await;
         assert_eq!(client.call("t").await.before.len(), 4, "{near:?} {far:?}");
@@ -89,17 +128,27 @@ async fn legacy_client_without_a_level_gets_all_log_messages() {
 #[tokio::test]
 async fn log_level_reaches_every_server_with_logging() {
     for near in TRANSPORTS {
-        let (first, second) =
-            (talkative(Era::Legacy, Transport::Stdio).await, talkative(Era::Legacy, Transport::Http).await);
+        let (first, second) = (
+            talkative(Era::Legacy, Transport::Stdio).await,
+            talkative(Era::Legacy, Transport::Http).await,
+        );
         let modern = talkative(Era::Modern, Transport::Http).await;
-        let entries = [first.entry("first"), second.entry("second"), modern.entry("modern")];
+        let entries = [
+            first.entry("first"),
+            second.entry("second"),
+            modern.entry("modern"),
+        ];
         let mut client = Client::start(&config(&entries), Era::Legacy, near).await;
-        for (name, server, era) in
-            [("first", &first, Era::Legacy), ("second", &second, Era::Legacy), ("modern", &modern, Era::Modern)]
-        {
+        for (name, server, era) in [
+            ("first", &first, Era::Legacy),
+            ("second", &second, Era::Legacy),
+            ("modern", &modern, Era::Modern),
+        ] {
             let exchange = call_with_level(&mut client, &format!("{name}__t"), "error").await;
             assert_eq!(exchange.before, [message("error")], "{name}");
-            let with_call = server.received("tools/call")[0].member_at(&["params", "_meta", LEVEL_KEY]).is_some();
+            let with_call = server.received("tools/call")[0]
+                .member_at(&["params", "_meta", LEVEL_KEY])
+                .is_some();
             assert_eq!(with_call, era == Era::Modern, "{name}");
         }
         for server in [&first, &second] {
@@ -107,7 +156,9 @@ async fn log_level_reaches_every_server_with_logging() {
             assert_eq!(set[0].member("params.level"), Some(r#""error""#));
         }
         assert!(modern.received("logging/setLevel").is_empty());
-        let refused = client.request("9", "logging/setLevel", r#""level":"loud""#, "").await;
+        let refused = client
+            .request("9", "logging/setLevel", r#""level":"loud""#, "")
+            .await;
         assert_eq!(refused.member("error.code"), "-32602");
     }
 }
@@ -116,13 +167,27 @@ async fn log_level_reaches_every_server_with_logging() {
 async fn response_to_set_level_passes_and_so_does_an_error() {
     let only = backend(Era::Legacy, Transport::Http).await;
     only.on("logging/setLevel", Reply::result(r#"{"x":1.0}"#));
-    let mut client = Client::start(&config(&[only.entry("only")]), Era::Legacy, Transport::Http).await;
-    let set = client.request("1", "logging/setLevel", r#""level":"alert","y":2.0"#, "").await;
+    let mut client =
+        Client::start(&config(&[only.entry("only")]), Era::Legacy, Transport::Http).await;
+    let set = client
+        .request("1", "logging/setLevel", r#""level":"alert","y":2.0"#, "")
+        .await;
     assert_eq!(set.member("result"), r#"{"x":1.0}"#);
-    assert_eq!(only.received("logging/setLevel")[0].member("params.y"), Some("2.0"));
-    only.on("logging/setLevel", Reply::error(r#"{"code":-32601,"message":"no","data":1E2}"#));
-    let refused = client.request("2", "logging/setLevel", r#""level":"alert""#, "").await;
-    assert_eq!(refused.member("error"), r#"{"code":-32601,"message":"no","data":1E2}"#);
+    assert_eq!(
+        only.received("logging/setLevel")[0].member("params.y"),
+        Some("2.0")
+    );
+    only.on(
+        "logging/setLevel",
+        Reply::error(r#"{"code":-32601,"message":"no","data":1E2}"#),
+    );
+    let refused = client
+        .request("2", "logging/setLevel", r#""level":"alert""#, "")
+        .await;
+    assert_eq!(
+        refused.member("error"),
+        r#"{"code":-32601,"message":"no","data":1E2}"#
+    );
 }
 
 /// A session must not receive messages that another requested, whether each has its own session at the server or both
@@ -131,7 +196,11 @@ async fn response_to_set_level_passes_and_so_does_an_error() {
 async fn sessions_have_their_own_log_levels() {
     for shared in [false, true] {
         let only = talkative(Era::Legacy, Transport::Http).await;
-        let option = if shared { r#"{"session":"shared","# } else { "{" };
+        let option = if shared {
+            r#"{"session":"shared","#
+        } else {
+            "{"
+        };
         let gateway = Gateway::start(&config(&[only.entry("only").replacen('{', option, 1)])).await;
         let quiet = crate::raw_client::LegacySession::open(gateway.mcp).await;
         let curious = crate::raw_client::LegacySession::open(gateway.mcp).await;
@@ -145,31 +214,70 @@ async fn sessions_have_their_own_log_levels() {
         let (for_quiet, _) = quiet.post(&call).await.messages().await;
         assert_eq!(for_quiet, [message("error")]);
         let levels = only.received("logging/setLevel");
-        let levels: Vec<_> = levels.iter().map(|set| set.member("params.level").unwrap().trim_matches('"')).collect();
+        let levels: Vec<_> = levels
+            .iter()
+            .map(|set| set.member("params.level").unwrap().trim_matches('"'))
+            .collect();
         match shared {
-            true => assert_eq!(levels.last(), Some(&"debug"), "the level is raised again for a call"),
-            false => assert_eq!(levels, ["error", "debug", "error"], "each level goes to its own session and stays"),
+            true => assert_eq!(
+                levels.last(),
+                Some(&"debug"),
+                "the level is raised again for a call"
+            ),
+            false => assert_eq!(
+                levels,
+                ["error", "debug", "error"],
+                "each level goes to its own session and stays"
+            ),
         }
     }
 }
 
 #[tokio::test]
 async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() {
-    let (noisy, quiet) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Modern, Transport::Stdio).await);
+    let (noisy, quiet) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Stdio).await,
+    );
     let complaint = b"first \x1b[2J\x07\xffsecond\r\nthird\n";
-    noisy.on("tools/call", Reply::result("{\"content\":[]}").complaining(complaint));
+    noisy.on(
+        "tools/call",
+        Reply::result("{\"content\":[]}").complaining(complaint),
+    );
     let entries = [noisy.entry("noisy"), quiet.entry("quiet")];
-    let gateway = Gateway::start_with(&config(&entries), &["--log", "info,fanlight::child=debug"]).await;
+    let gateway =
+        Gateway::start_with(&config(&entries), &["--log", "info,fanlight::child=debug"]).await;
     let call = modern_request("1", "tools/call", r#""name":"noisy__t""#, "");
-    assert!(post_modern(gateway.mcp, &call).await.messages().await.1.contains("result"));
+    assert!(
+        post_modern(gateway.mcp, &call)
+            .await
+            .messages()
+            .await
+            .1
+            .contains("result")
+    );
     for part in ["second", "third"] {
         let line = gateway.log.line_with(part).await;
         let logged = line.strip_prefix("err| ").expect("on standard error");
-        assert_eq!(member(logged, "fields.backend"), Some(r#""noisy""#), "{line}");
-        assert_eq!(member_at(logged, &["target"]), Some(r#""fanlight::child""#), "{line}");
+        assert_eq!(
+            member(logged, "fields.backend"),
+            Some(r#""noisy""#),
+            "{line}"
+        );
+        assert_eq!(
+            member_at(logged, &["target"]),
+            Some(r#""fanlight::child""#),
+            "{line}"
+        );
         // Neither as it is written nor as a reader of JSON sees it.
-        let message: String = serde_json::from_str(member(logged, "fields.message").unwrap()).unwrap();
-        assert!(![logged, &message].iter().any(|text| text.contains(char::is_control)), "{line}");
+        let message: String =
+            serde_json::from_str(member(logged, "fields.message").unwrap()).unwrap();
+        assert!(
+            ![logged, &message]
+                .iter()
+                .any(|text| text.contains(char::is_control)),
+            "{line}"
+        );
     }
 }
 
@@ -189,8 +297,12 @@ async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
     let gateway = Gateway::start(&config).await;
     let failed = async |name: &str| {
         let metrics = text_at(&gateway, "/metrics").await;
-        let head = format!("fanlight_backend_failed_connections_total{{fanlight_backend_name=\"{name}\"}} ");
-        let count = metrics.lines().find_map(|line| line.strip_prefix(&head)?.parse::<u32>().ok());
+        let head = format!(
+            "fanlight_backend_failed_connections_total{{fanlight_backend_name=\"{name}\"}} "
+        );
+        let count = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&head)?.parse::<u32>().ok());
         count.unwrap_or_default()
     };
     for name in ["refusing", "missing", "ending"] {
@@ -201,10 +313,17 @@ async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
         })
         .await;
         let log = gateway.log.text();
-        let about = |line: &&str| line.contains("is down") && line.contains(&format!("\"backend\":\"{name}\""));
+        let about = |line: &&str| {
+            line.contains("is down") && line.contains(&format!("\"backend\":\"{name}\""))
+        };
         let lines: Vec<&str> = log.lines().filter(about).collect();
-        let [line] = &lines[..] else { panic!("{name}: {} lines: {lines:#?}", lines.len()) };
-        assert!(line.contains(r#""retry_in":"0.0 s""#) && !line.contains(path), "{line}");
+        let [line] = &lines[..] else {
+            panic!("{name}: {} lines: {lines:#?}", lines.len())
+        };
+        assert!(
+            line.contains(r#""retry_in":"0.0 s""#) && !line.contains(path),
+            "{line}"
+        );
     }
     assert!(gateway.terminate().await.success());
 }
@@ -217,13 +336,18 @@ async fn unknown_notifications_are_harmless() {
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{"a":1}}}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
     ];
-    for (era, transport) in ERAS.iter().flat_map(|era| TRANSPORTS.iter().map(move |transport| (*era, *transport))) {
+    for (era, transport) in ERAS
+        .iter()
+        .flat_map(|era| TRANSPORTS.iter().map(move |transport| (*era, *transport)))
+    {
         let only = backend(Era::Legacy, Transport::Stdio).await;
         let mut client = Client::start(&config(&[only.entry("only")]), era, transport).await;
         for odd in ODD {
             match (transport, era) {
                 (Transport::Stdio, _) => client.stdio().send(odd).await,
-                (Transport::Http, Era::Legacy) => assert_eq!(client.session().post(odd).await.status, 202, "{odd}"),
+                (Transport::Http, Era::Legacy) => {
+                    assert_eq!(client.session().post(odd).await.status, 202, "{odd}")
+                }
                 (Transport::Http, Era::Modern) => {
                     let address = client.address();
                     let sent = post(address, &[("MCP-Protocol-Version", MODERN)], odd).await;
@@ -233,7 +357,11 @@ async fn unknown_notifications_are_harmless() {
         }
         let exchange = client.call("t").await;
         exchange.member("result");
-        assert!(exchange.before.is_empty(), "notifications are not answered: {:?}", exchange.before);
+        assert!(
+            exchange.before.is_empty(),
+            "notifications are not answered: {:?}",
+            exchange.before
+        );
         assert!(only.received("notifications/unheard_of").is_empty());
     }
 }

@@ -11,7 +11,10 @@ async fn connection_limit_fits_the_limit_of_open_files() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start_with_files(&config(&[backend.entry("only")]), 64, 256).await;
     assert_eq!(gateway.max_files(), (256, 256));
-    let lowered = gateway.log.line_with("limits.connections (16384) lowered").await;
+    let lowered = gateway
+        .log
+        .line_with("limits.connections (16384) lowered")
+        .await;
     assert!(lowered.contains("192"), "{lowered}");
     let gateway = Gateway::start_with_files(&config(&[backend.entry("only")]), 64, 256 << 10).await;
     let files = gateway.max_files();
@@ -32,7 +35,11 @@ async fn workers_serve_connections_and_end_with_the_process() {
             assert_eq!(stream.status, 200);
             streams.push(stream);
         }
-        assert_eq!(gateway.threads("worker-"), workers - 1, "the main thread is one of them");
+        assert_eq!(
+            gateway.threads("worker-"),
+            workers - 1,
+            "the main thread is one of them"
+        );
         assert!(gateway.terminate().await.success());
     }
 }
@@ -42,10 +49,15 @@ async fn idle_streams_leave_connections_for_requests() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let only = backend.entry("only");
-    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{only}}},"limits":{{"streams":2}}}}"#)).await;
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{only}}},"limits":{{"streams":2}}}}"#
+    ))
+    .await;
     let session = LegacySession::open(gateway.mcp).await;
-    let (get, subscription) =
-        (session.stream(None).await, listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await);
+    let (get, subscription) = (
+        session.stream(None).await,
+        listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await,
+    );
     assert_eq!((get.status, subscription.status), (200, 200));
     let other = LegacySession::open(gateway.mcp).await;
     let mut refused = other.stream(None).await;
@@ -55,7 +67,14 @@ async fn idle_streams_leave_connections_for_requests() {
     assert!(message.contains("2 event streams are open"), "{text}");
     gateway.log.line_with("too many listen-only streams").await;
     let mut refused = listen(gateway.mcp, "7", r#"{"toolsListChanged":true}"#).await;
-    assert_eq!((refused.status, member_at(&refused.text().await, &["id"])), (503, Some("7")));
-    let answer = other.post(&legacy_request("2", "tools/call", r#""name":"t""#)).await.text().await;
+    assert_eq!(
+        (refused.status, member_at(&refused.text().await, &["id"])),
+        (503, Some("7"))
+    );
+    let answer = other
+        .post(&legacy_request("2", "tools/call", r#""name":"t""#))
+        .await
+        .text()
+        .await;
     assert!(member_at(&answer, &["result"]).is_some(), "{answer}");
 }

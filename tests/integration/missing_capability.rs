@@ -21,21 +21,34 @@ async fn server(transport: Transport) -> Backend {
 
 #[tokio::test]
 async fn missing_capability_is_named_in_the_error() {
-    for (near, far) in TRANSPORTS.iter().flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far))) {
+    for (near, far) in TRANSPORTS
+        .iter()
+        .flat_map(|near| TRANSPORTS.iter().map(move |far| (*near, *far)))
+    {
         let only = server(far).await;
         only.on("tools/call", Reply::result(FAILED).after(&[ROOTS]));
         let mut client = Client::start(&config(&[only.entry("only")]), Era::Modern, near).await;
         let exchange = client.call("t").await;
         assert_eq!(exchange.member("error.code"), "-32021", "{near:?} {far:?}");
-        assert_eq!(exchange.member("error.data.requiredCapabilities"), r#"{"roots":{}}"#);
+        assert_eq!(
+            exchange.member("error.data.requiredCapabilities"),
+            r#"{"roots":{}}"#
+        );
         let answer = exchange.member_at(&["error", "data", "dev.fanlight/answer", "result"]);
         assert_eq!(answer, Some(FAILED));
         if near == Transport::Http {
-            let again = post_modern(client.address(), &modern_request("2", "tools/call", r#""name":"t""#, "")).await;
+            let again = post_modern(
+                client.address(),
+                &modern_request("2", "tools/call", r#""name":"t""#, ""),
+            )
+            .await;
             assert_eq!(again.status, 400);
         }
         // A call that succeeds without the capability keeps its result.
-        only.on("tools/call", Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]));
+        only.on(
+            "tools/call",
+            Reply::result(r#"{"content":[],"n":1.0}"#).after(&[ROOTS]),
+        );
         assert_eq!(client.call("t").await.member("result.n"), "1.0");
     }
 }
@@ -49,7 +62,11 @@ async fn legacy_client_gets_the_error_of_the_server() {
         let gateway = Gateway::start(&config(&[only.entry("only")])).await;
         let session = LegacySession::open(gateway.mcp).await;
         for (key, body) in [("result", FAILED), ("error", URL)] {
-            let (_, answer) = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await.messages().await;
+            let (_, answer) = session
+                .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+                .await
+                .messages()
+                .await;
             assert_eq!(member(&answer, key), Some(body));
         }
     }
@@ -64,20 +81,36 @@ async fn url_elicitation_error_leads_to_a_retry() {
         let gateway = Gateway::start(&config(&[only.entry("only")])).await;
         let call = |params: &str| {
             let request = modern_request("1", "tools/call", params, "");
-            request.replace(r#"clientCapabilities":{}"#, r#"clientCapabilities":{"elicitation":{"url":{}}}"#)
+            request.replace(
+                r#"clientCapabilities":{}"#,
+                r#"clientCapabilities":{"elicitation":{"url":{}}}"#,
+            )
         };
-        let (_, answer) = post_modern(gateway.mcp, &call(r#""name":"t""#)).await.messages().await;
+        let (_, answer) = post_modern(gateway.mcp, &call(r#""name":"t""#))
+            .await
+            .messages()
+            .await;
         let elicitation = member_at(&answer, &["result", "inputRequests", "input-1"]);
-        let params = member(URL, "data.elicitations").unwrap().trim_matches(['[', ']']);
+        let params = member(URL, "data.elicitations")
+            .unwrap()
+            .trim_matches(['[', ']']);
         let expected = format!(r#"{{"method":"elicitation/create","params":{params}}}"#);
         assert_eq!(elicitation, Some(expected.as_str()));
         let state = member(&answer, "result.requestState").unwrap();
         let accepted = r#"{"input-1":{"action":"accept"}}"#;
-        let retry = call(&format!(r#""name":"t","inputResponses":{accepted},"requestState":{state}"#));
+        let retry = call(&format!(
+            r#""name":"t","inputResponses":{accepted},"requestState":{state}"#
+        ));
         let (_, answer) = post_modern(gateway.mcp, &retry).await.messages().await;
         assert_eq!(member(&answer, "result.n"), Some("1.0"));
         let calls = only.received("tools/call");
         assert_eq!(calls.len(), 2);
-        assert_eq!((calls[1].member("params.inputResponses"), calls[1].member("params.requestState")), (None, None));
+        assert_eq!(
+            (
+                calls[1].member("params.inputResponses"),
+                calls[1].member("params.requestState")
+            ),
+            (None, None)
+        );
     }
 }

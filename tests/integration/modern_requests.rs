@@ -11,13 +11,21 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 #[tokio::test]
 async fn missing_metadata_is_refused() {
     let (gateway, _backend) = gateway().await;
-    let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")];
-    let without_capabilities = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    let headers = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/list"),
+    ];
+    let without_capabilities =
+        r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
     for params in ["", r#""_meta":{}"#, without_capabilities] {
         let body = legacy_request("1", "tools/list", params);
         let (status, error) = refusal(post(gateway.mcp, &headers, &body).await).await;
         // Without a version in the body, the header does not match it either; both are errors.
-        let allowed = if params == without_capabilities { vec!["-32602"] } else { vec!["-32602", "-32020"] };
+        let allowed = if params == without_capabilities {
+            vec!["-32602"]
+        } else {
+            vec!["-32602", "-32020"]
+        };
         assert_eq!(status, 400, "{params}");
         assert!(allowed.contains(&error.as_str()), "{params}: {error}");
     }
@@ -31,8 +39,16 @@ async fn unknown_version_is_refused_with_the_supported_ones() {
     assert_eq!(response.status, 400);
     let text = response.text().await;
     assert_eq!(member(&text, "error.code"), Some("-32022"));
-    assert_eq!(member(&text, "error.data.requested"), Some(r#""1900-01-01""#));
-    assert!(member(&text, "error.data.supported").unwrap().contains(MODERN), "{text}");
+    assert_eq!(
+        member(&text, "error.data.requested"),
+        Some(r#""1900-01-01""#)
+    );
+    assert!(
+        member(&text, "error.data.supported")
+            .unwrap()
+            .contains(MODERN),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -53,16 +69,28 @@ async fn headers_must_match_the_body() {
         &[version, method, ("Mcp-Name", "=?base64?%%%?=")],
     ];
     for headers in refused {
-        assert_eq!(refusal(post(gateway.mcp, headers, &call_t()).await).await, code(400, -32020), "{headers:?}");
+        assert_eq!(
+            refusal(post(gateway.mcp, headers, &call_t()).await).await,
+            code(400, -32020),
+            "{headers:?}"
+        );
     }
     assert!(backend.received("tools/call").is_empty());
     let taken: [&[(&str, &str)]; 3] = [
         &[version, method, name],
         &[version, method, ("Mcp-Name", "=?base64?dA==?=")],
-        &[("mcp-protocol-version", MODERN), ("MCP-METHOD", "tools/call"), ("mcp-name", "  t  ")],
+        &[
+            ("mcp-protocol-version", MODERN),
+            ("MCP-METHOD", "tools/call"),
+            ("mcp-name", "  t  "),
+        ],
     ];
     for headers in taken {
-        assert_eq!(post(gateway.mcp, headers, &call_t()).await.status, 200, "{headers:?}");
+        assert_eq!(
+            post(gateway.mcp, headers, &call_t()).await.status,
+            200,
+            "{headers:?}"
+        );
     }
 }
 
@@ -70,9 +98,15 @@ async fn headers_must_match_the_body() {
 async fn non_ascii_name_is_base64_in_both_directions() {
     let (gateway, backend) = gateway().await;
     let body = modern_request("1", "prompts/get", r#""name":"\u4e16界""#, "");
-    let headers =
-        [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "prompts/get"), ("Mcp-Name", "=?base64?5LiW55WM?=")];
-    backend.on("prompts/list", backend.list("prompts", r#"{"name":"世界"}"#));
+    let headers = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "prompts/get"),
+        ("Mcp-Name", "=?base64?5LiW55WM?="),
+    ];
+    backend.on(
+        "prompts/list",
+        backend.list("prompts", r#"{"name":"世界"}"#),
+    );
     assert_eq!(post(gateway.mcp, &headers, &body).await.status, 200);
     let received = backend.received("prompts/get");
     assert_eq!(received[0].header("mcp-name"), Some("=?base64?5LiW55WM?="));
@@ -87,12 +121,20 @@ async fn parameter_headers_are_checked_against_the_tool_schema() {
     let (gateway, backend) = gateway().await;
     backend.on("tools/list", backend.list("tools", SQL_TOOL));
     // The gateway has listed the tool before it is called.
-    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
-    let standard = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "sql")];
+    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+        .await
+        .text()
+        .await;
+    let standard = [
+        ("MCP-Protocol-Version", MODERN),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "sql"),
+    ];
     let region = ("Mcp-Param-Region", "=?base64?WsO8cmljaA==?=");
     let rows = ("mcp-param-rows", "42");
     let body = modern_request("1", "tools/call", SQL_CALL, "");
-    let send = async |more: &[(&str, &str)]| post(gateway.mcp, &[&standard, more].concat(), &body).await;
+    let send =
+        async |more: &[(&str, &str)]| post(gateway.mcp, &[&standard, more].concat(), &body).await;
     for wrong in [
         vec![],
         vec![region],
@@ -101,15 +143,30 @@ async fn parameter_headers_are_checked_against_the_tool_schema() {
         vec![("mcp-param-region", "Zurich"), rows],
         vec![("mcp-param-region", "=?base64?!?="), rows],
     ] {
-        assert_eq!(refusal(send(&wrong).await).await, code(400, -32020), "{wrong:?}");
+        assert_eq!(
+            refusal(send(&wrong).await).await,
+            code(400, -32020),
+            "{wrong:?}"
+        );
     }
-    for right in
-        [vec![region, rows], vec![region, ("mcp-param-rows", "42.0")], vec![region, rows, ("mcp-param-x", "?")]]
-    {
+    for right in [
+        vec![region, rows],
+        vec![region, ("mcp-param-rows", "42.0")],
+        vec![region, rows, ("mcp-param-x", "?")],
+    ] {
         assert_eq!(send(&right).await.status, 200, "{right:?}");
     }
-    let null = modern_request("1", "tools/call", r#""name":"sql","arguments":{"region":null}"#, "");
-    assert_eq!(post(gateway.mcp, &standard, &null).await.status, 200, "no header for null or absent");
+    let null = modern_request(
+        "1",
+        "tools/call",
+        r#""name":"sql","arguments":{"region":null}"#,
+        "",
+    );
+    assert_eq!(
+        post(gateway.mcp, &standard, &null).await.status,
+        200,
+        "no header for null or absent"
+    );
 }
 
 /// Also for clients whose revision has no such headers.
@@ -122,7 +179,10 @@ async fn headers_are_sent_to_modern_backends() {
             }
             let backend = Backend::start(Era::Modern, Transport::Http).await;
             backend.on("tools/list", backend.list("tools", SQL_TOOL));
-            backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+            backend.on(
+                "tools/call",
+                Reply::result(Era::Modern.complete(r#""content":[]"#)),
+            );
             let mut client = Client::start(&config(&[backend.entry("only")]), era, transport).await;
             let exchange = client.request("1", "tools/call", SQL_CALL, "").await;
             exchange.member("result");
@@ -130,7 +190,10 @@ async fn headers_are_sent_to_modern_backends() {
             assert_eq!(received.header("mcp-protocol-version"), Some(MODERN));
             assert_eq!(received.header("mcp-method"), Some("tools/call"));
             assert_eq!(received.header("mcp-name"), Some("sql"));
-            assert_eq!(received.header("mcp-param-region"), Some("=?base64?WsO8cmljaA==?="));
+            assert_eq!(
+                received.header("mcp-param-region"),
+                Some("=?base64?WsO8cmljaA==?=")
+            );
             assert_eq!(received.header("mcp-param-rows"), Some("42"));
             let version = ["params", "_meta", "io.modelcontextprotocol/protocolVersion"];
             assert_eq!(received.member_at(&version), Some(r#""2026-07-28""#));
@@ -139,15 +202,22 @@ async fn headers_are_sent_to_modern_backends() {
 }
 
 /// A `number` cannot be mirrored (2026-07-28 server/tools, x-mcp-header).
-const UNMIRRORABLE_TOOL: &str =
-    r#"{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"type":"number","x-mcp-header":"N"}}}}"#;
+const UNMIRRORABLE_TOOL: &str = r#"{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"type":"number","x-mcp-header":"N"}}}}"#;
 
 /// To this backend the gateway is a client over modern HTTP, which must exclude the tool.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
-    let mut client = Client::start(&config(&[backend.entry("only")]), Era::Modern, Transport::Http).await;
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")),
+    );
+    let mut client = Client::start(
+        &config(&[backend.entry("only")]),
+        Era::Modern,
+        Transport::Http,
+    )
+    .await;
     assert_eq!(client.tool_names().await, ["sql"]);
     client.log().line_with("x-mcp-header").await;
 }
@@ -156,12 +226,21 @@ async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded()
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
-    backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
-    for (era, transport) in
-        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio), (Era::Legacy, Transport::Stdio)]
-    {
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")),
+    );
+    for (era, transport) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let mut client = Client::start(&config(&[backend.entry("only")]), era, transport).await;
-        assert_eq!(client.tool_names().await, ["sql", "bad"], "{era:?} {transport:?}");
+        assert_eq!(
+            client.tool_names().await,
+            ["sql", "bad"],
+            "{era:?} {transport:?}"
+        );
     }
 }
 
@@ -169,8 +248,16 @@ async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_hidden_from_modern_http_clients() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
-    backend.on("tools/list", backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")));
-    let mut client = Client::start(&config(&[backend.entry("only")]), Era::Modern, Transport::Http).await;
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{SQL_TOOL},{UNMIRRORABLE_TOOL}")),
+    );
+    let mut client = Client::start(
+        &config(&[backend.entry("only")]),
+        Era::Modern,
+        Transport::Http,
+    )
+    .await;
     assert_eq!(client.tool_names().await, ["sql"]);
     client.log().line_with("x-mcp-header").await;
 }

@@ -19,14 +19,23 @@ fn modules(root: &Path, path: &Module, found: &mut BTreeMap<Module, String>) {
         let name = entry.file_name().into_string().unwrap();
         if entry.file_type().unwrap().is_dir() {
             modules(&entry.path(), &[path.as_slice(), &[name]].concat(), found);
-        } else if let Some(stem) = name.strip_suffix(".rs").filter(|stem| !matches!(*stem, "tests" | "testing")) {
+        } else if let Some(stem) = name
+            .strip_suffix(".rs")
+            .filter(|stem| !matches!(*stem, "tests" | "testing"))
+        {
             let mut module = path.clone();
             if !matches!(stem, "mod" | "lib" | "main") {
                 module.push(stem.to_owned());
             }
             let text = std::fs::read_to_string(entry.path()).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-            let code: Vec<_> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            let code = text
+                .split("#[cfg(test)]\nmod tests")
+                .next()
+                .unwrap_or_default();
+            let code: Vec<_> = code
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"))
+                .collect();
             found.insert(module, code.join("\n"));
         }
     }
@@ -37,12 +46,23 @@ fn modules(root: &Path, path: &Module, found: &mut BTreeMap<Module, String>) {
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for declaration in code.split("use ").skip(1) {
-        expand(&[], declaration.split(';').next().unwrap_or_default(), &mut paths);
+        expand(
+            &[],
+            declaration.split(';').next().unwrap_or_default(),
+            &mut paths,
+        );
     }
     for keyword in ["crate::", "super::"] {
         for (at, _) in code.match_indices(keyword) {
-            let path = code[at..].split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next();
-            paths.push(path.unwrap_or_default().split("::").map(str::to_owned).collect());
+            let path = code[at..]
+                .split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+                .next();
+            paths.push(
+                path.unwrap_or_default()
+                    .split("::")
+                    .map(str::to_owned)
+                    .collect(),
+            );
         }
     }
     paths
@@ -69,7 +89,10 @@ fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
             Some((path, rest)) => (path, rest.strip_suffix('}')),
             None => (part.split(" as ").next().unwrap_or_default(), None),
         };
-        let segments = path.split("::").filter(|segment| !segment.is_empty()).map(|segment| segment.trim().to_owned());
+        let segments = path
+            .split("::")
+            .filter(|segment| !segment.is_empty())
+            .map(|segment| segment.trim().to_owned());
         let path = [prefix, &segments.collect::<Vec<_>>()].concat();
         match nested {
             Some(nested) => expand(&path, nested, paths),
@@ -84,15 +107,25 @@ fn resolve(all: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> 
         "crate" => path[1..].to_vec(),
         "self" => [module, &path[1..]].concat(),
         "super" => {
-            let ups = path.iter().take_while(|segment| *segment == "super").count();
+            let ups = path
+                .iter()
+                .take_while(|segment| *segment == "super")
+                .count();
             [&module[..module.len().saturating_sub(ups)], &path[ups..]].concat()
         }
         _ => return None,
     };
     for _ in 0..MAX_REEXPORTS {
-        let of_module = (0..=target.len()).rev().find(|end| all.contains_key(&target[..*end])).unwrap_or(0);
-        let Some(name) = target.get(of_module) else { break };
-        let Some(import) = import(all, &target[..of_module], name) else { break };
+        let of_module = (0..=target.len())
+            .rev()
+            .find(|end| all.contains_key(&target[..*end]))
+            .unwrap_or(0);
+        let Some(name) = target.get(of_module) else {
+            break;
+        };
+        let Some(import) = import(all, &target[..of_module], name) else {
+            break;
+        };
         target = [&import[..], &target[of_module + 1..]].concat();
     }
     while !target.is_empty() && !all.contains_key(&target) {
@@ -104,12 +137,16 @@ fn resolve(all: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> 
 /// The path from the root of the crate that `name` stands for where `module` imports it.
 fn import(all: &BTreeMap<Module, String>, module: &[String], name: &str) -> Option<Module> {
     let code = all.get(module)?;
-    let import = paths(code).into_iter().find(|path| path.len() > 1 && path.last().is_some_and(|last| last == name))?;
+    let import = paths(code)
+        .into_iter()
+        .find(|path| path.len() > 1 && path.last().is_some_and(|last| last == name))?;
     match import[0].as_str() {
         "crate" => Some(import[1..].to_vec()),
         "super" => Some([&module[..module.len().checked_sub(1)?], &import[1..]].concat()),
         "self" => Some([module, &import[1..]].concat()),
-        child => all.contains_key(&[module, &[child.to_owned()]].concat()).then(|| [module, &import].concat()),
+        child => all
+            .contains_key(&[module, &[child.to_owned()]].concat())
+            .then(|| [module, &import].concat()),
     }
 }
 
@@ -121,10 +158,21 @@ fn cycles(root: &Path) -> Vec<String> {
     // For each parent, which of its children use which.
     let mut uses: BTreeMap<&[String], BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
     for (module, code) in &all {
-        for target in paths(code).iter().filter_map(|path| resolve(&all, module, path)) {
-            let common = module.iter().zip(&target).take_while(|(one, other)| one == other).count();
+        for target in paths(code)
+            .iter()
+            .filter_map(|path| resolve(&all, module, path))
+        {
+            let common = module
+                .iter()
+                .zip(&target)
+                .take_while(|(one, other)| one == other)
+                .count();
             if let (Some(user), Some(used)) = (module.get(common), target.get(common)) {
-                uses.entry(&module[..common]).or_default().entry(user).or_default().insert(used.clone());
+                uses.entry(&module[..common])
+                    .or_default()
+                    .entry(user)
+                    .or_default()
+                    .insert(used.clone());
             }
         }
     }
@@ -148,38 +196,75 @@ fn cycles(root: &Path) -> Vec<String> {
 /// The folders of all crates of the workspace, except those of its tests.
 fn crates() -> impl Iterator<Item = PathBuf> {
     ["crates", "tools"].into_iter().flat_map(|parent| {
-        let parent = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(parent);
-        parent.read_dir().unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.join("Cargo.toml").exists())
+        let parent = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(parent);
+        parent
+            .read_dir()
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.join("Cargo.toml").exists())
     })
 }
 
 #[test]
 fn modules_of_each_crate_have_no_cycles() {
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-    let found: BTreeMap<_, _> = crates().map(|path| (name(&path), cycles(&path.join("src")))).collect();
-    assert!(found.len() > 20, "crates were not found: {:?}", found.keys());
-    let cyclic: BTreeMap<_, _> = found.into_iter().filter(|(_, cycles)| !cycles.is_empty()).collect();
-    assert!(cyclic.is_empty(), "modules that use themselves through neighbours: {cyclic:#?}");
+    let found: BTreeMap<_, _> = crates()
+        .map(|path| (name(&path), cycles(&path.join("src"))))
+        .collect();
+    assert!(
+        found.len() > 20,
+        "crates were not found: {:?}",
+        found.keys()
+    );
+    let cyclic: BTreeMap<_, _> = found
+        .into_iter()
+        .filter(|(_, cycles)| !cycles.is_empty())
+        .collect();
+    assert!(
+        cyclic.is_empty(),
+        "modules that use themselves through neighbours: {cyclic:#?}"
+    );
 }
 
 #[test]
 fn path_through_a_re_export_leads_to_its_module() {
-    let module = |path: &str| path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect::<Module>();
+    let module = |path: &str| {
+        path.split("::")
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect::<Module>()
+    };
     let all = BTreeMap::from([
         (module(""), "pub use a::Name;".to_owned()),
         (module("a"), "pub(crate) use inner::Name;".to_owned()),
         (module("a::inner"), String::new()),
         (module("b"), String::new()),
     ]);
-    assert_eq!(resolve(&all, &module("b"), &module("crate::Name")), Some(module("a::inner")));
-    assert_eq!(resolve(&all, &module("b"), &module("super::a::Name::new")), Some(module("a::inner")));
+    assert_eq!(
+        resolve(&all, &module("b"), &module("crate::Name")),
+        Some(module("a::inner"))
+    );
+    assert_eq!(
+        resolve(&all, &module("b"), &module("super::a::Name::new")),
+        Some(module("a::inner"))
+    );
 }
 
 #[test]
 fn use_trees_are_expanded() {
     let code = "use crate::a::{self, b::{C, d}};\nfn f() { super::e::g() }";
     let found: Vec<_> = paths(code).iter().map(|path| path.join("::")).collect();
-    for path in ["crate::a::self", "crate::a::b::C", "crate::a::b::d", "super::e::g"] {
-        assert!(found.iter().any(|one| one == path), "{path} is not in {found:?}");
+    for path in [
+        "crate::a::self",
+        "crate::a::b::C",
+        "crate::a::b::d",
+        "super::e::g",
+    ] {
+        assert!(
+            found.iter().any(|one| one == path),
+            "{path} is not in {found:?}"
+        );
     }
 }

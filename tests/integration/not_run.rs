@@ -17,15 +17,30 @@ use crate::scripted::{Backend, Era, Fault, Reply, Task, Transport, config};
 const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 
 pub(crate) async fn call(gateway: &Gateway, tool: &str, arguments: &str) -> Value {
-    let request = modern_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{arguments}"#), "");
+    let request = modern_request(
+        "1",
+        "tools/call",
+        &format!(r#""name":"{tool}","arguments":{arguments}"#),
+        "",
+    );
     serde_json::from_str(&post_modern(gateway.mcp, &request).await.messages().await.1).unwrap()
 }
 
 /// Checks an error: its data, and its words.
 pub(crate) fn assert_error(answer: &Value, may_have_run: bool) {
-    assert_eq!(answer["error"]["data"]["mayHaveRun"], may_have_run, "{answer}");
-    let words = if may_have_run { "may have been carried out" } else { "was not carried out and can be sent again" };
-    assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
+    assert_eq!(
+        answer["error"]["data"]["mayHaveRun"], may_have_run,
+        "{answer}"
+    );
+    let words = if may_have_run {
+        "may have been carried out"
+    } else {
+        "was not carried out and can be sent again"
+    };
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains(words),
+        "{answer}"
+    );
 }
 
 /// What stands in front of a server, and can be shut.
@@ -45,7 +60,12 @@ impl Door {
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
-        let inner: SocketAddr = server.url().trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
+        let inner: SocketAddr = server
+            .url()
+            .trim_start_matches("http://")
+            .trim_end_matches("/mcp")
+            .parse()
+            .unwrap();
         let mut open = JoinSet::new();
         open.spawn(async move {
             let mut connections = JoinSet::new();
@@ -56,7 +76,11 @@ impl Door {
                 });
             }
         });
-        Self { address, open, closed: None }
+        Self {
+            address,
+            open,
+            closed: None,
+        }
     }
 
     fn url(&self) -> String {
@@ -77,7 +101,9 @@ impl Door {
         let listener = socket.listen(1).unwrap();
         let mut waiting = Vec::new();
         // Once the queue of those that nobody accepts is full, the system drops further attempts.
-        while let Ok(next) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(self.address)).await {
+        while let Ok(next) =
+            tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(self.address)).await
+        {
             waiting.push(next.unwrap());
         }
         self.closed = Some((listener, waiting));
@@ -91,7 +117,8 @@ async fn call_that_no_connection_could_be_made_for_was_not_carried_out() {
             let server = backend(era, Transport::Http).await;
             let mut door = Door::before(&server).await;
             let entry = json!({ "url": door.url(), "timeout": "1s" });
-            let gateway = Gateway::start(&json!({ "mcpServers": { "only": entry } }).to_string()).await;
+            let gateway =
+                Gateway::start(&json!({ "mcpServers": { "only": entry } }).to_string()).await;
             assert!(call(&gateway, "t", "{}").await["result"].is_object());
             match is_walled_up {
                 true => door.wall_up().await,
@@ -109,13 +136,21 @@ async fn call_that_no_connection_could_be_made_for_was_not_carried_out() {
 #[tokio::test]
 async fn call_that_was_not_written_to_the_process_is_sent_to_the_next() {
     for era in ERAS {
-        let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+        let (server, other) = (
+            backend(era, Transport::Stdio).await,
+            backend(Era::Modern, Transport::Http).await,
+        );
         let gateway = Gateway::start(&config(&[server.entry("only"), other.entry("other")])).await;
         assert!(call(&gateway, "only__t", "{}").await["result"].is_object());
         let before = server.received("tools/call").len();
-        let processes: Vec<Pid> =
-            server.started().iter().map(|pid| Pid::from_raw((*pid).try_into().unwrap()).unwrap()).collect();
-        processes.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
+        let processes: Vec<Pid> = server
+            .started()
+            .iter()
+            .map(|pid| Pid::from_raw((*pid).try_into().unwrap()).unwrap())
+            .collect();
+        processes
+            .iter()
+            .for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
         // More than fits into the pipe: the process may have read a part of it.
         let long = format!(r#"{{"x":"{}"}}"#, "x".repeat(1 << 20));
         let first = call(&gateway, "only__t", &long);
@@ -128,11 +163,17 @@ async fn call_that_was_not_written_to_the_process_is_sent_to_the_next() {
                 for _ in 0..50 {
                     assert!(call(&gateway, "other__t", "{}").await["result"].is_object());
                 }
-                processes.iter().for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
+                processes
+                    .iter()
+                    .for_each(|pid| kill_process(*pid, Signal::KILL).unwrap());
             };
             tokio::join!(call(&gateway, "only__t", "{}"), killed).0
         };
-        let (first, second) = within("both calls", Box::pin(async { tokio::join!(first, second) })).await;
+        let (first, second) = within(
+            "both calls",
+            Box::pin(async { tokio::join!(first, second) }),
+        )
+        .await;
         assert_error(&first, true);
         assert!(second["result"].is_object(), "{era:?}: {second}");
         assert_eq!(server.received("tools/call").len(), before + 1, "{era:?}");
@@ -147,8 +188,17 @@ async fn call_to_a_server_that_rejects_everything_or_the_credentials_was_not_car
             let server = backend(era, Transport::Http).await;
             let gateway = Gateway::start(&config(&[server.entry("only")])).await;
             assert!(call(&gateway, "t", "{}").await["result"].is_object());
-            for method in ["server/discover", "initialize", "ping", "tools/list", "tools/call"] {
-                server.on(method, Reply::fault(Fault::Status(status, "text/plain", "no")));
+            for method in [
+                "server/discover",
+                "initialize",
+                "ping",
+                "tools/list",
+                "tools/call",
+            ] {
+                server.on(
+                    method,
+                    Reply::fault(Fault::Status(status, "text/plain", "no")),
+                );
             }
             assert_error(&call(&gateway, "t", "{}").await, false);
         }
@@ -161,7 +211,12 @@ async fn call_whose_task_cannot_be_followed_may_have_been_carried_out() {
     let server = Backend::start(Era::Modern, Transport::Http).await;
     server.declares(r#"{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
     server.offers_tools(&["t"]);
-    let task = Task { id: "1", status: "working", ttl: 600_000, poll: 50 };
+    let task = Task {
+        id: "1",
+        status: "working",
+        ttl: 600_000,
+        poll: 50,
+    };
     server.on("tools/call", Reply::result(task.created(Era::Modern)));
     server.on("tasks/get", Reply::result(task.got(Era::Modern, "")));
     let mut door = Door::before(&server).await;
@@ -175,6 +230,9 @@ async fn call_whose_task_cannot_be_followed_may_have_been_carried_out() {
         server.wait_for("tasks/get", 1).await;
         door.shut().await;
     };
-    let (answer, ()) = within("the call", async { tokio::join!(call(&gateway, "t", "{}"), lost) }).await;
+    let (answer, ()) = within("the call", async {
+        tokio::join!(call(&gateway, "t", "{}"), lost)
+    })
+    .await;
     assert_error(&answer, true);
 }

@@ -29,7 +29,12 @@ impl TlsDoor {
     async fn before(server: &Backend, acceptor: TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inner: SocketAddr = server.url().trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap();
+        let inner: SocketAddr = server
+            .url()
+            .trim_start_matches("http://")
+            .trim_end_matches("/mcp")
+            .parse()
+            .unwrap();
         let (is_silent, silent) = watch::channel(false);
         let (accepted, waiting) = watch::channel(0);
         let mut tasks = JoinSet::new();
@@ -55,7 +60,12 @@ impl TlsDoor {
                 });
             }
         });
-        Self { address, is_silent, waiting, _tasks: tasks }
+        Self {
+            address,
+            is_silent,
+            waiting,
+            _tasks: tasks,
+        }
     }
 
     /// Ends all connections; further ones are accepted, and nothing is said on them.
@@ -93,7 +103,10 @@ async fn call_whose_time_ends_during_a_handshake_was_not_carried_out() {
         let answer = call(&gateway, "t", "{}").await;
         assert_error(&answer, false);
         assert_eq!(answer["error"]["data"]["outcome"], "timeout", "{answer}");
-        assert!(*door.waiting.borrow() > waiting, "{protocols:?}: it was waiting for something else");
+        assert!(
+            *door.waiting.borrow() > waiting,
+            "{protocols:?}: it was waiting for something else"
+        );
         assert_eq!(server.received("tools/call").len(), before + 1);
         assert!(gateway.terminate().await.success());
     }

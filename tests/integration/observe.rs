@@ -9,19 +9,32 @@ use tokio::net::TcpListener;
 use crate::harness::{TempFile, fanlight, within};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-const TOOL: &str = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+const TOOL: &str =
+    r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const EXPORTING: [(&str, &str); 2] = [
     // There is no collector at this address. With a destination for spans, context is propagated.
-    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces"),
+    (
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "http://127.0.0.1:9/v1/traces",
+    ),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
 ];
 
 async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Output, String) {
     let mut command = fanlight();
-    command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
-    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    command
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    let output = within(&format!("{arguments:?}"), command.output())
+        .await
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output, text)
 }
 
@@ -32,32 +45,61 @@ async fn echoing(era: Era, transport: Transport) -> Backend {
     backend.on(
         "tools/call",
         Reply::compute(move |request| {
-            let got = request.member_at(&["params", "_meta", "traceparent"]).and_then(plain_string).unwrap_or_default();
+            let got = request
+                .member_at(&["params", "_meta", "traceparent"])
+                .and_then(plain_string)
+                .unwrap_or_default();
             era.complete(&format!(r#""content":[{{"type":"text","text":"{got}"}}]"#))
         }),
     );
     backend
 }
 
-async fn trace_test(backend: &Backend, more: &str, environment: &[(&str, &str)]) -> (Output, String) {
+async fn trace_test(
+    backend: &Backend,
+    more: &str,
+    environment: &[(&str, &str)],
+) -> (Output, String) {
     let config = TempFile::new("yaml", &config(&[backend.entry_with("b", more)]));
-    run(&["trace-test", "t", "--config", config.path().to_str().unwrap()], environment).await
+    run(
+        &[
+            "trace-test",
+            "t",
+            "--config",
+            config.path().to_str().unwrap(),
+        ],
+        environment,
+    )
+    .await
 }
 
 #[tokio::test]
 async fn trace_test_names_the_carriers_of_every_hop() {
-    for (era, transport, by) in
-        [(Era::Modern, Transport::Http, "in _meta and headers"), (Era::Legacy, Transport::Stdio, "in _meta")]
-    {
+    for (era, transport, by) in [
+        (Era::Modern, Transport::Http, "in _meta and headers"),
+        (Era::Legacy, Transport::Stdio, "in _meta"),
+    ] {
         let backend = echoing(era, transport).await;
         let (output, text) = trace_test(&backend, "", &EXPORTING).await;
         assert!(output.status.success(), "{text}");
-        assert!(text.contains("client → fanlight  in _meta and headers"), "{text}");
+        assert!(
+            text.contains("client → fanlight  in _meta and headers"),
+            "{text}"
+        );
         assert!(text.contains(&format!("fanlight → b  {by}  ")), "{text}");
-        assert!(text.contains("repeats that span: the backend got it"), "{text}");
-        assert!(text.contains("SERVER tools/call t") && text.contains("└─ CLIENT tools/call t @b"), "{text}");
+        assert!(
+            text.contains("repeats that span: the backend got it"),
+            "{text}"
+        );
+        assert!(
+            text.contains("SERVER tools/call t") && text.contains("└─ CLIENT tools/call t @b"),
+            "{text}"
+        );
         let (output, text) = trace_test(&backend, "", &[]).await;
-        assert!(output.status.success() && text.contains("forwards the client's context"), "{text}");
+        assert!(
+            output.status.success() && text.contains("forwards the client's context"),
+            "{text}"
+        );
     }
 }
 
@@ -66,15 +108,23 @@ async fn trace_test_fails_if_a_hop_drops_the_trace() {
     let backend = echoing(Era::Modern, Transport::Http).await;
     let (output, text) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("✗ not carried fanlight → b") && text.contains("omit"), "{text}");
+    assert!(
+        text.contains("✗ not carried fanlight → b") && text.contains("omit"),
+        "{text}"
+    );
     let servers = config(&[backend.entry("b")]);
-    let text =
-        format!(r#"{},"telemetry":{{"trustInbound":"ignore"}}}}"#, servers.trim_end().strip_suffix('}').unwrap());
+    let text = format!(
+        r#"{},"telemetry":{{"trustInbound":"ignore"}}}}"#,
+        servers.trim_end().strip_suffix('}').unwrap()
+    );
     let config = TempFile::new("yaml", &text);
     let path = config.path().to_str().unwrap();
     let (output, text) = run(&["trace-test", "--config", path], &[]).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("✗ not carried client → fanlight") && text.contains("trustInbound"), "{text}");
+    assert!(
+        text.contains("✗ not carried client → fanlight") && text.contains("trustInbound"),
+        "{text}"
+    );
     let (output, text) = run(&["trace-test", "none", "--config", path], &[]).await;
     assert_eq!(output.status.code(), Some(2), "{text}");
 }
@@ -82,28 +132,60 @@ async fn trace_test_fails_if_a_hop_drops_the_trace() {
 /// A call that the tool refuses because of missing arguments shows a trace with an error.
 #[tokio::test]
 async fn trace_test_picks_a_tool_without_required_arguments() {
-    const NEEDY: &str =
-        r#"{"name":"needy","inputSchema":{"type":"object","required":["q","n"]},"annotations":{"readOnlyHint":true}}"#;
+    const NEEDY: &str = r#"{"name":"needy","inputSchema":{"type":"object","required":["q","n"]},"annotations":{"readOnlyHint":true}}"#;
     const WRITER: &str = r#"{"name":"writer","inputSchema":{"type":"object"}}"#;
     let backend = echoing(Era::Modern, Transport::Stdio).await;
     let file = TempFile::new("yaml", &config(&[backend.entry("b")]));
     let path = file.path().to_str().unwrap();
-    backend.on("tools/list", backend.list("tools", &format!("{NEEDY},{WRITER},{TOOL}")));
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{NEEDY},{WRITER},{TOOL}")),
+    );
     let (output, text) = run(&["trace-test", "--config", path], &[]).await;
-    assert!(output.status.success() && text.contains("SERVER tools/call t "), "{text}");
-    backend.on("tools/list", backend.list("tools", &format!("{WRITER},{NEEDY}")));
+    assert!(
+        output.status.success() && text.contains("SERVER tools/call t "),
+        "{text}"
+    );
+    backend.on(
+        "tools/list",
+        backend.list("tools", &format!("{WRITER},{NEEDY}")),
+    );
     let (output, text) = run(&["trace-test", "--config", path], &[]).await;
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#), "{text}");
+    assert!(
+        text.contains(r#"fanlight trace-test needy --args '{"q": …, "n": …}'"#),
+        "{text}"
+    );
     let called = backend.received("tools/call").len();
-    let (output, text) = run(&["trace-test", "needy", "--args", r#"{"q":1}"#, "--config", path], &[]).await;
+    let (output, text) = run(
+        &[
+            "trace-test",
+            "needy",
+            "--args",
+            r#"{"q":1}"#,
+            "--config",
+            path,
+        ],
+        &[],
+    )
+    .await;
     assert!(output.status.success(), "{text}");
-    assert_eq!(backend.received("tools/call")[called].member("params.arguments"), Some(r#"{"q":1}"#));
+    assert_eq!(
+        backend.received("tools/call")[called].member("params.arguments"),
+        Some(r#"{"q":1}"#)
+    );
     backend.on("tools/list", backend.list("tools", WRITER));
     let (output, text) = run(&["trace-test", "--config", path], &[]).await;
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("readOnlyHint") && text.contains("trace-test TOOL --args JSON"), "{text}");
-    let (output, text) = run(&["trace-test", "t", "{}", "--args", "{}", "--config", path], &[]).await;
+    assert!(
+        text.contains("readOnlyHint") && text.contains("trace-test TOOL --args JSON"),
+        "{text}"
+    );
+    let (output, text) = run(
+        &["trace-test", "t", "{}", "--args", "{}", "--config", path],
+        &[],
+    )
+    .await;
     assert_eq!(output.status.code(), Some(2), "{text}");
 }
 
@@ -111,7 +193,10 @@ async fn trace_test_picks_a_tool_without_required_arguments() {
 async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
     let request = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -127,7 +212,11 @@ async fn answering(status: &str, body: &'static str) -> (String, tokio::task::Jo
 async fn ask(arguments: &[&str], status: &str, body: &'static str) -> (Output, String, String) {
     let (url, request) = answering(status, body).await;
     let arguments = [arguments, &["--admin", &url]].concat();
-    let (output, text) = run(&arguments, &[("FANLIGHT_ADMIN_TOKEN", "a-token-of-some-length")]).await;
+    let (output, text) = run(
+        &arguments,
+        &[("FANLIGHT_ADMIN_TOKEN", "a-token-of-some-length")],
+    )
+    .await;
     (output, text, within("the request", request).await.unwrap())
 }
 
@@ -141,16 +230,33 @@ const OVERVIEW: &str = r#"{"uptimeSeconds":61.5,"version":"9.9","endpoint":"http
 async fn status_shows_every_backend() {
     let (output, text, request) = ask(&["status"], "200 OK", OVERVIEW).await;
     assert!(output.status.success(), "{text}");
-    assert!(request.starts_with("GET /api/overview HTTP/1.1\r\n"), "{request}");
-    assert!(request.to_lowercase().contains("authorization: bearer a-token-of-some-length\r\n"), "{request}");
     assert!(
-        text.contains("Fanlight 9.9") && text.contains("up 1 min 1 s") && text.contains("1 session, 0 suspended calls")
+        request.starts_with("GET /api/overview HTTP/1.1\r\n"),
+        "{request}"
     );
-    let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    assert!(
+        request
+            .to_lowercase()
+            .contains("authorization: bearer a-token-of-some-length\r\n"),
+        "{request}"
+    );
+    assert!(
+        text.contains("Fanlight 9.9")
+            && text.contains("up 1 min 1 s")
+            && text.contains("1 session, 0 suspended calls")
+    );
+    let row = |name: &str| {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(name))
+            .unwrap()
+    };
     for word in ["ready", "2026-07-28", "12", "4.10 ms", "9.40 ms"] {
         assert!(row("files").contains(word), "{text}");
     }
-    assert!(row("gone").contains("down") && row("gone").contains("cannot be started"), "{text}");
+    assert!(
+        row("gone").contains("down") && row("gone").contains("cannot be started"),
+        "{text}"
+    );
     assert!(!text.contains('\u{1b}'), "colours are for terminals");
     let (_, json, _) = ask(&["status", "--json"], "200 OK", OVERVIEW).await;
     assert_eq!(json.trim(), OVERVIEW);
@@ -160,11 +266,31 @@ async fn status_shows_every_backend() {
 async fn traces_command_lists_and_shows_traces() {
     const LIST: &str = r#"{"recording":true,"traces":[{"number":7,"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",
         "name":"tools/call files__read","startMs":3723004.0,"durationMs":4.2,"spans":2,"backends":["files"],"error":"timeout"}]}"#;
-    let arguments = ["traces", "--backend", "files", "--tool", "read me", "--error", "--text", "a&b", "--limit", "5"];
+    let arguments = [
+        "traces",
+        "--backend",
+        "files",
+        "--tool",
+        "read me",
+        "--error",
+        "--text",
+        "a&b",
+        "--limit",
+        "5",
+    ];
     let (output, text, request) = ask(&arguments, "200 OK", LIST).await;
     assert!(output.status.success(), "{text}");
-    assert!(request.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "), "{request}");
-    for word in ["01:02:03.004Z", "4.20 ms", "tools/call files__read", "timeout", TRACE] {
+    assert!(
+        request.contains("/api/traces?limit=5&backend=files&tool=read+me&text=a%26b&error=true "),
+        "{request}"
+    );
+    for word in [
+        "01:02:03.004Z",
+        "4.20 ms",
+        "tools/call files__read",
+        "timeout",
+        TRACE,
+    ] {
         assert!(text.contains(word), "{text}");
     }
     const ONE: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"00f067aa0ba902b7",
@@ -173,8 +299,15 @@ async fn traces_command_lists_and_shows_traces() {
     for id in [TRACE, &traceparent] {
         let (output, text, request) = ask(&["traces", id], "200 OK", ONE).await;
         assert!(output.status.success(), "{text}");
-        assert!(request.starts_with(&format!("GET /api/traces/{TRACE} ")), "{request}");
-        assert!(text.contains("SERVER tools/call files__read") && text.contains("1.00 ms") && text.contains("late"));
+        assert!(
+            request.starts_with(&format!("GET /api/traces/{TRACE} ")),
+            "{request}"
+        );
+        assert!(
+            text.contains("SERVER tools/call files__read")
+                && text.contains("1.00 ms")
+                && text.contains("late")
+        );
     }
 }
 
@@ -182,15 +315,31 @@ async fn traces_command_lists_and_shows_traces() {
 async fn unreachable_admin_listener_is_reported_with_a_remedy() {
     let refused = r#"{"error":"there is no such trace"}"#;
     let (output, text, _) = ask(&["traces", TRACE], "404 Not Found", refused).await;
-    assert!(output.status.code() == Some(1) && text.contains("there is no such trace"), "{text}");
+    assert!(
+        output.status.code() == Some(1) && text.contains("there is no such trace"),
+        "{text}"
+    );
     let (output, text, _) = ask(&["status"], "401 Unauthorized", "{}").await;
-    assert!(output.status.code() == Some(1) && text.contains("FANLIGHT_ADMIN_TOKEN"), "{text}");
+    assert!(
+        output.status.code() == Some(1) && text.contains("FANLIGHT_ADMIN_TOKEN"),
+        "{text}"
+    );
     let (output, text, _) = ask(&["status"], "200 OK", "<html>").await;
-    assert!(output.status.code() == Some(1) && text.contains("--admin") || text.contains("admin listener"), "{text}");
+    assert!(
+        output.status.code() == Some(1) && text.contains("--admin")
+            || text.contains("admin listener"),
+        "{text}"
+    );
     let (output, text) = run(&["status", "--admin", "http://127.0.0.1:9"], &[]).await;
-    assert!(output.status.code() == Some(1) && text.contains("cannot be reached"), "{text}");
+    assert!(
+        output.status.code() == Some(1) && text.contains("cannot be reached"),
+        "{text}"
+    );
     let (output, text) = run(&["traces", "xyz"], &[]).await;
-    assert!(output.status.code() == Some(2) && text.contains("32 hexadecimal digits"), "{text}");
+    assert!(
+        output.status.code() == Some(2) && text.contains("32 hexadecimal digits"),
+        "{text}"
+    );
     let (output, _) = run(&["status", "--admin", "ftp://x"], &[]).await;
     assert_eq!(output.status.code(), Some(2));
 }

@@ -29,11 +29,24 @@ fn config(server: &Backend, more: &str) -> String {
 async fn longest_retry_of_a_server_takes_effect_with_a_reload() {
     let server = server().await;
     let gateway = Gateway::start_with(&config(&server, ""), &["--no-watch"]).await;
-    gateway.configure(&config(&server, r#","timeouts":{"sseRetryMin":"10ms","sseRetryMax":"50ms"}"#));
+    gateway.configure(&config(
+        &server,
+        r#","timeouts":{"sseRetryMin":"10ms","sseRetryMax":"50ms"}"#,
+    ));
     let (status, report) = gateway.reload().await;
-    assert!(status == 200 && !report.contains("sseRetry"), "it needs no restart: {report}");
+    assert!(
+        status == 200 && !report.contains("sseRetry"),
+        "it needs no restart: {report}"
+    );
     let session = LegacySession::open_as(gateway.mcp, REVISION).await;
-    let answer = async { session.post(&legacy_request("1", "tools/call", CALL)).await.messages().await.1 };
+    let answer = async {
+        session
+            .post(&legacy_request("1", "tools/call", CALL))
+            .await
+            .messages()
+            .await
+            .1
+    };
     let resumed = async {
         let call = server.stream(0).await;
         call.raw("id: 1\nretry: 3600000\ndata:\n\n").await;
@@ -41,7 +54,10 @@ async fn longest_retry_of_a_server_takes_effect_with_a_reload() {
         let rest = server.stream(1).await;
         assert_eq!(rest.resumes_after(), Some("1"));
         let id = call.request.member("id").unwrap();
-        rest.message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)).await;
+        rest.message(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#
+        ))
+        .await;
     };
     let (answer, ()) = tokio::join!(answer, resumed);
     assert!(answer.contains("result"), "{answer}");
@@ -51,13 +67,23 @@ async fn longest_retry_of_a_server_takes_effect_with_a_reload() {
 async fn broken_stream_is_given_up_after_as_many_attempts_as_configured() {
     for attempts in [1, 3] {
         let server = server().await;
-        server.on("HTTP GET", Reply::fault(Fault::Status(503, "text/plain", "")));
+        server.on(
+            "HTTP GET",
+            Reply::fault(Fault::Status(503, "text/plain", "")),
+        );
         let more = format!(
             r#","limits":{{"streamAttempts":{attempts}}},"timeouts":{{"backendResume":"1ms","backendResumeMax":"1ms","stream":"100ms"}}"#
         );
         let gateway = Gateway::start(&config(&server, &more)).await;
         let session = LegacySession::open_as(gateway.mcp, REVISION).await;
-        let answer = async { session.post(&legacy_request("1", "tools/call", CALL)).await.messages().await.1 };
+        let answer = async {
+            session
+                .post(&legacy_request("1", "tools/call", CALL))
+                .await
+                .messages()
+                .await
+                .1
+        };
         let broken = async {
             let call = server.stream(0).await;
             call.raw("id: 1\ndata:\n\n").await;
@@ -66,7 +92,12 @@ async fn broken_stream_is_given_up_after_as_many_attempts_as_configured() {
         let (answer, ()) = tokio::join!(answer, broken);
         assert!(answer.contains("error"), "{answer}");
         let gets = server.received("HTTP GET");
-        assert_eq!(gets.iter().filter(|get| get.header("last-event-id").is_some()).count(), attempts);
+        assert_eq!(
+            gets.iter()
+                .filter(|get| get.header("last-event-id").is_some())
+                .count(),
+            attempts
+        );
     }
 }
 
@@ -81,12 +112,17 @@ async fn wait_after_a_refused_request_is_as_configured() {
     let answer = async { post_modern(gateway.mcp, &request).await.messages().await.1 };
     let asking = async {
         let call = server.stream(0).await;
-        call.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#).await;
+        call.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#)
+            .await;
         tokio::time::Instant::now()
     };
     let (answer, asked) = tokio::join!(answer, asking);
     assert!(answer.contains("error"), "{answer}");
-    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() >= Duration::from_secs(3),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -98,5 +134,8 @@ async fn page_learns_its_intervals_from_the_overview() {
     connection.request("GET", "/api/overview", &[], b"").await;
     let overview = connection.response().await.text().await;
     let overview: serde_json::Value = serde_json::from_str(&overview).unwrap();
-    assert_eq!(overview["page"], serde_json::json!({ "refreshMs": 7000, "listsMs": 8000 }));
+    assert_eq!(
+        overview["page"],
+        serde_json::json!({ "refreshMs": 7000, "listsMs": 8000 })
+    );
 }

@@ -27,11 +27,22 @@ fn assert_called(backend: &Backend, count: usize) {
     let calls = backend.received("tools/call");
     assert_eq!(calls.len(), count);
     let call = calls.last().unwrap();
-    assert_eq!(call.member("params.name"), Some("\"create\""), "{}", call.text);
-    assert_eq!(call.member("params.arguments"), Some(ARGUMENTS), "{}", call.text);
+    assert_eq!(
+        call.member("params.name"),
+        Some("\"create\""),
+        "{}",
+        call.text
+    );
+    assert_eq!(
+        call.member("params.arguments"),
+        Some(ARGUMENTS),
+        "{}",
+        call.text
+    );
     // A modern server gets the headers of the arguments that were put in, too.
     if call.header("mcp-name").is_some() {
-        let headers = ["mcp-name", "mcp-param-owner", "mcp-param-page"].map(|name| call.header(name));
+        let headers =
+            ["mcp-name", "mcp-param-owner", "mcp-param-page"].map(|name| call.header(name));
         assert_eq!(headers, [Some("create"), Some("acme"), Some("7")]);
     }
 }
@@ -41,26 +52,45 @@ async fn changed_tool_is_listed_and_called_by_clients_of_both_eras() {
     for era in [Era::Legacy, Era::Modern] {
         for transport in [Transport::Http, Transport::Stdio] {
             for several in [false, true] {
-                let (backend, other) = (server(era, transport).await, server(Era::Modern, Transport::Http).await);
+                let (backend, other) = (
+                    server(era, transport).await,
+                    server(Era::Modern, Transport::Http).await,
+                );
                 let mut entries = vec![backend.entry_with("one", RULES)];
                 if several {
                     entries.push(other.entry("two"));
                 }
                 let prefix = if several { "one__" } else { "" };
                 let gateway = Gateway::start(&config(&entries)).await;
-                let params = |name: &str| format!(r#""name":"{prefix}{name}","arguments":{{"title":"é"}}"#);
+                let params =
+                    |name: &str| format!(r#""name":"{prefix}{name}","arguments":{{"title":"é"}}"#);
                 let shown = format!(r#"{{ "name":"{prefix}file", {SHOWN}"#);
 
                 let session = LegacySession::open(gateway.mcp).await;
-                let listed = session.post(&legacy_request("1", "tools/list", "")).await.text().await;
+                let listed = session
+                    .post(&legacy_request("1", "tools/list", ""))
+                    .await
+                    .text()
+                    .await;
                 assert!(listed.contains(&shown), "{listed}");
-                let answer = session.post(&legacy_request("2", "tools/call", &params("file"))).await.text().await;
+                let answer = session
+                    .post(&legacy_request("2", "tools/call", &params("file")))
+                    .await
+                    .text()
+                    .await;
                 assert!(answer.contains(r#""content":[]"#), "{answer}");
                 assert_called(&backend, 1);
-                let answer = session.post(&legacy_request("3", "tools/call", &params("create"))).await.text().await;
+                let answer = session
+                    .post(&legacy_request("3", "tools/call", &params("create")))
+                    .await
+                    .text()
+                    .await;
                 assert!(answer.contains("-32602"), "{answer}");
 
-                let listed = post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.text().await;
+                let listed = post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+                    .await
+                    .text()
+                    .await;
                 assert!(listed.contains(&shown), "{listed}");
                 let call = modern_request("2", "tools/call", &params("file"), "");
                 let answer = post_modern(gateway.mcp, &call).await.text().await;
@@ -80,9 +110,17 @@ async fn changed_tool_is_listed_and_called_by_clients_of_both_eras() {
 async fn mirrored_argument_with_a_default_is_checked_where_the_client_sends_it() {
     let backend = server(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry_with("one", RULES)])).await;
-    let call = modern_request("1", "tools/call", r#""name":"file","arguments":{"page":9}"#, "");
+    let call = modern_request(
+        "1",
+        "tools/call",
+        r#""name":"file","arguments":{"page":9}"#,
+        "",
+    );
     let headers = modern_headers(&call);
-    let mut headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let refused = post(gateway.mcp, &headers, &call).await;
     assert_eq!(refused.status, 400);
     headers.push(("Mcp-Param-Page", "9"));
@@ -100,12 +138,20 @@ async fn changed_tool_is_called_over_standard_input() {
     let mut client = StdioClient::of(&mut gateway);
     client.initialize("2025-11-25").await;
     let call = |id: &str, name: &str, arguments: &str| {
-        legacy_request(id, "tools/call", &format!(r#""name":"{name}","arguments":{arguments}"#))
+        legacy_request(
+            id,
+            "tools/call",
+            &format!(r#""name":"{name}","arguments":{arguments}"#),
+        )
     };
     let (_, answer) = client.call(&call("1", "file", r#"{"title":"é"}"#)).await;
     assert!(answer.contains(r#""content":[]"#), "{answer}");
     assert_called(&backend, 1);
-    for (name, arguments) in [("create", "{}"), ("file", r#"{"owner":"x"}"#), ("file", r#"{"Debug":true}"#)] {
+    for (name, arguments) in [
+        ("create", "{}"),
+        ("file", r#"{"owner":"x"}"#),
+        ("file", r#"{"Debug":true}"#),
+    ] {
         let (_, answer) = client.call(&call("2", name, arguments)).await;
         assert!(answer.contains("-32602"), "{answer}");
     }
@@ -117,37 +163,66 @@ async fn spans_say_what_was_changed() {
     let backend = server(Era::Modern, Transport::Http).await;
     let traces = TempFile::new("jsonl", "");
     let file = traces.path().to_str().unwrap();
-    let gateway = Gateway::start_with(&config(&[backend.entry_with("one", RULES)]), &["--trace-file", file]).await;
+    let gateway = Gateway::start_with(
+        &config(&[backend.entry_with("one", RULES)]),
+        &["--trace-file", file],
+    )
+    .await;
     for (id, method, params) in [
         ("1", "tools/list", ""),
         ("2", "tools/call", r#""name":"file","arguments":{}"#),
         ("3", "tools/call", r#""name":"other""#),
     ] {
-        post_modern(gateway.mcp, &modern_request(id, method, params, "")).await.text().await;
+        post_modern(gateway.mcp, &modern_request(id, method, params, ""))
+            .await
+            .text()
+            .await;
     }
     gateway.terminate().await;
     let traces = std::fs::read_to_string(file).unwrap();
-    let said =
-        |what: &str| traces.contains(&format!(r#"{{"key":"fanlight.rewritten","value":{{"stringValue":"{what}"}}}}"#));
-    assert!(said("name, arguments") && said("name, description, arguments"), "{traces}");
+    let said = |what: &str| {
+        traces.contains(&format!(
+            r#"{{"key":"fanlight.rewritten","value":{{"stringValue":"{what}"}}}}"#
+        ))
+    };
+    assert!(
+        said("name, arguments") && said("name, description, arguments"),
+        "{traces}"
+    );
     assert_eq!(traces.matches("fanlight.rewritten").count(), 2, "{traces}");
-    assert!(!traces.contains("acme"), "fixed values may be secrets: {traces}");
+    assert!(
+        !traces.contains("acme"),
+        "fixed values may be secrets: {traces}"
+    );
 }
 
 async fn command(arguments: &[&str], config_text: &str) -> (bool, String) {
     let config = TempFile::new("yaml", config_text);
     let mut command = fanlight();
-    command.args(arguments).arg("--config").arg(config.path()).stdin(Stdio::null());
-    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    command
+        .args(arguments)
+        .arg("--config")
+        .arg(config.path())
+        .stdin(Stdio::null());
+    let output = within(&format!("{arguments:?}"), command.output())
+        .await
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output.status.success(), text)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_and_diff_show_what_was_changed() {
     let backend = server(Era::Legacy, Transport::Http).await;
-    let rules = RULES.replace(r#""rename":{"#, r#""rename":{"absent":"x","#).replace(r#""debug":"#, r#""debgu":"#);
-    let (succeeded, text) = command(&["check"], &config(&[backend.entry_with("one", &rules)])).await;
+    let rules = RULES
+        .replace(r#""rename":{"#, r#""rename":{"absent":"x","#)
+        .replace(r#""debug":"#, r#""debgu":"#);
+    let (succeeded, text) =
+        command(&["check"], &config(&[backend.entry_with("one", &rules)])).await;
     assert!(succeeded, "{text}");
     for part in [
         r#"as configured: "create" of "one" is called "file", has another description, has a fixed argument "owner""#,
@@ -156,9 +231,10 @@ async fn check_and_diff_show_what_was_changed() {
     ] {
         assert!(text.contains(part), "`{part}` missing in {text}");
     }
-    let short = config(&[
-        backend.entry_with("a-server-with-a-rather-long-name", r#""prefix":"a-server-with-a-rather-long-name__""#)
-    ]);
+    let short = config(&[backend.entry_with(
+        "a-server-with-a-rather-long-name",
+        r#""prefix":"a-server-with-a-rather-long-name__""#,
+    )]);
     let short = short.replacen('{', r#"{"naming":{"maxLength":20},"#, 1);
     let (_, text) = command(&["check"], &short).await;
     assert!(
@@ -179,6 +255,9 @@ async fn check_and_diff_show_what_was_changed() {
     }
     assert!(!text.contains("acme"), "{text}");
     for call in backend.received("tools/call") {
-        assert_eq!(call.member("params.arguments").map(compact), Some(compact(ARGUMENTS)));
+        assert_eq!(
+            call.member("params.arguments").map(compact),
+            Some(compact(ARGUMENTS))
+        );
     }
 }

@@ -11,7 +11,8 @@ async fn page(client: &mut Client, params: &str) -> (Vec<String>, Option<String>
     let exchange = client.request("1", "tools/list", params, "").await;
     let tools = elements(exchange.member("result.tools")).unwrap();
     let name = |tool: &&str| member(tool, "name").unwrap().trim_matches('"').to_owned();
-    let next = member(&exchange.answer, "result.nextCursor").map(|next| format!(r#""cursor":{next}"#));
+    let next =
+        member(&exchange.answer, "result.nextCursor").map(|next| format!(r#""cursor":{next}"#));
     (tools.iter().map(name).collect(), next)
 }
 
@@ -20,7 +21,10 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
     const PAGE: usize = 2;
     // The later lists of the changing backend: fewer tools, more, none.
     let later: [&[&str]; 3] = [&["z"], &["k", "l", "m", "n", "o", "p"], &[]];
-    for (era, front) in [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Stdio)] {
+    for (era, front) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+    ] {
         for (changes_at, later) in (1..4).flat_map(|page| later.map(|tools| (page, tools))) {
             let first = backend(Era::Modern, Transport::Http).await;
             let changing = backend(Era::Legacy, Transport::Http).await;
@@ -28,7 +32,12 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
             first.offers_tools(&["a", "b", "c"]);
             changing.offers_tools(&["w", "x", "y"]);
             last.offers_tools(&["a", "b", "c"]);
-            let servers = [first.entry("first"), changing.entry("changing"), last.entry("last")].join(",");
+            let servers = [
+                first.entry("first"),
+                changing.entry("changing"),
+                last.entry("last"),
+            ]
+            .join(",");
             let text = format!(r#"{{"mcpServers":{{{servers}}},"limits":{{"pageSize":{PAGE}}}}}"#);
             let mut client = Client::start(&text, era, front).await;
             let (mut names, mut next) = page(&mut client, "").await;
@@ -46,9 +55,14 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
                 assert!(pages < 20, "no end: {names:?}");
             }
             let of = |server: &str| -> Vec<&str> {
-                names.iter().filter_map(|name| name.strip_prefix(server)?.strip_prefix("__")).collect()
+                names
+                    .iter()
+                    .filter_map(|name| name.strip_prefix(server)?.strip_prefix("__"))
+                    .collect()
             };
-            let cell = format!("{era:?} {front:?}, changed after page {changes_at} to {later:?}: {names:?}");
+            let cell = format!(
+                "{era:?} {front:?}, changed after page {changes_at} to {later:?}: {names:?}"
+            );
             assert_eq!(of("first"), ["a", "b", "c"], "{cell}");
             assert_eq!(of("last"), ["a", "b", "c"], "{cell}");
         }

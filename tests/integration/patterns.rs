@@ -15,15 +15,28 @@ async fn server(transport: Transport) -> Backend {
     server.declares(r#"{"tools":{},"resources":{},"prompts":{}}"#);
     server.offers_tools(&["read_graph", "delete_entities"]);
     server.on("prompts/list", server.list("prompts", r#"{"name":"ask"}"#));
-    server.on("resources/list", server.list("resources", r#"{"name":"key","uri":"file:///private/key"}"#));
+    server.on(
+        "resources/list",
+        server.list("resources", r#"{"name":"key","uri":"file:///private/key"}"#),
+    );
     server
 }
 
 /// Reads all lists of a gateway, as a client does.
 async fn read_lists(gateway: &Gateway) {
     let session = LegacySession::open(gateway.mcp).await;
-    for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
-        let answer = session.post(&legacy_request("1", method, "")).await.messages().await.1;
+    for method in [
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+    ] {
+        let answer = session
+            .post(&legacy_request("1", method, ""))
+            .await
+            .messages()
+            .await
+            .1;
         assert!(answer.contains("\"result\""), "{answer}");
     }
 }
@@ -32,14 +45,28 @@ async fn read_lists(gateway: &Gateway) {
 async fn command(arguments: &[&str], config: &str) -> String {
     let file = TempFile::new("json", config);
     let mut command = fanlight();
-    command.args(arguments).arg("--config").arg(file.path()).stdin(Stdio::null());
-    let output = within(&format!("{arguments:?}"), command.output()).await.unwrap();
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    command
+        .args(arguments)
+        .arg("--config")
+        .arg(file.path())
+        .stdin(Stdio::null());
+    let output = within(&format!("{arguments:?}"), command.output())
+        .await
+        .unwrap();
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn config(entries: &[String], more: &Value) -> String {
-    let mut config: Value = serde_json::from_str(&format!(r#"{{"mcpServers":{{{}}}}}"#, entries.join(","))).unwrap();
-    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut config: Value =
+        serde_json::from_str(&format!(r#"{{"mcpServers":{{{}}}}}"#, entries.join(","))).unwrap();
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     config.to_string()
 }
 
@@ -71,7 +98,12 @@ fn assert_says(text: &str, lines: impl IntoIterator<Item = &'static str>) {
     for line in lines {
         assert!(text.contains(line), "`{line}` missing in {text}");
     }
-    for rule in [r#""memory/read_*""#, r#""time/ask""#, r#""file:///private/*""#, r#""delete_*" matches"#] {
+    for rule in [
+        r#""memory/read_*""#,
+        r#""time/ask""#,
+        r#""file:///private/*""#,
+        r#""delete_*" matches"#,
+    ] {
         assert!(!text.contains(rule), "{rule} matches something: {text}");
     }
 }
@@ -79,7 +111,10 @@ fn assert_says(text: &str, lines: impl IntoIterator<Item = &'static str>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pattern_that_matches_nothing_is_warned_of_with_the_nearest_name() {
     let (memory, time) = (server(Transport::Http).await, server(Transport::Http).await);
-    let slips = config(&[memory.entry_with("memory", SLIPS), time.entry("time")], &slips_of_an_endpoint());
+    let slips = config(
+        &[memory.entry_with("memory", SLIPS), time.entry("time")],
+        &slips_of_an_endpoint(),
+    );
     assert_says(&command(&["check"], &slips).await, SAID);
 
     // The lists that a running gateway has read count for a reload, and for the page.
@@ -90,37 +125,66 @@ async fn pattern_that_matches_nothing_is_warned_of_with_the_nearest_name() {
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 200, "{report}");
     let warnings = |report: &Value| {
-        report["warnings"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+        report["warnings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line.as_str().unwrap())
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     assert_says(&warnings(&serde_json::from_str(&report).unwrap()), SAID);
-    assert_says(&warnings(&api(&gateway, "/api/config").await["reload"]), SAID);
-    gateway.log.line_with("did you mean memory__delete_entities?").await;
+    assert_says(
+        &warnings(&api(&gateway, "/api/config").await["reload"]),
+        SAID,
+    );
+    gateway
+        .log
+        .line_with("did you mean memory__delete_entities?")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pattern_about_an_unknown_list_is_not_warned_of() {
     let (memory, time) = (server(Transport::Http).await, server(Transport::Http).await);
     let rules = json!({"endpoints": {"/mcp": {"tools": {"deny": ["time/none", "nothing_*", "memory/none"]}}}});
-    let text =
-        command(&["check"], &config(&[memory.entry("memory"), time.entry_with("time", r#""enabled":false"#)], &rules))
-            .await;
+    let text = command(
+        &["check"],
+        &config(
+            &[
+                memory.entry("memory"),
+                time.entry_with("time", r#""enabled":false"#),
+            ],
+            &rules,
+        ),
+    )
+    .await;
     // What the one that is switched off has is not known.
     assert!(text.contains(r#""memory/none" matches no tool"#), "{text}");
-    assert!(!text.contains("time/none") && !text.contains("nothing_*"), "{text}");
+    assert!(
+        !text.contains("time/none") && !text.contains("nothing_*"),
+        "{text}"
+    );
     let text = command(&["validate"], &config(&[memory.entry("memory")], &rules)).await;
     assert!(!text.contains("matches no"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_an_edit_changes_are_told_from_old_to_new() {
-    let (memory, time) = (server(Transport::Stdio).await, server(Transport::Stdio).await);
+    let (memory, time) = (
+        server(Transport::Stdio).await,
+        server(Transport::Stdio).await,
+    );
     let folder = TempFile::folder();
     let state = json!({"stateDir": folder.path().join("state")});
     let first = config(&[memory.entry("memory"), time.entry("time")], &state);
     let gateway = Gateway::start(&first).await;
     read_lists(&gateway).await;
     let edited = config(
-        &[memory.entry_with("memory", r#""prefix":"m-","rename":{"read_graph":"graph"}"#), time.entry("time")],
+        &[
+            memory.entry_with("memory", r#""prefix":"m-","rename":{"read_graph":"graph"}"#),
+            time.entry("time"),
+        ],
         &state,
     );
     gateway.configure(&edited);
@@ -128,26 +192,53 @@ async fn names_that_an_edit_changes_are_told_from_old_to_new() {
     assert_eq!(status, 200, "{report}");
     let report: Value = serde_json::from_str(&report).unwrap();
     let names = report["renamed"]["names"].as_array().unwrap();
-    for (from, to) in
-        [("memory__read_graph", "m-graph"), ("memory__delete_entities", "m-delete_entities"), ("memory__ask", "m-ask")]
-    {
-        assert!(names.contains(&json!({"server": "memory", "from": from, "to": to})), "{report}");
+    for (from, to) in [
+        ("memory__read_graph", "m-graph"),
+        ("memory__delete_entities", "m-delete_entities"),
+        ("memory__ask", "m-ask"),
+    ] {
+        assert!(
+            names.contains(&json!({"server": "memory", "from": from, "to": to})),
+            "{report}"
+        );
     }
-    assert_eq!((names.len(), &report["renamed"]["more"]), (3, &json!(0)), "{report}");
-    gateway.log.line_with("memory__delete_entities → m-delete_entities").await;
+    assert_eq!(
+        (names.len(), &report["renamed"]["more"]),
+        (3, &json!(0)),
+        "{report}"
+    );
+    gateway
+        .log
+        .line_with("memory__delete_entities → m-delete_entities")
+        .await;
     assert!(gateway.terminate().await.success());
 
     // What was in force last is known after the end.
     let text = command(&["check"], &first).await;
-    assert!(text.contains("changed since the last run: m-graph → memory__read_graph"), "{text}");
+    assert!(
+        text.contains("changed since the last run: m-graph → memory__read_graph"),
+        "{text}"
+    );
     let again = command(&["check"], &edited).await;
     assert!(!again.contains("changed since the last run"), "{again}");
     let gateway = Gateway::start(&first).await;
-    gateway.log.line_with("m-delete_entities → memory__delete_entities").await;
+    gateway
+        .log
+        .line_with("m-delete_entities → memory__delete_entities")
+        .await;
     assert!(gateway.terminate().await.success());
 
     // Kept lists are known to `validate`.
-    let slip = config(&[memory.entry_with("memory", r#""tools":{"deny":["delte_*"]}"#), time.entry("time")], &state);
+    let slip = config(
+        &[
+            memory.entry_with("memory", r#""tools":{"deny":["delte_*"]}"#),
+            time.entry("time"),
+        ],
+        &state,
+    );
     let text = command(&["validate"], &slip).await;
-    assert!(text.contains(r#""delte_*" matches no tool of "memory"; did you mean delete_entities?"#), "{text}");
+    assert!(
+        text.contains(r#""delte_*" matches no tool of "memory"; did you mean delete_entities?"#),
+        "{text}"
+    );
 }

@@ -8,8 +8,8 @@ use fanlight_tests::slicer::member;
 
 use crate::harness::{Gateway, TempFile, within};
 use crate::raw_client::{
-    Connection, INITIALIZED, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient, initialize, legacy_request,
-    modern_headers, modern_request,
+    Connection, INITIALIZED, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient,
+    initialize, legacy_request, modern_headers, modern_request,
 };
 use crate::scripted::{Backend, Era, Reply, Transport};
 
@@ -70,14 +70,24 @@ struct Use {
 /// The uses of what the servers have, of which clients know the names with a prefix.
 fn uses(servers: usize) -> Vec<Use> {
     let prefix = if servers > 1 { "a__" } else { "" };
-    let row = |method, params: String, outcomes| Use { method, params, outcomes };
-    let named = |name: &str| format!(r#""name":"{prefix}{name}""#);
-    let with = |name: &str, p: &str| format!(r#""name":"{prefix}{name}","arguments":{{"p":"{p}"}}"#);
-    let reference = |name: &str| {
-        format!(r#""ref":{{"type":"ref/prompt","name":"{prefix}{name}"}},"argument":{{"name":"p","value":""}}"#)
+    let row = |method, params: String, outcomes| Use {
+        method,
+        params,
+        outcomes,
     };
-    let template =
-        |uri: &str| format!(r#""ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"p","value":""}}"#);
+    let named = |name: &str| format!(r#""name":"{prefix}{name}""#);
+    let with =
+        |name: &str, p: &str| format!(r#""name":"{prefix}{name}","arguments":{{"p":"{p}"}}"#);
+    let reference = |name: &str| {
+        format!(
+            r#""ref":{{"type":"ref/prompt","name":"{prefix}{name}"}},"argument":{{"name":"p","value":""}}"#
+        )
+    };
+    let template = |uri: &str| {
+        format!(
+            r#""ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"p","value":""}}"#
+        )
+    };
     let uri = |uri: &str| format!(r#""uri":"{uri}""#);
     let mut all = vec![
         row("tools/call", named("open"), [Done; 3]),
@@ -91,17 +101,53 @@ fn uses(servers: usize) -> Vec<Use> {
         row("prompts/get", with("args", "no"), [Done, Denied, Denied]),
         row("resources/read", uri("file:///open"), [Done; 3]),
         // The result of `open` has a link to it.
-        row("resources/read", uri("file:///shut"), [Done, Unknown, Unknown]),
-        row("completion/complete", reference("open"), [Done, Done, Unknown]),
-        row("completion/complete", reference("shut"), [Done, Unknown, Unknown]),
-        row("completion/complete", template("file:///open/{p}"), [Done, Done, Unknown]),
-        row("completion/complete", template("file:///shut/{p}"), [Done, Unknown, Unknown]),
-        row("resources/subscribe", uri("file:///open"), [Done, Done, Unknown]),
-        row("resources/subscribe", uri("file:///shut"), [Done, Unknown, Unknown]),
+        row(
+            "resources/read",
+            uri("file:///shut"),
+            [Done, Unknown, Unknown],
+        ),
+        row(
+            "completion/complete",
+            reference("open"),
+            [Done, Done, Unknown],
+        ),
+        row(
+            "completion/complete",
+            reference("shut"),
+            [Done, Unknown, Unknown],
+        ),
+        row(
+            "completion/complete",
+            template("file:///open/{p}"),
+            [Done, Done, Unknown],
+        ),
+        row(
+            "completion/complete",
+            template("file:///shut/{p}"),
+            [Done, Unknown, Unknown],
+        ),
+        row(
+            "resources/subscribe",
+            uri("file:///open"),
+            [Done, Done, Unknown],
+        ),
+        row(
+            "resources/subscribe",
+            uri("file:///shut"),
+            [Done, Unknown, Unknown],
+        ),
         row("skills/get", uri("skill://open/SKILL.md"), [Done; 3]),
-        row("skills/get", uri("skill://shut/SKILL.md"), [Done, Unknown, Unknown]),
+        row(
+            "skills/get",
+            uri("skill://shut/SKILL.md"),
+            [Done, Unknown, Unknown],
+        ),
         row("resources/read", uri("skill://open/SKILL.md"), [Done; 3]),
-        row("resources/read", uri("skill://shut/SKILL.md"), [Done, Unknown, Unknown]),
+        row(
+            "resources/read",
+            uri("skill://shut/SKILL.md"),
+            [Done, Unknown, Unknown],
+        ),
     ];
     if servers > 1 {
         all.extend([
@@ -112,7 +158,11 @@ fn uses(servers: usize) -> Vec<Use> {
             row("resources/read", uri("file://fanlight--b//open"), [Done; 3]),
             // Names without a prefix, as apps use them.
             row("tools/call", r#""name":"solo""#.to_owned(), [Done; 3]),
-            row("tools/call", r#""name":"solo-shut""#.to_owned(), [Done, Unknown, Unknown]),
+            row(
+                "tools/call",
+                r#""name":"solo-shut""#.to_owned(),
+                [Done, Unknown, Unknown],
+            ),
         ]);
     }
     all
@@ -125,29 +175,56 @@ async fn server(era: Era, more: &[&str]) -> Backend {
     );
     backend.offers_tools(&[&["open", "shut", "ask", "args"], more].concat());
     let named = |name: &str| format!(r#"{{"name":"{name}"}}"#);
-    backend.on("prompts/list", backend.list("prompts", &["open", "shut", "args"].map(named).join(",")));
+    backend.on(
+        "prompts/list",
+        backend.list("prompts", &["open", "shut", "args"].map(named).join(",")),
+    );
     let resource = |name: &str| format!(r#"{{"uri":"file:///{name}","name":"{name}"}}"#);
-    backend.on("resources/list", backend.list("resources", &["open", "shut"].map(resource).join(",")));
-    let template = |name: &str| format!(r#"{{"uriTemplate":"file:///{name}/{{p}}","name":"{name}"}}"#);
+    backend.on(
+        "resources/list",
+        backend.list("resources", &["open", "shut"].map(resource).join(",")),
+    );
+    let template =
+        |name: &str| format!(r#"{{"uriTemplate":"file:///{name}/{{p}}","name":"{name}"}}"#);
     let templates = ["open", "shut"].map(template).join(",");
-    backend.on("resources/templates/list", backend.list("resourceTemplates", &templates));
+    backend.on(
+        "resources/templates/list",
+        backend.list("resourceTemplates", &templates),
+    );
     let skill = |name: &str| {
         let file = format!(r#"{{"uri":"skill://{name}/SKILL.md"}}"#);
-        format!(r#"{{"uri":"skill://{name}/SKILL.md","frontmatter":{{"name":"{name}"}},"resources":[{file}]}}"#)
+        format!(
+            r#"{{"uri":"skill://{name}/SKILL.md","frontmatter":{{"name":"{name}"}},"resources":[{file}]}}"#
+        )
     };
-    backend.on("skills/list", backend.list("skills", &["open", "shut"].map(skill).join(",")));
-    backend.on("skills/get", Reply::result(era.complete(&format!(r#""skill":{}"#, skill("open")))));
+    backend.on(
+        "skills/list",
+        backend.list("skills", &["open", "shut"].map(skill).join(",")),
+    );
+    backend.on(
+        "skills/get",
+        Reply::result(era.complete(&format!(r#""skill":{}"#, skill("open")))),
+    );
     let link = r#""content":[{"type":"resource_link","uri":"file:///shut","name":"shut"}]"#;
     backend.on("tools/call", Reply::result(era.complete(link)));
-    backend.on("prompts/get", Reply::result(era.complete(r#""messages":[]"#)));
+    backend.on(
+        "prompts/get",
+        Reply::result(era.complete(r#""messages":[]"#)),
+    );
     // It may be kept, and served to others, for a while.
     let contents = match era {
         Era::Legacy => r#"{"contents":[]}"#.to_owned(),
-        Era::Modern => r#"{"resultType":"complete","contents":[],"ttlMs":60000,"cacheScope":"public"}"#.to_owned(),
+        Era::Modern => {
+            r#"{"resultType":"complete","contents":[],"ttlMs":60000,"cacheScope":"public"}"#
+                .to_owned()
+        }
     };
     backend.on("resources/read", Reply::result(contents));
     backend.on("resources/subscribe", Reply::result(era.complete("")));
-    backend.on("completion/complete", Reply::result(era.complete(r#""completion":{"values":[]}"#)));
+    backend.on(
+        "completion/complete",
+        Reply::result(era.complete(r#""completion":{"values":[]}"#)),
+    );
     if era == Era::Modern {
         backend.on(LISTEN, Reply::listening());
     }
@@ -169,7 +246,10 @@ impl Scene {
         }
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         fs::write(folder.path().join("p.cedar"), POLICIES).unwrap();
-        Self { servers: all, folder }
+        Self {
+            servers: all,
+            folder,
+        }
     }
 
     fn config(&self, auth: &str) -> String {
@@ -185,7 +265,11 @@ impl Scene {
 
     async fn over_http(&self) -> Gateway {
         let path = self.folder.path().join("fanlight.json");
-        fs::write(&path, self.config(r#""auth":{"keys":{"file":"keys.yaml"}},"#)).unwrap();
+        fs::write(
+            &path,
+            self.config(r#""auth":{"keys":{"file":"keys.yaml"}},"#),
+        )
+        .unwrap();
         Gateway::start_at(path).await
     }
 }
@@ -200,10 +284,20 @@ struct HttpClient<'a> {
 
 impl<'a> HttpClient<'a> {
     async fn new(gateway: &'a Gateway, path: &'a str, key: &'a str, era: Era) -> Self {
-        let mut client = Self { gateway, path, key, session: None };
+        let mut client = Self {
+            gateway,
+            path,
+            key,
+            session: None,
+        };
         if era == Era::Legacy {
             let mut opened = client.send(&[], &initialize(NEWEST_LEGACY, "{}")).await;
-            client.session = Some(opened.header("mcp-session-id").expect("a session").to_owned());
+            client.session = Some(
+                opened
+                    .header("mcp-session-id")
+                    .expect("a session")
+                    .to_owned(),
+            );
             opened.text().await;
             assert_eq!(client.send(&[], INITIALIZED).await.status, 202);
         }
@@ -214,23 +308,37 @@ impl<'a> HttpClient<'a> {
         let bearer = format!("Bearer {}", self.key);
         let mut all = [&JSON_HEADERS[..], headers, &[("Authorization", &bearer)]].concat();
         if let Some(session) = &self.session {
-            all.extend([("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)]);
+            all.extend([
+                ("Mcp-Session-Id", session.as_str()),
+                ("MCP-Protocol-Version", NEWEST_LEGACY),
+            ]);
         }
         let mut connection = Connection::open(self.gateway.mcp).await;
-        connection.request("POST", self.path, &all, body.as_bytes()).await;
+        connection
+            .request("POST", self.path, &all, body.as_bytes())
+            .await;
         within("an answer", connection.response()).await
     }
 
     async fn modern(&self, method: &str, params: &str) -> Response {
         let body = modern_request("1", method, params, "");
         let headers = modern_headers(&body);
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         self.send(&headers, &body).await
     }
 
     async fn ask(&self, method: &str, params: &str) -> String {
         match self.session {
-            Some(_) => self.send(&[], &legacy_request("1", method, params)).await.messages().await.1,
+            Some(_) => {
+                self.send(&[], &legacy_request("1", method, params))
+                    .await
+                    .messages()
+                    .await
+                    .1
+            }
             None => self.modern(method, params).await.messages().await.1,
         }
     }
@@ -241,7 +349,13 @@ fn has(era: Era, method: &str) -> bool {
     era == Era::Legacy || method != "resources/subscribe"
 }
 
-const LISTS: [&str; 5] = ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "skills/list"];
+const LISTS: [&str; 5] = [
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "skills/list",
+];
 
 /// Checks a list of somebody for whom nothing called `shut` exists on the server `a`.
 fn assert_shows(list: &str, servers: usize, is_shut_shown: bool) {
@@ -256,12 +370,21 @@ fn assert_shows(list: &str, servers: usize, is_shut_shown: bool) {
             r#""skill://shut/SKILL.md""#,
         ],
     };
-    assert_eq!(forms.iter().any(|form| list.contains(form)), is_shut_shown, "{list}");
+    assert_eq!(
+        forms.iter().any(|form| list.contains(form)),
+        is_shut_shown,
+        "{list}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_client_can_use_what_the_policy_says_and_is_listed_no_more() {
-    for (server, servers) in [(Era::Legacy, 1), (Era::Modern, 1), (Era::Legacy, 2), (Era::Modern, 2)] {
+    for (server, servers) in [
+        (Era::Legacy, 1),
+        (Era::Modern, 1),
+        (Era::Legacy, 2),
+        (Era::Modern, 2),
+    ] {
         let scene = Scene::new(server, servers).await;
         let gateway = scene.over_http().await;
         for era in [Era::Legacy, Era::Modern] {
@@ -276,8 +399,15 @@ async fn each_client_can_use_what_the_policy_says_and_is_listed_no_more() {
                         assert_shows(&client.ask(method, "").await, servers, at == 0);
                     }
                 }
-                for Use { method, params, outcomes } in uses(servers) {
-                    for (client, expected) in clients.iter().zip(outcomes).filter(|_| has(era, method)) {
+                for Use {
+                    method,
+                    params,
+                    outcomes,
+                } in uses(servers)
+                {
+                    for (client, expected) in
+                        clients.iter().zip(outcomes).filter(|_| has(era, method))
+                    {
                         let answer = client.ask(method, &params).await;
                         let who = client.key.get(9..10);
                         assert_eq!(
@@ -322,21 +452,37 @@ async fn endpoint_and_stream_show_each_client_no_more_than_it_may_have() {
                     let list = client.ask(method, "").await;
                     assert_eq!(list.contains("open"), is_lead, "{list}");
                 }
-                let call = format!(r#""name":"{}open","arguments":{{}}"#, if servers > 1 { "a__" } else { "" });
+                let call = format!(
+                    r#""name":"{}open","arguments":{{}}"#,
+                    if servers > 1 { "a__" } else { "" }
+                );
                 let expected = if is_lead { Done } else { Unknown };
-                assert_eq!(Outcome::of(&client.ask("tools/call", &call).await), expected);
+                assert_eq!(
+                    Outcome::of(&client.ask("tools/call", &call).await),
+                    expected
+                );
             }
             // An endpoint that is none shows nothing to anybody.
             for path in ["/mcp/nope", "/", "/mcp/lead/x", "/MCP"] {
-                let nowhere = HttpClient { gateway: &gateway, path, key, session: None };
+                let nowhere = HttpClient {
+                    gateway: &gateway,
+                    path,
+                    key,
+                    session: None,
+                };
                 let mut answer = nowhere.modern("tools/list", "").await;
-                assert!(answer.status == 404 && !answer.text().await.contains("open"), "{path}");
+                assert!(
+                    answer.status == 404 && !answer.text().await.contains("open"),
+                    "{path}"
+                );
             }
             let client = HttpClient::new(&gateway, "/mcp", key, Era::Modern).await;
-            let wanted =
-                r#""notifications":{"resourceSubscriptions":["file:///open","file:///shut"],"toolsListChanged":true}"#;
+            let wanted = r#""notifications":{"resourceSubscriptions":["file:///open","file:///shut"],"toolsListChanged":true}"#;
             let mut stream = client.modern(LISTEN, wanted).await;
-            let honoured = within("an acknowledgement", stream.event()).await.unwrap().expect("an acknowledgement");
+            let honoured = within("an acknowledgement", stream.event())
+                .await
+                .unwrap()
+                .expect("an acknowledgement");
             assert_eq!(honoured.contains("file:///open"), key != EVE, "{honoured}");
             assert_eq!(honoured.contains("file:///shut"), is_lead, "{honoured}");
         }
@@ -360,10 +506,19 @@ async fn client_on_standard_input_is_one_that_is_not_authenticated() {
             for method in LISTS {
                 assert_shows(&client.call(&text(method, "")).await.1, servers, false);
             }
-            for Use { method, params, outcomes: [_, expected, _] } in uses(servers) {
+            for Use {
+                method,
+                params,
+                outcomes: [_, expected, _],
+            } in uses(servers)
+            {
                 if has(era, method) {
                     let answer = client.call(&text(method, &params)).await.1;
-                    assert_eq!(Outcome::of(&answer), expected, "{servers} {era:?} {method} {params}: {answer}");
+                    assert_eq!(
+                        Outcome::of(&answer),
+                        expected,
+                        "{servers} {era:?} {method} {params}: {answer}"
+                    );
                 }
             }
         }

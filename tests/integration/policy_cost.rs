@@ -48,9 +48,14 @@ async fn cost(gateway: &Gateway, rounds: usize, body: impl Fn(usize) -> String) 
             let body = body(*at);
             let own = modern_headers(&body);
             let mut headers = JSON_HEADERS.to_vec();
-            headers.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            headers.extend(
+                own.iter()
+                    .map(|(name, value)| (name.as_str(), value.as_str())),
+            );
             headers.extend([("X-User", user.as_str()), ("X-Groups", groups.as_str())]);
-            connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+            connection
+                .request("POST", "/mcp", &headers, body.as_bytes())
+                .await;
         }
         for _ in batch {
             let (answer, kept) = connection.response().await.finish().await;
@@ -62,7 +67,12 @@ async fn cost(gateway: &Gateway, rounds: usize, body: impl Fn(usize) -> String) 
     (processor_time(gateway.pid()) - before) / requests
 }
 
-const COSTS: [&str; 4] = ["first call", "further call", "first list of 500 tools", "further list"];
+const COSTS: [&str; 4] = [
+    "first call",
+    "further call",
+    "first list of 500 tools",
+    "further list",
+];
 
 /// What the first call and list of each principal, and further ones, cost.
 async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
@@ -77,7 +87,12 @@ async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
     // Those that only some groups have are left out.
     let call = |at: usize| {
         let tool = 100 + at * 7 % (TOOLS - 100);
-        modern_request("1", "tools/call", &format!(r#""name":"t{tool}","arguments":{{}}"#), "")
+        modern_request(
+            "1",
+            "tools/call",
+            &format!(r#""name":"t{tool}","arguments":{{}}"#),
+            "",
+        )
     };
     let list = |_| modern_request("1", "tools/list", "", "");
     [
@@ -92,15 +107,25 @@ async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
 #[ignore = "it measures, which is only for who reads the figures"]
 async fn calls_and_lists_under_200_policies() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
-    let tools: Vec<_> =
-        (0..TOOLS).map(|tool| format!(r#"{{"name":"t{tool}","inputSchema":{{"type":"object"}}}}"#)).collect();
-    let list = format!(r#""tools":[{}],"ttlMs":3600000,"cacheScope":"public""#, tools.join(","));
+    let tools: Vec<_> = (0..TOOLS)
+        .map(|tool| format!(r#"{{"name":"t{tool}","inputSchema":{{"type":"object"}}}}"#))
+        .collect();
+    let list = format!(
+        r#""tools":[{}],"ttlMs":3600000,"cacheScope":"public""#,
+        tools.join(",")
+    );
     backend.on("tools/list", Reply::result(Era::Modern.complete(&list)));
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     let without = costs(&backend, "").await;
     let with = costs(&backend, r#""policy":{"files":["p.cedar"]},"#).await;
     for (at, what) in COSTS.into_iter().enumerate() {
         let ratio = with[at].as_secs_f64() / without[at].as_secs_f64();
-        println!("{what}: {:?} without policies, {:?} with 200, {ratio:.2} x", without[at], with[at]);
+        println!(
+            "{what}: {:?} without policies, {:?} with 200, {ratio:.2} x",
+            without[at], with[at]
+        );
     }
 }

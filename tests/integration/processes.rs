@@ -25,11 +25,24 @@ fn config(server: &Backend, script: &str, folder: &TempFile, more: Value) -> Str
     let mut entry = entry["only"].clone();
     let own = [entry["command"].clone(), entry["args"][0].clone()];
     entry["command"] = json!("sh");
-    entry["args"] = json!(["-c", format!("{script}\nexec \"$0\" \"$@\""), own[0], own[1], entry["args"].get(1)]);
-    entry["args"].as_array_mut().unwrap().retain(|argument| !argument.is_null());
+    entry["args"] = json!([
+        "-c",
+        format!("{script}\nexec \"$0\" \"$@\""),
+        own[0],
+        own[1],
+        entry["args"].get(1)
+    ]);
+    entry["args"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|argument| !argument.is_null());
     entry["env"] = json!({ "F": folder.path() });
-    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s", "drain": "1s" } }).to_string()
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s", "drain": "1s" } })
+        .to_string()
 }
 
 struct Running {
@@ -44,24 +57,57 @@ async fn start(config_text: &str, change: impl FnOnce(&mut Command)) -> Running 
     start_program(fanlight(), config_text, change).await
 }
 
-async fn start_program(mut command: Command, config_text: &str, change: impl FnOnce(&mut Command)) -> Running {
+async fn start_program(
+    mut command: Command,
+    config_text: &str,
+    change: impl FnOnce(&mut Command),
+) -> Running {
     let config = TempFile::new("yaml", config_text);
-    command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"]).arg(config.path());
-    command.envs([("FANLIGHT_ADMIN_TOKEN", TOKEN), ("OTEL_EXPORTER_OTLP_HEADERS", TOKEN), ("TESTED_REGION", "r")]);
-    command.env("LC_TIME", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "off",
+            "--config",
+        ])
+        .arg(config.path());
+    command.envs([
+        ("FANLIGHT_ADMIN_TOKEN", TOKEN),
+        ("OTEL_EXPORTER_OTLP_HEADERS", TOKEN),
+        ("TESTED_REGION", "r"),
+    ]);
+    command
+        .env("LC_TIME", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     change(&mut command);
     let mut child = command.spawn().unwrap();
     let out = Log::shown("out", child.stdout.take().unwrap());
     let err = Log::shown("err", child.stderr.take().unwrap());
     let mcp = out.address("listening on http://", "/mcp").await;
-    let running = Running { child, mcp, logs: [out, err], _config: config };
+    let running = Running {
+        child,
+        mcp,
+        logs: [out, err],
+        _config: config,
+    };
     assert!(running.call().await.contains("result"));
     running
 }
 
 impl Running {
     async fn call(&self) -> String {
-        post_modern(self.mcp, &modern_request("1", "tools/call", r#""name":"t""#, "")).await.messages().await.1
+        post_modern(
+            self.mcp,
+            &modern_request("1", "tools/call", r#""name":"t""#, ""),
+        )
+        .await
+        .messages()
+        .await
+        .1
     }
 }
 
@@ -87,23 +133,44 @@ async fn pids(folder: &TempFile, file: &str, count: usize) -> Vec<u32> {
 fn variables(folder: &TempFile) -> Vec<String> {
     let text = fs::read_to_string(folder.path().join("env")).unwrap();
     // Variables that the shell adds.
-    let own = |line: &&str| !["PWD=", "OLDPWD=", "SHLVL=", "_="].iter().any(|name| line.starts_with(name));
-    text.lines().filter(own).filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect()
+    let own = |line: &&str| {
+        !["PWD=", "OLDPWD=", "SHLVL=", "_="]
+            .iter()
+            .any(|name| line.starts_with(name))
+    };
+    text.lines()
+        .filter(own)
+        .filter_map(|line| Some(line.split_once('=')?.0.to_owned()))
+        .collect()
 }
 
 #[tokio::test]
 async fn child_inherits_no_secret() {
     let server = backend(Era::Modern, Transport::Stdio).await;
-    for (more, inherited) in [(json!({}), None), (json!({"inheritEnv": ["TESTED_*"]}), Some("TESTED_REGION"))] {
+    for (more, inherited) in [
+        (json!({}), None),
+        (json!({"inheritEnv": ["TESTED_*"]}), Some("TESTED_REGION")),
+    ] {
         let folder = TempFile::folder();
         let text = config(&server, "env > \"$F/env\"", &folder, more);
         let mut gateway = start(&text, |_| ()).await;
         let names = variables(&folder);
-        let common = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "F"];
+        let common = [
+            "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "F",
+        ];
         let is_known = |name: &String| common.contains(&name.as_str()) || name.starts_with("LC_");
-        let others: Vec<_> = names.iter().filter(|name| !is_known(name)).map(String::as_str).collect();
+        let others: Vec<_> = names
+            .iter()
+            .filter(|name| !is_known(name))
+            .map(String::as_str)
+            .collect();
         assert_eq!(others, inherited.into_iter().collect::<Vec<_>>());
-        assert!(["PATH", "LC_TIME", "F"].iter().all(|name| names.iter().any(|own| own == name)), "{names:?}");
+        assert!(
+            ["PATH", "LC_TIME", "F"]
+                .iter()
+                .all(|name| names.iter().any(|own| own == name)),
+            "{names:?}"
+        );
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
     }
 }
@@ -113,16 +180,36 @@ async fn child_that_inherits_everything_gets_no_secret_of_fanlight() {
     let server = backend(Era::Modern, Transport::Stdio).await;
     for inherit in [json!(["*"]), json!(true), json!(["F*", "O*", "T*"])] {
         let folder = TempFile::folder();
-        let text = config(&server, "env > \"$F/env\"", &folder, json!({ "inheritEnv": inherit }));
-        let own = [("FANLIGHT_KEY", TOKEN), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", TOKEN)];
+        let text = config(
+            &server,
+            "env > \"$F/env\"",
+            &folder,
+            json!({ "inheritEnv": inherit }),
+        );
+        let own = [
+            ("FANLIGHT_KEY", TOKEN),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", TOKEN),
+        ];
         let add = |command: &mut Command| {
             command.envs(own);
         };
         let mut gateway = start(&text, add).await;
         let names = variables(&folder);
-        assert!(names.iter().any(|name| name == "TESTED_REGION"), "{names:?}");
-        assert!(!names.iter().any(|name| name.starts_with("FANLIGHT_") || name.ends_with("_HEADERS")), "{names:?}");
-        assert!(!fs::read_to_string(folder.path().join("env")).unwrap().contains(TOKEN));
+        assert!(
+            names.iter().any(|name| name == "TESTED_REGION"),
+            "{names:?}"
+        );
+        assert!(
+            !names
+                .iter()
+                .any(|name| name.starts_with("FANLIGHT_") || name.ends_with("_HEADERS")),
+            "{names:?}"
+        );
+        assert!(
+            !fs::read_to_string(folder.path().join("env"))
+                .unwrap()
+                .contains(TOKEN)
+        );
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
     }
 }
@@ -133,7 +220,10 @@ async fn child_whose_guard_is_killed_ends_with_it() {
     let folder = TempFile::folder();
     let script = "echo $$ >> \"$F/server\"; echo $PPID >> \"$F/guard\"";
     let mut gateway = start(&config(&server, script, &folder, json!({})), |_| ()).await;
-    let (child, guard) = (pids(&folder, "server", 1).await[0], pids(&folder, "guard", 1).await[0]);
+    let (child, guard) = (
+        pids(&folder, "server", 1).await[0],
+        pids(&folder, "guard", 1).await[0],
+    );
     kill(guard, Signal::KILL);
     assert_gone(child).await;
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
@@ -162,15 +252,27 @@ async fn child_cannot_read_the_environment_of_its_ancestors() {
     // while a process that another test forks has it open for writing.
     let copy = |program: &Path| {
         let copy = folder.path().join(program.file_name().unwrap());
-        assert!(std::process::Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
+        assert!(
+            std::process::Command::new("cp")
+                .arg(program)
+                .arg(&copy)
+                .status()
+                .unwrap()
+                .success()
+        );
         copy
     };
     let (own, copied) = (programs::scripted_stdio(), copy(programs::scripted_stdio()));
-    let text = config(&server, script, &folder, json!({})).replace(own.to_str().unwrap(), copied.to_str().unwrap());
-    let mut gateway = start_program(fanlight_at(&copy(programs::fanlight())), &text, as_other).await;
+    let text = config(&server, script, &folder, json!({}))
+        .replace(own.to_str().unwrap(), copied.to_str().unwrap());
+    let mut gateway =
+        start_program(fanlight_at(&copy(programs::fanlight())), &text, as_other).await;
     let seen = pids(&folder, "seen", 2).await;
     assert!(seen.contains(&gateway.child.id().unwrap()), "{seen:?}");
-    assert_eq!(fs::read_to_string(folder.path().join("read")).unwrap_or_default(), "");
+    assert_eq!(
+        fs::read_to_string(folder.path().join("read")).unwrap_or_default(),
+        ""
+    );
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
@@ -184,15 +286,22 @@ const LEAVE: &str = r#"
 
 #[tokio::test]
 async fn descendants_in_sessions_of_their_own_end_with_the_gateway() {
-    for (signal, stubborn) in [(Signal::TERM, false), (Signal::KILL, false), (Signal::TERM, true), (Signal::KILL, true)]
-    {
+    for (signal, stubborn) in [
+        (Signal::TERM, false),
+        (Signal::KILL, false),
+        (Signal::TERM, true),
+        (Signal::KILL, true),
+    ] {
         let server = backend(Era::Modern, Transport::Stdio).await;
         let folder = TempFile::folder();
         let mut text = config(&server, LEAVE, &folder, json!({}));
         if stubborn {
             // Nothing of it heeds the end of its input, and it is stopped on top.
             let mut value: Value = serde_json::from_str(&text).unwrap();
-            value["mcpServers"]["only"]["args"].as_array_mut().unwrap().push(json!("stubborn"));
+            value["mcpServers"]["only"]["args"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!("stubborn"));
             text = value.to_string();
         }
         let mut gateway = start(&text, |_| ()).await;
@@ -222,12 +331,24 @@ async fn descendants_end_with_their_server() {
 
 #[tokio::test]
 async fn end_of_a_process_is_reported_as_it_was() {
-    for (script, status) in [("exit 3", "exit status: 3"), ("kill -9 $$", "signal: 9"), ("kill -SEGV $$", "signal: 11")]
-    {
+    for (script, status) in [
+        ("exit 3", "exit status: 3"),
+        ("kill -9 $$", "signal: 9"),
+        ("kill -SEGV $$", "signal: 11"),
+    ] {
         let server = backend(Era::Modern, Transport::Stdio).await;
         let folder = TempFile::folder();
         let file = TempFile::new("yaml", &config(&server, script, &folder, json!({})));
-        let output = within("check", fanlight().arg("check").arg("--config").arg(file.path()).output()).await.unwrap();
+        let output = within(
+            "check",
+            fanlight()
+                .arg("check")
+                .arg("--config")
+                .arg(file.path())
+                .output(),
+        )
+        .await
+        .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(status), "{text}");
     }
@@ -239,16 +360,40 @@ async fn command_that_cannot_be_started_is_named() {
     let plain = folder.path().join("plain");
     fs::write(&plain, "").unwrap();
     for (entry, reason) in [
-        (json!({"command": "no-such-command-at-all"}), "no such command"),
-        (json!({"command": folder.path().join("missing")}), "no such command"),
+        (
+            json!({"command": "no-such-command-at-all"}),
+            "no such command",
+        ),
+        (
+            json!({"command": folder.path().join("missing")}),
+            "no such command",
+        ),
         (json!({"command": plain}), "ermission denied"),
-        (json!({"command": "sh", "cwd": folder.path().join("missing")}), "working directory does not exist"),
-        (json!({"command": "sh", "env": {"PATH": "/nowhere"}}), "no such command"),
+        (
+            json!({"command": "sh", "cwd": folder.path().join("missing")}),
+            "working directory does not exist",
+        ),
+        (
+            json!({"command": "sh", "env": {"PATH": "/nowhere"}}),
+            "no such command",
+        ),
     ] {
         let file = TempFile::new("yaml", &json!({"mcpServers": {"only": entry}}).to_string());
-        let output = within("check", fanlight().arg("check").arg("--config").arg(file.path()).output()).await.unwrap();
+        let output = within(
+            "check",
+            fanlight()
+                .arg("check")
+                .arg("--config")
+                .arg(file.path())
+                .output(),
+        )
+        .await
+        .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("cannot start") && text.contains(reason), "{reason}: {text}");
+        assert!(
+            text.contains("cannot start") && text.contains(reason),
+            "{reason}: {text}"
+        );
     }
 }
 
@@ -267,7 +412,8 @@ async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String 
 
 /// A configuration of this server with time-outs of half a second.
 fn impatient(server: &Backend, script: &str, folder: &TempFile) -> String {
-    let mut text: Value = serde_json::from_str(&config(server, script, folder, json!({"timeout": "500ms"}))).unwrap();
+    let mut text: Value =
+        serde_json::from_str(&config(server, script, folder, json!({"timeout": "500ms"}))).unwrap();
     text["timeouts"]["ping"] = json!("500ms");
     text.to_string()
 }
@@ -301,13 +447,19 @@ async fn child_that_reads_no_more_is_replaced_after_one_failed_call() {
         let server = backend(era, Transport::Stdio).await;
         let folder = TempFile::folder();
         let (mut gateway, stopped, starts) = with_stopped_child(&server, &folder).await;
-        let large = format!(r#""name":"t","arguments":{{"a":"{}"}}"#, "x".repeat(1 << 20));
+        let large = format!(
+            r#""name":"t","arguments":{{"a":"{}"}}"#,
+            "x".repeat(1 << 20)
+        );
         let request = modern_request("1", "tools/call", &large, "");
         let error = post_modern(gateway.mcp, &request).await.messages().await.1;
         assert!(error.contains("did not answer within"), "{era:?}: {error}");
         replaced(&gateway, &server, starts + 1).await;
         let calls = server.received("tools/call");
-        assert!(calls.iter().all(|call| call.text.len() < 1 << 20), "{era:?}: the failed call was sent again");
+        assert!(
+            calls.iter().all(|call| call.text.len() < 1 << 20),
+            "{era:?}: the failed call was sent again"
+        );
         assert_gone(stopped).await;
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
     }
@@ -326,10 +478,17 @@ async fn stopped_child_of_a_session_is_replaced_within_the_session() {
         let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
         let answer = session_call(&session).await;
         assert!(answer.contains("\"result\""), "{answer}");
-        let process = server.received("tools/call").last().unwrap().process.unwrap();
+        let process = server
+            .received("tools/call")
+            .last()
+            .unwrap()
+            .process
+            .unwrap();
         sessions.push((session, process));
     }
-    let [(first, stopped), (second, running)] = &sessions[..] else { unreachable!("two") };
+    let [(first, stopped), (second, running)] = &sessions[..] else {
+        unreachable!("two")
+    };
     assert_ne!(stopped, running);
     kill(*stopped, Signal::STOP);
     let error = session_call(first).await;
@@ -342,12 +501,20 @@ async fn stopped_child_of_a_session_is_replaced_within_the_session() {
     .await;
     assert_gone(*stopped).await;
     assert!(session_call(second).await.contains("\"result\""));
-    assert_eq!(server.received("tools/call").last().unwrap().process, Some(*running));
+    assert_eq!(
+        server.received("tools/call").last().unwrap().process,
+        Some(*running)
+    );
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
 async fn session_call(session: &LegacySession) -> String {
-    session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await.messages().await.1
+    session
+        .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+        .await
+        .messages()
+        .await
+        .1
 }
 
 /// The process lives and answers pings, but not its calls: it is slow, and stays.
@@ -356,7 +523,11 @@ async fn child_that_answers_a_ping_is_kept() {
     let server = backend(Era::Legacy, Transport::Stdio).await;
     server.on("ping", Reply::result("{}"));
     let folder = TempFile::folder();
-    let mut gateway = start(&config(&server, "", &folder, json!({"timeout": "300ms"})), |_| ()).await;
+    let mut gateway = start(
+        &config(&server, "", &folder, json!({"timeout": "300ms"})),
+        |_| (),
+    )
+    .await;
     let children = server.children(1).await;
     server.on("tools/call", Reply::fault(Fault::Hang));
     within("pings", async {
@@ -380,13 +551,16 @@ async fn child_that_floods_its_output_is_ended() {
         let script = format!(
             "(while [ ! -e \"$F/go\" ]; do sleep 0.01; done; rm \"$F/go\"; echo $$ >> \"$F/pids\"; exec {flood}) &"
         );
-        let mut text: Value = serde_json::from_str(&config(&server, &script, &folder, json!({}))).unwrap();
+        let mut text: Value =
+            serde_json::from_str(&config(&server, &script, &folder, json!({}))).unwrap();
         text["limits"] = json!({"message": "1MiB", "invalidOutput": "1MiB"});
         let mut gateway = start(&text.to_string(), |_| ()).await;
         let first = server.children(1).await[0];
         fs::write(folder.path().join("go"), "").unwrap();
         gateway.logs[1].line_with("given up").await;
-        gateway.logs[1].line_with("without a message among them").await;
+        gateway.logs[1]
+            .line_with("without a message among them")
+            .await;
         assert_gone(first).await;
         replaced(&gateway, &server, 2).await;
         signal_and_wait(&mut gateway.child, Signal::TERM).await;
@@ -398,13 +572,22 @@ async fn child_that_floods_its_output_is_ended() {
 async fn child_that_floods_standard_error_is_slowed_down() {
     let server = backend(Era::Modern, Transport::Stdio).await;
     let folder = TempFile::folder();
-    let mut text: Value = serde_json::from_str(&config(&server, "yes >&2 &", &folder, json!({}))).unwrap();
+    let mut text: Value =
+        serde_json::from_str(&config(&server, "yes >&2 &", &folder, json!({}))).unwrap();
     text["limits"] = json!({"processLog": "64KiB"});
     let mut gateway = start(&text.to_string(), |_| ()).await;
     let ticks = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", gateway.child.id().unwrap())).unwrap();
-        let fields: Vec<u64> =
-            stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", gateway.child.id().unwrap())).unwrap();
+        let fields: Vec<u64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|n| n.parse().unwrap())
+            .collect();
         fields[0] + fields[1]
     };
     let before = ticks();
@@ -430,11 +613,20 @@ async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
 async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_started() {
     let server = backend(Era::Legacy, Transport::Stdio).await;
     let folder = TempFile::folder();
-    let text = config(&server, "echo $$ >> \"$F/pids\"; sleep 3", &folder, json!({}));
+    let text = config(
+        &server,
+        "echo $$ >> \"$F/pids\"; sleep 3",
+        &folder,
+        json!({}),
+    );
     let mut gateway = start(&text, |_| ()).await;
     for _ in 0..2 {
         calls_at_once(gateway.mcp, 8).await;
-        assert_eq!(pids(&folder, "pids", 2).await.len(), 2, "of the gateway itself, and of the calls");
+        assert_eq!(
+            pids(&folder, "pids", 2).await.len(),
+            2,
+            "of the gateway itself, and of the calls"
+        );
     }
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
@@ -444,7 +636,10 @@ async fn call_does_not_wait_for_a_process_that_is_in_use_for_longer_than_a_start
     let server = backend(Era::Legacy, Transport::Stdio).await;
     let mut gateway = start(&config(&server, "", &TempFile::folder(), json!({})), |_| ()).await;
     let gate = Gate::new();
-    server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).gated(&gate));
+    server.on(
+        "tools/call",
+        Reply::result(Era::Legacy.complete(r#""content":[]"#)).gated(&gate),
+    );
     tokio::join!(calls_at_once(gateway.mcp, 4), async {
         gate.reached(4).await;
         gate.open();

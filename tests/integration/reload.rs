@@ -31,7 +31,11 @@ async fn call(gateway: &Gateway, tool: &str) -> String {
 
 /// The merged list of tools.
 async fn tools(gateway: &Gateway) -> String {
-    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.messages().await.1
+    post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+        .await
+        .messages()
+        .await
+        .1
 }
 
 /// What the admin listener answers to a GET.
@@ -52,6 +56,10 @@ async fn reload(gateway: &Gateway, config: &str) -> String {
 /// The value of a metric without labels.
 async fn metric(gateway: &Gateway, name: &str) -> f64 {
     let metrics = admin(gateway, "/metrics").await;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+        .parse()
+        .unwrap()
 }

@@ -17,7 +17,10 @@ use crate::server_lives::text_at;
 fn config(urls: &[String], more: &str) -> String {
     let urls: Vec<_> = urls.iter().map(|url| format!("\"{url}\"")).collect();
     let timeouts = r#""timeouts":{"reconnect":"100ms","reconnectMax":"200ms","connect":"5s"}"#;
-    format!(r#"{{"mcpServers":{{"pay":{{"urls":[{}]{more}}}}},{timeouts}}}"#, urls.join(","))
+    format!(
+        r#"{{"mcpServers":{{"pay":{{"urls":[{}]{more}}}}},{timeouts}}}"#,
+        urls.join(",")
+    )
 }
 
 fn urls(servers: &[&Backend]) -> Vec<String> {
@@ -27,7 +30,11 @@ fn urls(servers: &[&Backend]) -> Vec<String> {
 /// The answer to a call of a tool with this number.
 async fn call(gateway: &Gateway, tool: &str, number: usize) -> String {
     let params = format!(r#""name":"{tool}","arguments":{{"number":{number}}}"#);
-    post_modern(gateway.mcp, &modern_request("1", "tools/call", &params, "")).await.messages().await.1
+    post_modern(gateway.mcp, &modern_request("1", "tools/call", &params, ""))
+        .await
+        .messages()
+        .await
+        .1
 }
 
 fn is_result(answer: &str) -> bool {
@@ -38,10 +45,14 @@ fn is_result(answer: &str) -> bool {
 async fn endpoints_when(gateway: &Gateway, states: &[&str]) -> Value {
     within("the states of the endpoints", async {
         loop {
-            let server: Value = serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
+            let server: Value =
+                serde_json::from_str(&text_at(gateway, "/api/overview").await).unwrap();
             let server = server["backends"][0].clone();
             let found = server["endpoints"].as_array().into_iter().flatten();
-            if found.map(|endpoint| endpoint["state"].as_str().unwrap()).eq(states.iter().copied()) {
+            if found
+                .map(|endpoint| endpoint["state"].as_str().unwrap())
+                .eq(states.iter().copied())
+            {
                 return server;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -53,18 +64,35 @@ async fn endpoints_when(gateway: &Gateway, states: &[&str]) -> Value {
 /// How often each number was called at these servers.
 fn ledger(servers: &[&Backend]) -> BTreeMap<usize, usize> {
     let mut ledger = BTreeMap::new();
-    for received in servers.iter().flat_map(|server| server.received("tools/call")) {
-        *ledger.entry(received.member("params.arguments.number").unwrap().parse().unwrap()).or_default() += 1;
+    for received in servers
+        .iter()
+        .flat_map(|server| server.received("tools/call"))
+    {
+        *ledger
+            .entry(
+                received
+                    .member("params.arguments.number")
+                    .unwrap()
+                    .parse()
+                    .unwrap(),
+            )
+            .or_default() += 1;
     }
     ledger
 }
 
 #[tokio::test]
 async fn calls_without_a_session_go_to_the_endpoint_with_fewer_running_ones() {
-    let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let (one, two) = (
+        backend(Era::Modern, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let gate = Gate::new();
     for server in [&one, &two] {
-        server.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
+        server.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate),
+        );
     }
     let gateway = Arc::new(Gateway::start(&config(&urls(&[&one, &two]), "")).await);
     endpoints_when(&gateway, &["ready", "ready"]).await;
@@ -74,7 +102,13 @@ async fn calls_without_a_session_go_to_the_endpoint_with_fewer_running_ones() {
         calls.spawn(async move { call(&gateway, "t", number).await });
         gate.reached(number + 1).await;
     }
-    assert_eq!([one.received("tools/call").len(), two.received("tools/call").len()], [5, 5]);
+    assert_eq!(
+        [
+            one.received("tools/call").len(),
+            two.received("tools/call").len()
+        ],
+        [5, 5]
+    );
     let server: Value = serde_json::from_str(&text_at(&gateway, "/api/overview").await).unwrap();
     assert_eq!(server["backends"][0]["endpoints"][1]["running"], 5);
     gate.open();
@@ -85,13 +119,24 @@ async fn calls_without_a_session_go_to_the_endpoint_with_fewer_running_ones() {
     let counted = r#"fanlight_backend_endpoints{fanlight_backend_name="pay",state="up"} 2"#;
     assert!(metrics.contains(counted), "{metrics}");
     // Spans name the endpoint.
-    let traces: Value = serde_json::from_str(&text_at(&gateway, "/api/traces?limit=10").await).unwrap();
+    let traces: Value =
+        serde_json::from_str(&text_at(&gateway, "/api/traces?limit=10").await).unwrap();
     let mut spans = String::new();
     for trace in traces["traces"].as_array().unwrap() {
-        spans += &text_at(&gateway, &format!("/api/traces/{}", trace["traceId"].as_str().unwrap())).await;
+        spans += &text_at(
+            &gateway,
+            &format!("/api/traces/{}", trace["traceId"].as_str().unwrap()),
+        )
+        .await;
     }
     for server in [&one, &two] {
-        let port = server.url().trim_end_matches("/mcp").rsplit(':').next().unwrap().to_owned();
+        let port = server
+            .url()
+            .trim_end_matches("/mcp")
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .to_owned();
         assert!(spans.contains(&port), "no span names {port}");
     }
 }
@@ -107,7 +152,8 @@ async fn killed_endpoint_fails_no_call_but_those_in_flight_and_none_runs_twice()
 
 #[tokio::test]
 async fn killed_endpoint_fails_no_safe_call_that_may_be_sent_again() {
-    let (failed, ledger) = kill_one_under_load(r#"{"readOnlyHint":true}"#, r#","retry":"safe""#).await;
+    let (failed, ledger) =
+        kill_one_under_load(r#"{"readOnlyHint":true}"#, r#","retry":"safe""#).await;
     assert!(failed.is_empty(), "{failed:?}");
     assert!((0..CLIENTS * CALLS).all(|number| ledger.contains_key(&number)));
 }
@@ -117,10 +163,18 @@ const CALLS: usize = 40;
 
 /// Kills one of two endpoints while clients call a tool with these annotations. Both endpoints are processes, and in front of
 /// one ledger each, which counts what has run. Returns the calls that failed, and the ledger.
-async fn kill_one_under_load(annotations: &str, more: &str) -> (BTreeSet<usize>, BTreeMap<usize, usize>) {
-    let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+async fn kill_one_under_load(
+    annotations: &str,
+    more: &str,
+) -> (BTreeSet<usize>, BTreeMap<usize, usize>) {
+    let (one, two) = (
+        backend(Era::Modern, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     for server in [&one, &two] {
-        let tool = format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#);
+        let tool = format!(
+            r#"{{"name":"t","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#
+        );
         server.on("tools/list", server.list("tools", &tool));
     }
     let alone = |server: &Backend| format!(r#"{{"mcpServers":{{{}}}}}"#, server.entry("s"));
@@ -128,7 +182,10 @@ async fn kill_one_under_load(annotations: &str, more: &str) -> (BTreeSet<usize>,
     let second = Gateway::start(&alone(&two)).await;
     let gateway = Arc::new(Gateway::start(&config(&[first.url(), second.url()], more)).await);
     endpoints_when(&gateway, &["ready", "ready"]).await;
-    let (next, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let (next, gate) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(tokio::sync::Notify::new()),
+    );
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
         let (gateway, next, gate) = (Arc::clone(&gateway), Arc::clone(&next), Arc::clone(&gate));
@@ -166,7 +223,10 @@ async fn endpoint_that_refuses_connections_costs_no_call() {
     drop(gone);
     for number in 0..20 {
         let answer = call(&gateway, "t", number).await;
-        assert!(is_result(&answer) || answer.contains("\"mayHaveRun\":true"), "{answer}");
+        assert!(
+            is_result(&answer) || answer.contains("\"mayHaveRun\":true"),
+            "{answer}"
+        );
     }
     endpoints_when(&gateway, &["down", "ready"]).await;
     assert!(is_result(&call(&gateway, "t", 20).await));
@@ -177,21 +237,30 @@ async fn endpoint_that_refuses_connections_costs_no_call() {
 
 #[tokio::test]
 async fn all_endpoints_down_are_a_server_that_is_down() {
-    let (one, two) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let (one, two) = (
+        backend(Era::Modern, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let both = urls(&[&one, &two]);
     drop((one, two));
     let gateway = Gateway::start(&config(&both, "")).await;
     let server = endpoints_when(&gateway, &["down", "down"]).await;
     assert_eq!(server["state"], "down");
     let answer = call(&gateway, "t", 0).await;
-    assert!(answer.contains("cannot be reached") && answer.contains("\"mayHaveRun\":false"), "{answer}");
+    assert!(
+        answer.contains("cannot be reached") && answer.contains("\"mayHaveRun\":false"),
+        "{answer}"
+    );
     assert!(!answer.contains("127.0.0.1"), "{answer}");
     assert!(gateway.terminate().await.success());
 }
 
 #[tokio::test]
 async fn session_stays_at_its_endpoint_and_is_opened_anew_when_that_has_gone() {
-    let (one, two) = (backend(Era::Legacy, Transport::Http).await, backend(Era::Legacy, Transport::Http).await);
+    let (one, two) = (
+        backend(Era::Legacy, Transport::Http).await,
+        backend(Era::Legacy, Transport::Http).await,
+    );
     let gateway = Gateway::start(&config(&urls(&[&one, &two]), "")).await;
     endpoints_when(&gateway, &["ready", "ready"]).await;
     let mut sessions = Vec::new();
@@ -209,15 +278,29 @@ async fn session_stays_at_its_endpoint_and_is_opened_anew_when_that_has_gone() {
     }
     let sessions_at = |server: &Backend| -> BTreeSet<usize> {
         let calls = server.received("tools/call");
-        calls.iter().map(|call| call.member("params.arguments.session").unwrap().parse().unwrap()).collect()
+        calls
+            .iter()
+            .map(|call| {
+                call.member("params.arguments.session")
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            })
+            .collect()
     };
     let (at_one, at_two) = (sessions_at(&one), sessions_at(&two));
-    assert!(at_one.is_disjoint(&at_two) && !at_one.is_empty() && !at_two.is_empty(), "{at_one:?} {at_two:?}");
+    assert!(
+        at_one.is_disjoint(&at_two) && !at_one.is_empty() && !at_two.is_empty(),
+        "{at_one:?} {at_two:?}"
+    );
     drop(one);
     for session in 0..12 {
         // A connection that breaks under a call says nothing of whether it ran; the next call is elsewhere.
         let answer = call(session, 100 + session).await;
-        assert!(is_result(&answer) || answer.contains("\"mayHaveRun\":true"), "{answer}");
+        assert!(
+            is_result(&answer) || answer.contains("\"mayHaveRun\":true"),
+            "{answer}"
+        );
         let answer = call(session, 200 + session).await;
         assert!(is_result(&answer), "{answer}");
     }
@@ -228,15 +311,26 @@ async fn session_stays_at_its_endpoint_and_is_opened_anew_when_that_has_gone() {
 
 #[tokio::test]
 async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answered() {
-    let (bad, good) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
-    bad.on("tools/call", Reply::fault(Fault::Status(500, "text/plain", "broken")));
+    let (bad, good) = (
+        backend(Era::Modern, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
+    bad.on(
+        "tools/call",
+        Reply::fault(Fault::Status(500, "text/plain", "broken")),
+    );
     let health = r#","health":{"timeouts":2}"#;
     let gateway = Gateway::start(&config(&urls(&[&bad, &good]), health)).await;
     endpoints_when(&gateway, &["ready", "ready"]).await;
     // A session at the bad endpoint stays there, whatever happens to its calls.
     let ask = async |session: &LegacySession, tool: &str| {
         let params = format!(r#""name":"{tool}","arguments":{{"number":0}}"#);
-        session.post(&legacy_request("7", "tools/call", &params)).await.messages().await.1
+        session
+            .post(&legacy_request("7", "tools/call", &params))
+            .await
+            .messages()
+            .await
+            .1
     };
     let unlucky = loop {
         let session = LegacySession::open(gateway.mcp).await;
@@ -256,13 +350,26 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
     // What ends no trial is no trial, though one is due by then.
     let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
     while std::time::Instant::now() < until {
-        let complete = r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}"#;
-        post_modern(gateway.mcp, &modern_request("1", "completion/complete", complete, "")).await.messages().await;
+        let complete =
+            r#""ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":""}"#;
+        post_modern(
+            gateway.mcp,
+            &modern_request("1", "completion/complete", complete, ""),
+        )
+        .await
+        .messages()
+        .await;
     }
     assert_eq!(bad.received("completion/complete").len(), 0);
-    bad.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    bad.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     within("the return", async {
-        while text_at(&gateway, "/api/overview").await.contains("\"ejected\"") {
+        while text_at(&gateway, "/api/overview")
+            .await
+            .contains("\"ejected\"")
+        {
             call(&gateway, "t", 0).await;
         }
     })
@@ -274,7 +381,10 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
 
 #[tokio::test]
 async fn endpoints_of_the_own_zone_are_preferred() {
-    let (far, near) = (backend(Era::Modern, Transport::Http).await, backend(Era::Modern, Transport::Http).await);
+    let (far, near) = (
+        backend(Era::Modern, Transport::Http).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let config = format!(
         r#"{{"zone":"b","timeouts":{{"reconnect":"100ms","reconnectMax":"200ms"}},
            "mcpServers":{{"pay":{{"urls":[{{"url":"{}","zone":"a"}},{{"url":"{}","zone":"b"}}]}}}}}}"#,
@@ -286,7 +396,13 @@ async fn endpoints_of_the_own_zone_are_preferred() {
     for number in 0..20 {
         assert!(is_result(&call(&gateway, "t", number).await));
     }
-    assert_eq!((far.received("tools/call").len(), near.received("tools/call").len()), (0, 20));
+    assert_eq!(
+        (
+            far.received("tools/call").len(),
+            near.received("tools/call").len()
+        ),
+        (0, 20)
+    );
     drop(near);
     endpoints_when_called(&gateway, &["ready", "down"]).await;
     assert!(is_result(&call(&gateway, "t", 21).await));

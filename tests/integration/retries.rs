@@ -4,8 +4,11 @@ use crate::harness::Gateway;
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::server_lives::{ask, text_at};
 
-const TOOLS: [(&str, &str); 3] =
-    [("reads", r#"{"readOnlyHint":true}"#), ("sets", r#"{"idempotentHint":true}"#), ("adds", "{}")];
+const TOOLS: [(&str, &str); 3] = [
+    ("reads", r#"{"readOnlyHint":true}"#),
+    ("sets", r#"{"idempotentHint":true}"#),
+    ("adds", "{}"),
+];
 
 fn tool((name, annotations): (&str, &str)) -> String {
     format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"annotations":{annotations}}}"#)
@@ -18,15 +21,28 @@ async fn server(era: Era) -> Backend {
 async fn server_over(transport: Transport, era: Era) -> Backend {
     let server = Backend::start(era, transport).await;
     server.declares(r#"{"tools":{},"resources":{},"prompts":{}}"#);
-    server.on("tools/list", server.list("tools", &TOOLS.map(tool).join(",")));
+    server.on(
+        "tools/list",
+        server.list("tools", &TOOLS.map(tool).join(",")),
+    );
     server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
-    server.on("resources/read", Reply::result(era.complete(r#""contents":[]"#)));
-    server.on("prompts/get", Reply::result(era.complete(r#""messages":[]"#)));
+    server.on(
+        "resources/read",
+        Reply::result(era.complete(r#""contents":[]"#)),
+    );
+    server.on(
+        "prompts/get",
+        Reply::result(era.complete(r#""messages":[]"#)),
+    );
     server
 }
 
 async fn gateway(server: &Backend, retry: &str) -> Gateway {
-    Gateway::start(&format!(r#"{{"mcpServers":{{{}}}}}"#, server.entry_with("only", retry))).await
+    Gateway::start(&format!(
+        r#"{{"mcpServers":{{{}}}}}"#,
+        server.entry_with("only", retry)
+    ))
+    .await
 }
 
 #[tokio::test]
@@ -43,15 +59,25 @@ async fn safe_requests_that_break_off_are_sent_once_more() {
             ("prompts/get", r#""name":"p""#, false),
         ] {
             // An answer in between: failures in a row would have the server left alone.
-            assert!(ask(&gateway, "tools/call", r#""name":"adds""#).await.contains("\"result\""));
+            assert!(
+                ask(&gateway, "tools/call", r#""name":"adds""#)
+                    .await
+                    .contains("\"result\"")
+            );
             let before = server.received(method).len();
             server.once(method, Reply::fault(Fault::BreakOff));
             let answer = ask(&gateway, method, params).await;
             let sent = server.received(method).len() - before;
             match is_safe {
-                true => assert!(answer.contains("\"result\"") && sent == 2, "{era:?} {params}: {sent} {answer}"),
+                true => assert!(
+                    answer.contains("\"result\"") && sent == 2,
+                    "{era:?} {params}: {sent} {answer}"
+                ),
                 false => {
-                    assert!(answer.contains("\"mayHaveRun\":true") && sent == 1, "{era:?} {params}: {sent} {answer}");
+                    assert!(
+                        answer.contains("\"mayHaveRun\":true") && sent == 1,
+                        "{era:?} {params}: {sent} {answer}"
+                    );
                 }
             }
         }
@@ -65,7 +91,10 @@ async fn nothing_that_may_have_run_is_sent_again_unless_that_is_written() {
     let gateway = gateway(&server, "").await;
     server.once("tools/call", Reply::fault(Fault::BreakOff));
     let answer = ask(&gateway, "tools/call", r#""name":"reads""#).await;
-    assert!(answer.contains("\"mayHaveRun\":true") && server.received("tools/call").len() == 1, "{answer}");
+    assert!(
+        answer.contains("\"mayHaveRun\":true") && server.received("tools/call").len() == 1,
+        "{answer}"
+    );
     assert!(gateway.terminate().await.success());
 }
 
@@ -74,13 +103,21 @@ async fn spans_show_which_attempt_they_are() {
     let server = server(Era::Modern).await;
     let gateway = gateway(&server, r#""retry":"safe""#).await;
     server.once("tools/call", Reply::fault(Fault::BreakOff));
-    assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
-    let traces: serde_json::Value = serde_json::from_str(&text_at(&gateway, "/api/traces?tool=reads").await).unwrap();
+    assert!(
+        ask(&gateway, "tools/call", r#""name":"reads""#)
+            .await
+            .contains("\"result\"")
+    );
+    let traces: serde_json::Value =
+        serde_json::from_str(&text_at(&gateway, "/api/traces?tool=reads").await).unwrap();
     let id = traces["traces"][0]["traceId"].as_str().unwrap();
     let trace: serde_json::Value =
         serde_json::from_str(&text_at(&gateway, &format!("/api/traces/{id}")).await).unwrap();
     let text = trace.to_string();
-    assert!(text.contains(r#"{"key":"fanlight.attempt","value":{"intValue":"2"}}"#), "{text}");
+    assert!(
+        text.contains(r#"{"key":"fanlight.attempt","value":{"intValue":"2"}}"#),
+        "{text}"
+    );
     assert!(gateway.terminate().await.success());
 }
 
@@ -90,7 +127,11 @@ async fn sent(gateway: &Gateway, server: &Backend) -> usize {
     server.once("tools/call", Reply::fault(Fault::Die(1)));
     let answer = ask(gateway, "tools/call", r#""name":"reads""#).await;
     let sent = server.received("tools/call").len() - before;
-    assert_eq!(answer.contains("\"mayHaveRun\":true"), sent == 1, "{answer}");
+    assert_eq!(
+        answer.contains("\"mayHaveRun\":true"),
+        sent == 1,
+        "{answer}"
+    );
     sent
 }
 
@@ -106,12 +147,23 @@ async fn call_is_not_sent_again_once_its_tool_has_taken_its_word_back() {
             Reply::fault(Fault::BreakOff),
         ];
         for list in now {
-            assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
+            assert!(
+                ask(&gateway, "tools/call", r#""name":"reads""#)
+                    .await
+                    .contains("\"result\"")
+            );
             server.on("tools/list", list);
             assert_eq!(sent(&gateway, &server).await, 1, "{era:?}");
             // Of the list that this has read, the next call is not safe to begin with.
-            server.on("tools/list", server.list("tools", &TOOLS.map(tool).join(",")));
-            assert!(ask(&gateway, "tools/list", "").await.contains("readOnlyHint"));
+            server.on(
+                "tools/list",
+                server.list("tools", &TOOLS.map(tool).join(",")),
+            );
+            assert!(
+                ask(&gateway, "tools/list", "")
+                    .await
+                    .contains("readOnlyHint")
+            );
         }
         assert!(gateway.terminate().await.success());
     }
@@ -125,7 +177,11 @@ async fn safe_call_that_ends_its_process_is_sent_to_the_next_one() {
         let entry = server.entry_with("only", r#""retry":"safe""#);
         let patient = r#""testing":true,"timeouts":{"connectOnCall":"60s"}"#;
         let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},{patient}}}"#)).await;
-        assert!(ask(&gateway, "tools/call", r#""name":"reads""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"reads""#)
+                .await
+                .contains("\"result\"")
+        );
         assert_eq!(sent(&gateway, &server).await, 2, "{era:?}");
         assert!(gateway.terminate().await.success());
     }
@@ -133,14 +189,22 @@ async fn safe_call_that_ends_its_process_is_sent_to_the_next_one() {
 
 #[tokio::test]
 async fn list_that_breaks_off_is_sent_once_more_whoever_repeats_it() {
-    for (era, retry) in [(Era::Modern, ""), (Era::Modern, r#""retry":"safe""#), (Era::Legacy, r#""retry":"safe""#)] {
+    for (era, retry) in [
+        (Era::Modern, ""),
+        (Era::Modern, r#""retry":"safe""#),
+        (Era::Legacy, r#""retry":"safe""#),
+    ] {
         let server = server(era).await;
         let gateway = gateway(&server, retry).await;
         ask(&gateway, "tools/call", r#""name":"adds""#).await;
         server.on("tools/list", Reply::fault(Fault::BreakOff));
         let before = server.received("tools/list").len();
         assert!(ask(&gateway, "tools/list", "").await.contains("\"error\""));
-        assert_eq!(server.received("tools/list").len() - before, 2, "{era:?} {retry}");
+        assert_eq!(
+            server.received("tools/list").len() - before,
+            2,
+            "{era:?} {retry}"
+        );
         assert!(gateway.terminate().await.success());
     }
 }
@@ -148,11 +212,14 @@ async fn list_that_breaks_off_is_sent_once_more_whoever_repeats_it() {
 /// The operator knows better than a server that takes its tool for one that only reads.
 #[tokio::test]
 async fn call_of_a_tool_whose_annotations_are_overridden_is_not_sent_again() {
-    for (annotations, times) in
-        [(r#"{"readOnlyHint":false}"#, 1), ("null", 1), (r#"{"readOnlyHint":false,"idempotentHint":true}"#, 2)]
-    {
+    for (annotations, times) in [
+        (r#"{"readOnlyHint":false}"#, 1),
+        ("null", 1),
+        (r#"{"readOnlyHint":false,"idempotentHint":true}"#, 2),
+    ] {
         let server = server(Era::Modern).await;
-        let overriding = format!(r#""retry":"safe","override":{{"reads":{{"annotations":{annotations}}}}}"#);
+        let overriding =
+            format!(r#""retry":"safe","override":{{"reads":{{"annotations":{annotations}}}}}"#);
         let gateway = gateway(&server, &overriding).await;
         assert_eq!(sent(&gateway, &server).await, times, "{annotations}");
         assert!(gateway.terminate().await.success());

@@ -1,6 +1,9 @@
 //! Peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
 
-#![expect(deprecated, reason = "sampling and roots are deprecated since 2026-07-28, and servers still request them")]
+#![expect(
+    deprecated,
+    reason = "sampling and roots are deprecated since 2026-07-28, and servers still request them"
+)]
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -9,8 +12,9 @@ use fanlight_tests::rmcp_server::{Era, RmcpServer};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
-    ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult, ProgressNotificationParam, ProtocolVersion,
+    CallToolRequestParams, CallToolResult, ClientConfig, CreateMessageRequestParams,
+    CreateMessageResult, ElicitRequestParams, ElicitResult, ErrorData, ListRootsResult,
+    ProgressNotificationParam, ProtocolVersion,
 };
 use rmcp::service::{NotificationContext, RequestContext, RunningService};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -46,13 +50,23 @@ impl Server {
         match transport {
             Transport::Stdio => {
                 let binary = env!("CARGO_BIN_EXE_rmcp-stdio");
-                let entry = format!(r#""{label}":{{"command":"{binary}","args":["{label}","{}"]}}"#, era.name());
+                let entry = format!(
+                    r#""{label}":{{"command":"{binary}","args":["{label}","{}"]}}"#,
+                    era.name()
+                );
                 Self { entry, task: None }
             }
             Transport::Http => {
-                let (address, task) = serve_http(RmcpServer { label: label.to_owned(), era }).await;
+                let (address, task) = serve_http(RmcpServer {
+                    label: label.to_owned(),
+                    era,
+                })
+                .await;
                 let entry = format!(r#""{label}":{{"type":"http","url":"http://{address}/mcp"}}"#);
-                Self { entry, task: Some(task) }
+                Self {
+                    entry,
+                    task: Some(task),
+                }
             }
         }
     }
@@ -61,18 +75,19 @@ impl Server {
 async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service: StreamableHttpService<RmcpServer, LocalSessionManager> = StreamableHttpService::new(
-        move || Ok(server.clone()),
-        LocalSessionManager::default().into(),
-        StreamableHttpServerConfig::default(),
-    );
+    let service: StreamableHttpService<RmcpServer, LocalSessionManager> =
+        StreamableHttpService::new(
+            move || Ok(server.clone()),
+            LocalSessionManager::default().into(),
+            StreamableHttpServerConfig::default(),
+        );
     let task = tokio::spawn(async move {
         // Connections are served by tasks of this set, which end with the server.
         let mut connections = tokio::task::JoinSet::new();
         while let Ok((connection, _)) = listener.accept().await {
             let service = TowerToHyperService::new(service.clone());
-            let serving =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+            let serving = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(connection), service);
             connections.spawn(async move {
                 // An error means that the client closed the connection.
                 let _ = serving.await;
@@ -85,7 +100,9 @@ async fn serve_http(server: RmcpServer) -> (SocketAddr, AbortHandle) {
 /// The handshake of an rmcp client.
 pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     if modern {
-        ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+        ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        }
     } else {
         ClientLifecycleMode::Initialize
     }
@@ -124,8 +141,10 @@ fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, message: &str) -> Re
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
         let mut info = ClientConfig::default();
-        info.capabilities =
-            serde_json::from_value(json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} })).unwrap();
+        info.capabilities = serde_json::from_value(
+            json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} }),
+        )
+        .unwrap();
         info
     }
 
@@ -146,14 +165,26 @@ impl ClientHandler for Listener {
         _: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
         let request = serde_json::to_value(request).unwrap();
-        answer("sampling", request["messages"][0]["content"]["text"].as_str().unwrap_or_default())
+        answer(
+            "sampling",
+            request["messages"][0]["content"]["text"]
+                .as_str()
+                .unwrap_or_default(),
+        )
     }
 
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
         answer("roots", "")
     }
 
-    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        progress: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         self.progress.send_modify(|all| all.push(progress.progress));
     }
 
@@ -167,9 +198,12 @@ pub(crate) type Client = RunningService<RoleClient, Listener>;
 /// A client of the gateway's HTTP endpoint.
 pub(crate) async fn http_client(url: &str, modern: bool) -> Client {
     let transport = StreamableHttpClientTransport::from_uri(url);
-    within("the client's handshake", Listener::default().serve_with_lifecycle(transport, lifecycle(modern)))
-        .await
-        .unwrap_or_else(|error| panic!("handshake: {error}"))
+    within(
+        "the client's handshake",
+        Listener::default().serve_with_lifecycle(transport, lifecycle(modern)),
+    )
+    .await
+    .unwrap_or_else(|error| panic!("handshake: {error}"))
 }
 
 /// A client that starts `fanlight stdio` itself, as desktop clients do.
@@ -183,18 +217,29 @@ pub(crate) async fn stdio_client(config_text: &str, modern: bool) -> StdioPeer {
     let config = TempFile::new("yaml", config_text);
     let mut command = fanlight();
     command.args(["stdio", "--config"]).arg(config.path());
-    let (transport, stderr) = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn().unwrap();
+    let (transport, stderr) = TokioChildProcess::builder(command)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let log = Log::shown("err", stderr.unwrap());
     let handshake = Listener::default().serve_with_lifecycle(transport, lifecycle(modern));
-    let client = within("the client's handshake", handshake).await.unwrap_or_else(|error| panic!("handshake: {error}"));
-    StdioPeer { client, _log: log, config }
+    let client = within("the client's handshake", handshake)
+        .await
+        .unwrap_or_else(|error| panic!("handshake: {error}"));
+    StdioPeer {
+        client,
+        _log: log,
+        config,
+    }
 }
 
 /// Calls a tool with arguments given as JSON.
 pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> CallToolResult {
     let mut request = CallToolRequestParams::new(tool.to_owned());
     request.arguments = arguments.as_object().cloned();
-    within(tool, client.call_tool(request)).await.unwrap_or_else(|error| panic!("{tool}: {error}"))
+    within(tool, client.call_tool(request))
+        .await
+        .unwrap_or_else(|error| panic!("{tool}: {error}"))
 }
 
 #[cfg(test)]
@@ -204,12 +249,25 @@ mod tests {
     /// The peers connected directly, without a gateway.
     #[tokio::test]
     async fn rmcp_client_and_server_interoperate_in_every_era_over_http() {
-        for (era, modern) in [(Era::Legacy, false), (Era::Modern, true), (Era::Both, false), (Era::Both, true)] {
+        for (era, modern) in [
+            (Era::Legacy, false),
+            (Era::Modern, true),
+            (Era::Both, false),
+            (Era::Both, true),
+        ] {
             let server = Server::start("alpha", era, Transport::Http).await;
-            let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
+            let url = server
+                .entry
+                .split('"')
+                .rfind(|part| part.starts_with("http://"))
+                .unwrap()
+                .to_owned();
             let client = http_client(&url, modern).await;
             let result = call(&client, "echo", &json!({ "value": 1 })).await;
-            assert_eq!(result.structured_content, Some(json!({ "label": "alpha", "arguments": { "value": 1 } })));
+            assert_eq!(
+                result.structured_content,
+                Some(json!({ "label": "alpha", "arguments": { "value": 1 } }))
+            );
             let answered = call(&client, "ask", &json!({})).await;
             let answers = json!({ "label": "alpha", "answers": answers_to("alpha") });
             assert_eq!(answered.structured_content, Some(answers));
@@ -220,8 +278,18 @@ mod tests {
     #[tokio::test]
     async fn rmcp_server_of_the_other_era_refuses() {
         let server = Server::start("alpha", Era::Modern, Transport::Http).await;
-        let url = server.entry.split('"').rfind(|part| part.starts_with("http://")).unwrap().to_owned();
+        let url = server
+            .entry
+            .split('"')
+            .rfind(|part| part.starts_with("http://"))
+            .unwrap()
+            .to_owned();
         let transport = StreamableHttpClientTransport::from_uri(url);
-        assert!(Listener::default().serve_with_lifecycle(transport, lifecycle(false)).await.is_err());
+        assert!(
+            Listener::default()
+                .serve_with_lifecycle(transport, lifecycle(false))
+                .await
+                .is_err()
+        );
     }
 }

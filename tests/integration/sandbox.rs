@@ -38,9 +38,16 @@ async fn lines_with(gateway: Gateway) -> Vec<String> {
     let lines = within("the end of the script", async {
         loop {
             let log = get(&gateway, "/api/servers/only/log").await;
-            let lines = log["lines"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap().to_owned());
+            let lines = log["lines"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|line| line["text"].as_str().unwrap().to_owned());
             let lines: Vec<String> = lines.collect();
-            if lines.iter().any(|line| line == "end" || line.starts_with("cannot start")) {
+            if lines
+                .iter()
+                .any(|line| line == "end" || line.starts_with("cannot start"))
+            {
                 return lines;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -53,7 +60,9 @@ async fn lines_with(gateway: Gateway) -> Vec<String> {
 
 /// Whether the kernel cannot enforce it, in which case the server must not have been started.
 fn is_refused_by_the_kernel(lines: &[String]) -> bool {
-    let is_refused = lines.iter().any(|line| line.starts_with("cannot start: sandbox.landlock"));
+    let is_refused = lines
+        .iter()
+        .any(|line| line.starts_with("cannot start: sandbox.landlock"));
     if is_refused {
         assert!(!lines.iter().any(|line| line == "end"), "{lines:?}");
         println!("skipped: {}", lines[0]);
@@ -84,7 +93,10 @@ async fn files_outside_of_the_sandbox_cannot_be_reached() {
         rm "$F/read/file"; mv "$F/read/file" "$F/write/moved"; ln "$F/secret" "$F/write/hard"; mkdir "$F/dir"
         (setsid sh -c 'cat "$F/secret"')"#;
     let mut read = SYSTEM.map(|path| json!(path)).to_vec();
-    read.extend([json!(folder.path().join("read")), json!(folder.path().join("nothing"))]);
+    read.extend([
+        json!(folder.path().join("read")),
+        json!(folder.path().join("nothing")),
+    ]);
     let sandbox = json!({ "landlock": { "read": read, "write": [folder.path().join("write")] } });
     let lines = lines_of(script, &folder, sandbox).await;
     if is_refused_by_the_kernel(&lines) {
@@ -94,11 +106,21 @@ async fn files_outside_of_the_sandbox_cannot_be_reached() {
         assert!(has(&lines, line), "{line:?} is missing: {lines:#?}");
     }
     assert!(
-        !lines.iter().any(|line| line.contains("s3cret") || line.starts_with("PATH=") || line == "secret"),
+        !lines
+            .iter()
+            .any(|line| line.contains("s3cret") || line.starts_with("PATH=") || line == "secret"),
         "{lines:#?}"
     );
-    assert!(lines.iter().any(|line| line.contains("nothing does not exist")), "{lines:#?}");
-    assert_eq!(fs::read_to_string(folder.path().join("read/file")).unwrap(), "known");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("nothing does not exist")),
+        "{lines:#?}"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("read/file")).unwrap(),
+        "known"
+    );
     for made in ["write/moved", "write/hard", "dir"] {
         assert!(!folder.path().join(made).exists(), "{made}");
     }
@@ -109,21 +131,33 @@ async fn ports_outside_of_the_sandbox_cannot_be_reached() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let script = format!(": < /dev/tcp/127.0.0.1/{port} && echo connected");
-    for (allowed, is_connected) in [(json!(null), true), (json!([]), false), (json!([port.to_string()]), true)] {
+    for (allowed, is_connected) in [
+        (json!(null), true),
+        (json!([]), false),
+        (json!([port.to_string()]), true),
+    ] {
         let sandbox = json!({ "landlock": { "connect": allowed } });
         let lines = lines_of(&script, &TempFile::folder(), sandbox).await;
         if is_refused_by_the_kernel(&lines) {
             return;
         }
-        assert_eq!(has(&lines, "connected"), is_connected, "{allowed}: {lines:#?}");
+        assert_eq!(
+            has(&lines, "connected"),
+            is_connected,
+            "{allowed}: {lines:#?}"
+        );
     }
 }
 
 /// How [`sandbox_escape`] fares in a sandbox.
 async fn escape(arguments: &str, sandbox: Value) -> Vec<String> {
     let script = format!("\"$E\" {arguments} | cat");
-    lines_of(&script.replace("$E", &sandbox_escape().display().to_string()), &TempFile::folder(), with_escape(sandbox))
-        .await
+    lines_of(
+        &script.replace("$E", &sandbox_escape().display().to_string()),
+        &TempFile::folder(),
+        with_escape(sandbox),
+    )
+    .await
 }
 
 /// Has the program of the test be read, where files are restricted.
@@ -142,16 +176,35 @@ async fn ports_cannot_be_reached_around_the_sandbox() {
     let port = listener.local_addr().unwrap().port();
     let connect = format!("connect {port}");
     let free = escape(&connect, json!({ "files": 64 })).await;
-    assert!(has(&free, "tcp yes") && has(&free, "fast-open yes"), "{free:#?}");
-    let allowed = escape(&connect, json!({ "landlock": { "connect": [port.to_string()] } })).await;
+    assert!(
+        has(&free, "tcp yes") && has(&free, "fast-open yes"),
+        "{free:#?}"
+    );
+    let allowed = escape(
+        &connect,
+        json!({ "landlock": { "connect": [port.to_string()] } }),
+    )
+    .await;
     if is_refused_by_the_kernel(&allowed) {
         return;
     }
-    assert!(has(&allowed, "tcp yes") && !has(&allowed, "mptcp yes"), "{allowed:#?}");
-    for landlock in [json!({ "connect": [] }), json!({ "connect": ["1"] }), json!({ "connect": [], "bind": [] })] {
+    assert!(
+        has(&allowed, "tcp yes") && !has(&allowed, "mptcp yes"),
+        "{allowed:#?}"
+    );
+    for landlock in [
+        json!({ "connect": [] }),
+        json!({ "connect": ["1"] }),
+        json!({ "connect": [], "bind": [] }),
+    ] {
         let lines = escape(&connect, json!({ "landlock": landlock })).await;
         for way in ["tcp", "mptcp", "fast-open"] {
-            assert!(lines.iter().any(|line| line.starts_with(&format!("{way} no"))), "{way} {landlock}: {lines:#?}");
+            assert!(
+                lines
+                    .iter()
+                    .any(|line| line.starts_with(&format!("{way} no"))),
+                "{way} {landlock}: {lines:#?}"
+            );
         }
     }
 }
@@ -160,16 +213,23 @@ async fn ports_cannot_be_reached_around_the_sandbox() {
 async fn server_without_ports_to_listen_on_cannot_listen_on_any() {
     let free = escape("listen", json!({ "files": 64 })).await;
     assert!(has(&free, "tcp yes") && has(&free, "unix yes"), "{free:#?}");
-    for landlock in
-        [json!({ "bind": [] }), json!({ "connect": [], "bind": [] }), json!({ "bind": [], "connect": ["1"] })]
-    {
+    for landlock in [
+        json!({ "bind": [] }),
+        json!({ "connect": [], "bind": [] }),
+        json!({ "bind": [], "connect": ["1"] }),
+    ] {
         let lines = escape("listen", json!({ "landlock": landlock })).await;
         if is_refused_by_the_kernel(&lines) {
             return;
         }
         assert!(has(&lines, "unix yes"), "{landlock}: {lines:#?}");
         for way in ["tcp", "mptcp"] {
-            assert!(lines.iter().any(|line| line.starts_with(&format!("{way} no"))), "{way} {landlock}: {lines:#?}");
+            assert!(
+                lines
+                    .iter()
+                    .any(|line| line.starts_with(&format!("{way} no"))),
+                "{way} {landlock}: {lines:#?}"
+            );
         }
     }
 }
@@ -185,7 +245,10 @@ async fn server_in_a_sandbox_has_no_capabilities() {
     for sandbox in sandboxes {
         let lines = lines_of(script, &TempFile::folder(), sandbox).await;
         for set in ["Inh", "Prm", "Eff", "Amb"] {
-            assert!(has(&lines, &format!("Cap{set}: 0000000000000000")), "{set}: {lines:#?}");
+            assert!(
+                has(&lines, &format!("Cap{set}: 0000000000000000")),
+                "{set}: {lines:#?}"
+            );
         }
         // Only a privileged process can take something out of this set; others get nothing from it in any case.
         if rustix::process::getuid().is_root() {
@@ -206,12 +269,19 @@ async fn server_in_a_sandbox_cannot_end_its_guard() {
         "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
         "sandbox": { "files": 64 }, "startAttempts": 1,
     });
-    let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } }).to_string();
+    let config =
+        json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } }).to_string();
     let with_landlock = lines_with(Gateway::start(&config).await).await;
     let without = lines_with(Gateway::start_without_landlock(&config, false).await).await;
     for lines in [with_landlock, without] {
-        assert!(lines.iter().any(|line| line.starts_with("limit no")), "{lines:#?}");
-        assert!(lines.iter().any(|line| line.starts_with("signal no")), "{lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("limit no")),
+            "{lines:#?}"
+        );
+        assert!(
+            lines.iter().any(|line| line.starts_with("signal no")),
+            "{lines:#?}"
+        );
         assert!(has(&lines, "alive") && !has(&lines, "killed"), "{lines:#?}");
     }
 }
@@ -221,7 +291,10 @@ async fn files_of_fanlight_in_a_folder_of_the_system_are_out_of_reach() {
     if !rustix::process::getuid().is_root() {
         return println!("skipped: only root can write to /etc");
     }
-    let folder = tempfile::Builder::new().prefix("fanlight-test-").tempdir_in("/etc").unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("fanlight-test-")
+        .tempdir_in("/etc")
+        .unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("own.env"), "SECRET=s3cret\n").unwrap();
     fs::write(path("server.env"), "OTHER=s3cret\n").unwrap();
@@ -242,7 +315,10 @@ async fn files_of_fanlight_in_a_folder_of_the_system_are_out_of_reach() {
         return;
     }
     assert!(has(&lines, "known") && has(&lines, "passwd"), "{lines:#?}");
-    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:#?}");
+    assert!(
+        !lines.iter().any(|line| line.contains("s3cret")),
+        "{lines:#?}"
+    );
 }
 
 #[tokio::test]
@@ -250,22 +326,40 @@ async fn memory_and_open_files_are_limited() {
     let script = r#"
         head -c 200000000 /dev/zero | tail -c 150000000 > /dev/null || echo no memory
         echo "files $(ulimit -Hn)"; ulimit -n 4096 || echo not raised"#;
-    let lines = lines_of(script, &TempFile::folder(), json!({ "memory": "64MiB", "files": 60 })).await;
-    assert!(has(&lines, "files 60") && has(&lines, "not raised"), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.contains("memory")), "{lines:#?}");
+    let lines = lines_of(
+        script,
+        &TempFile::folder(),
+        json!({ "memory": "64MiB", "files": 60 }),
+    )
+    .await;
+    assert!(
+        has(&lines, "files 60") && has(&lines, "not raised"),
+        "{lines:#?}"
+    );
+    assert!(
+        lines.iter().any(|line| line.contains("memory")),
+        "{lines:#?}"
+    );
 }
 
 #[tokio::test]
 async fn server_runs_as_another_user_with_limited_processes() {
     if !rustix::process::getuid().is_root() {
         let lines = lines_of("id", &TempFile::folder(), json!({ "user": "0" })).await;
-        assert!(lines[0].contains("only root can start processes of another user"), "{lines:?}");
+        assert!(
+            lines[0].contains("only root can start processes of another user"),
+            "{lines:?}"
+        );
         return;
     }
     let folder = TempFile::folder();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(folder.path().join("secret"), "s3cret").unwrap();
-    fs::set_permissions(folder.path().join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(
+        folder.path().join("secret"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
     let script = r#"
         echo "user $(id -un) groups $(id -G) home $HOME $USER"
         cat "$F/secret"; su -c id root < /dev/null
@@ -273,24 +367,44 @@ async fn server_runs_as_another_user_with_limited_processes() {
         echo "processes $(ulimit -Hu)""#;
     let sandbox = json!({ "user": "games", "processes": 12, "workingDirectory": "/" });
     let lines = lines_of(script, &folder, sandbox).await;
-    assert!(has(&lines, "user games groups 60 home /usr/games games"), "{lines:#?}");
+    assert!(
+        has(&lines, "user games groups 60 home /usr/games games"),
+        "{lines:#?}"
+    );
     assert!(lines.iter().any(|line| line.contains("fork")), "{lines:#?}");
-    assert!(!lines.iter().any(|line| line.contains("s3cret") || line.contains("uid=0")), "{lines:#?}");
+    assert!(
+        !lines
+            .iter()
+            .any(|line| line.contains("s3cret") || line.contains("uid=0")),
+        "{lines:#?}"
+    );
 }
 
 #[tokio::test]
 async fn sandbox_that_cannot_be_enforced_starts_nothing() {
     let mut cases = vec![(json!({ "user": "no-such-user-at-all" }), "there is no user")];
     if rustix::process::getuid().is_root() {
-        cases.push((json!({ "processes": 5 }), "does not limit the processes of root"));
-        cases.push((json!({ "processes": 5, "user": "0" }), "does not limit the processes of root"));
+        cases.push((
+            json!({ "processes": 5 }),
+            "does not limit the processes of root",
+        ));
+        cases.push((
+            json!({ "processes": 5, "user": "0" }),
+            "does not limit the processes of root",
+        ));
     }
     // The program itself is out of reach.
-    cases.push((json!({ "landlock": { "read": ["/etc"] } }), "sandbox.landlock"));
+    cases.push((
+        json!({ "landlock": { "read": ["/etc"] } }),
+        "sandbox.landlock",
+    ));
     for (sandbox, reason) in cases {
         let folder = TempFile::folder();
         let lines = lines_of("touch \"$F/ran\"", &folder, sandbox).await;
-        assert!(lines.iter().any(|line| line.contains(reason)), "{reason}: {lines:?}");
+        assert!(
+            lines.iter().any(|line| line.contains(reason)),
+            "{reason}: {lines:?}"
+        );
         assert!(!folder.path().join("ran").exists());
     }
 }
@@ -304,11 +418,20 @@ async fn server_in_a_sandbox_is_called_and_ended_like_any_other() {
     let sandbox = json!({ "landlock": { "read": read }, "memory": "1GiB", "files": 64 });
     let entry = server.entry_with("only", &format!(r#""sandbox":{sandbox}"#));
     let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}}}}"#)).await;
-    let answer =
-        post_modern(gateway.mcp, &modern_request("1", "tools/call", r#""name":"t""#, "")).await.messages().await.1;
+    let answer = post_modern(
+        gateway.mcp,
+        &modern_request("1", "tools/call", r#""name":"t""#, ""),
+    )
+    .await
+    .messages()
+    .await
+    .1;
     if answer.contains("\"error\"") {
         let log = get(&gateway, "/api/servers/only/log").await.to_string();
-        assert!(log.contains("cannot start: sandbox.landlock"), "{answer} {log}");
+        assert!(
+            log.contains("cannot start: sandbox.landlock"),
+            "{answer} {log}"
+        );
         return println!("skipped: {log}");
     }
     let children = server.started();
@@ -321,7 +444,11 @@ async fn server_in_a_sandbox_is_called_and_ended_like_any_other() {
 #[tokio::test]
 async fn server_is_refused_on_a_kernel_without_landlock() {
     for is_disabled in [false, true] {
-        for landlock in [json!({}), json!({ "read": [], "write": ["/"] }), json!({ "connect": [] })] {
+        for landlock in [
+            json!({}),
+            json!({ "read": [], "write": ["/"] }),
+            json!({ "connect": [] }),
+        ] {
             let folder = TempFile::folder();
             let entry = |sandbox: Value| {
                 json!({
@@ -347,7 +474,10 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
                 }
             })
             .await;
-            assert!(error.contains("sandbox.landlock") && error.contains("Linux 6.2"), "{landlock}: {error}");
+            assert!(
+                error.contains("sandbox.landlock") && error.contains("Linux 6.2"),
+                "{landlock}: {error}"
+            );
             within("the other server", async {
                 while !folder.path().join("other").exists() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -357,8 +487,14 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
             // Calls do not have it started with less either.
             let body = modern_request("1", "tools/call", r#""name":"confined__t""#, "");
             let answer = post_modern(gateway.mcp, &body).await.messages().await.1;
-            assert!(answer.contains("\"error\"") && !answer.contains("landlock"), "{answer}");
-            assert!(!folder.path().join("mark").exists(), "{is_disabled} {landlock}");
+            assert!(
+                answer.contains("\"error\"") && !answer.contains("landlock"),
+                "{answer}"
+            );
+            assert!(
+                !folder.path().join("mark").exists(),
+                "{is_disabled} {landlock}"
+            );
             assert!(gateway.terminate().await.success());
         }
     }

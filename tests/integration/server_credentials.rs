@@ -27,7 +27,11 @@ impl World {
         server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
         let authority = Arc::new(AuthorizationServer::start().await);
         let valid = Arc::clone(&authority);
-        server.protect(Protection::by_token(&server.url(), authority.url(), move |token| valid.is_valid(token)));
+        server.protect(Protection::by_token(
+            &server.url(),
+            authority.url(),
+            move |token| valid.is_valid(token),
+        ));
         Self { server, authority }
     }
 
@@ -42,7 +46,10 @@ impl World {
     /// What each call showed that was carried out.
     fn ledger(&self) -> Vec<String> {
         let calls = self.server.received("tools/call");
-        calls.iter().map(|call| call.header("authorization").unwrap_or_default().to_owned()).collect()
+        calls
+            .iter()
+            .map(|call| call.header("authorization").unwrap_or_default().to_owned())
+            .collect()
     }
 }
 
@@ -58,7 +65,11 @@ async fn admin(gateway: &Gateway, path: &str) -> String {
 
 /// Checks that neither the log nor what operators are shown has any of these.
 async fn assert_hidden(gateway: &Gateway, secrets: &[&str]) {
-    for shown in [gateway.log.text(), admin(gateway, "/api/config").await, admin(gateway, "/api/backends").await] {
+    for shown in [
+        gateway.log.text(),
+        admin(gateway, "/api/config").await,
+        admin(gateway, "/api/backends").await,
+    ] {
         for secret in secrets {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
@@ -68,7 +79,10 @@ async fn assert_hidden(gateway: &Gateway, secrets: &[&str]) {
 #[tokio::test]
 async fn credentials_of_the_configuration_are_shown() {
     for (auth, expected) in [
-        (json!({ "type": "bearer", "token": SECRET }), format!("Bearer {SECRET}")),
+        (
+            json!({ "type": "bearer", "token": SECRET }),
+            format!("Bearer {SECRET}"),
+        ),
         // "fanlight:s3cret-of-fanlight"
         (
             json!({ "type": "basic", "username": "fanlight", "password": SECRET }),
@@ -80,9 +94,11 @@ async fn credentials_of_the_configuration_are_shown() {
         world.server.protect(Protection {
             resource: None,
             challenge: "Bearer".to_owned(),
-            accepts: Arc::new(move |message| match message.header("authorization") == Some(&wanted) {
-                true => Verdict::Accepted,
-                false => Verdict::Unauthorized,
+            accepts: Arc::new(move |message| {
+                match message.header("authorization") == Some(&wanted) {
+                    true => Verdict::Accepted,
+                    false => Verdict::Unauthorized,
+                }
             }),
         });
         let gateway = world.gateway(&auth).await;
@@ -104,7 +120,10 @@ async fn token_of_a_client_is_shared_by_all_calls() {
         let asked = world.authority.asked("/token");
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0].parameter("grant_type"), Some("client_credentials"));
-        assert_eq!(asked[0].parameter("resource"), Some(world.server.url().as_str()));
+        assert_eq!(
+            asked[0].parameter("resource"),
+            Some(world.server.url().as_str())
+        );
         assert_hidden(&gateway, &[SECRET, "token-1", "ZmFubGlnaHQ"]).await;
     }
 }
@@ -117,7 +136,9 @@ async fn call_that_a_token_was_too_old_for_is_carried_out_once() {
         assert!(call(&gateway, "t", "{}").await["result"].is_object());
         world.authority.revoke_all();
         // What was had just now is not had again for the same refusal: let the first one be older.
-        world.authority.grants_with(json!({ "access_token": "renewed" }));
+        world
+            .authority
+            .grants_with(json!({ "access_token": "renewed" }));
         let refused = world.server.received(REFUSED).len();
         let answer = call(&gateway, "t", "{}").await;
         assert!(answer["result"].is_object(), "{answer}");
@@ -139,7 +160,11 @@ async fn server_that_refuses_every_token_is_not_asked_for_ever() {
         assert!(answer["error"].is_object(), "{answer}");
     }
     assert_eq!(world.ledger().len(), 1);
-    assert!(world.authority.asked("/token").len() <= 3, "{:?}", world.authority.paths());
+    assert!(
+        world.authority.asked("/token").len() <= 3,
+        "{:?}",
+        world.authority.paths()
+    );
 }
 
 #[tokio::test]
@@ -186,7 +211,13 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
     // Clients learn no address, operators do.
     assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
     let endpoint = format!("{}/token", world.authority.url());
-    within("the log to name it", gateway.log.line_with_all(&["no token can be had", &endpoint])).await;
+    within(
+        "the log to name it",
+        gateway
+            .log
+            .line_with_all(&["no token can be had", &endpoint]),
+    )
+    .await;
     assert!(world.ledger().is_empty());
     world.authority.conduct("/token", Conduct::Good);
     within("the server to be reached", async {
@@ -195,7 +226,13 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
         }
     })
     .await;
-    within("the log to say so", gateway.log.line_with("tokens can be had for a server again")).await;
+    within(
+        "the log to say so",
+        gateway
+            .log
+            .line_with("tokens can be had for a server again"),
+    )
+    .await;
     assert_hidden(&gateway, &[SECRET]).await;
 }
 
@@ -203,7 +240,9 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
 async fn modern_server_that_refuses_initialize_is_not_said_to_be_wrong_for_lack_of_credentials() {
     let world = World::start(Era::Modern).await;
     let valid = Arc::clone(&world.authority);
-    let by_token = Protection::by_token(&world.server.url(), world.authority.url(), move |token| valid.is_valid(token));
+    let by_token = Protection::by_token(&world.server.url(), world.authority.url(), move |token| {
+        valid.is_valid(token)
+    });
     let accepts = Arc::clone(&by_token.accepts);
     // Some want credentials for what they know alone.
     world.server.protect(Protection {
@@ -216,7 +255,13 @@ async fn modern_server_that_refuses_initialize_is_not_said_to_be_wrong_for_lack_
     world.authority.conduct("/token", Conduct::Down);
     let gateway = world.gateway(&client_credentials()).await;
     let answer = call(&gateway, "t", "{}").await;
-    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot be signed in to"), "{answer}");
+    assert!(
+        answer["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("cannot be signed in to"),
+        "{answer}"
+    );
     assert!(world.server.received("initialize").is_empty());
 }
 
@@ -231,13 +276,24 @@ async fn rotated_secret_replaces_no_server() {
     gateway.configure(&world.config(&rotated));
     assert_eq!(gateway.reload().await.0, 200);
     world.authority.revoke_all();
-    world.authority.grants_with(json!({ "access_token": "renewed" }));
+    world
+        .authority
+        .grants_with(json!({ "access_token": "renewed" }));
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
     assert_eq!(world.server.received("server/discover").len(), connected);
     let asked = world.authority.asked("/token");
-    let shown: Vec<_> = asked.iter().map(|asked| asked.header("authorization").unwrap()).collect();
+    let shown: Vec<_> = asked
+        .iter()
+        .map(|asked| asked.header("authorization").unwrap())
+        .collect();
     // "fanlight:s3cret-of-fanlight" and "fanlight:another-s3cret"
-    assert_eq!(shown, ["Basic ZmFubGlnaHQ6czNjcmV0LW9mLWZhbmxpZ2h0", "Basic ZmFubGlnaHQ6YW5vdGhlci1zM2NyZXQ="]);
+    assert_eq!(
+        shown,
+        [
+            "Basic ZmFubGlnaHQ6czNjcmV0LW9mLWZhbmxpZ2h0",
+            "Basic ZmFubGlnaHQ6YW5vdGhlci1zM2NyZXQ="
+        ]
+    );
 }
 
 #[tokio::test]
@@ -250,7 +306,10 @@ async fn other_credentials_replace_the_server() {
     gateway.configure(&world.config(&other));
     let (status, report) = gateway.reload().await;
     let report: Value = serde_json::from_str(&report).unwrap();
-    assert_eq!((status, &report["servers"]["changed"]), (200, &json!(["only"])));
+    assert_eq!(
+        (status, &report["servers"]["changed"]),
+        (200, &json!(["only"]))
+    );
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
     assert_eq!(world.ledger(), ["Bearer token-1", "Bearer token-2"]);
 }
@@ -261,7 +320,9 @@ async fn workload_shows_the_assertion_of_its_platform() {
     let claims = json!({ "sub": "workload", "aud": world.authority.url() });
     let assertion = SigningKey::es256("k").sign(&json!({ "alg": "ES256" }), &claims);
     let file = TempFile::new("jwt", &assertion);
-    let gateway = world.gateway(&json!({ "type": "workload", "tokenFile": file.path() })).await;
+    let gateway = world
+        .gateway(&json!({ "type": "workload", "tokenFile": file.path() }))
+        .await;
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
     let asked = world.authority.asked("/token");
     assert_eq!(asked[0].parameter("assertion"), Some(assertion.as_str()));
@@ -270,7 +331,10 @@ async fn workload_shows_the_assertion_of_its_platform() {
 
 #[tokio::test]
 async fn tokens_of_a_file_are_exchanged() {
-    let (world, idp) = (World::start(Era::Modern).await, AuthorizationServer::start().await);
+    let (world, idp) = (
+        World::start(Era::Modern).await,
+        AuthorizationServer::start().await,
+    );
     let file = TempFile::new("jwt", "subject-t0ken");
     let exchange = json!({
         "type": "exchange", "tokenFile": file.path(), "tokenEndpoint": format!("{}/token", world.authority.url()),
@@ -280,28 +344,46 @@ async fn tokens_of_a_file_are_exchanged() {
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
     let asked = world.authority.asked("/token").remove(0);
     assert_eq!(
-        (asked.parameter("subject_token"), asked.parameter("actor_token")),
+        (
+            asked.parameter("subject_token"),
+            asked.parameter("actor_token")
+        ),
         (Some("subject-t0ken"), Some("act0r"))
     );
     assert_hidden(&gateway, &[SECRET, "subject-t0ken", "act0r", "token-1"]).await;
 
     let world = World::start(Era::Modern).await;
     let kind = "urn:ietf:params:oauth:token-type:id-jag";
-    idp.grants_with(json!({ "access_token": "j4g", "issued_token_type": kind, "token_type": "N_A" }));
+    idp.grants_with(
+        json!({ "access_token": "j4g", "issued_token_type": kind, "token_type": "N_A" }),
+    );
     let enterprise = json!({
         "type": "enterprise", "tokenFile": file.path(), "clientId": "fanlight", "clientSecret": SECRET,
         "idp": { "issuer": idp.url(), "clientId": "at-idp", "clientSecret": "idp-s3cret" },
     });
     let gateway = world.gateway(&enterprise).await;
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
-    assert_eq!(idp.asked("/token")[0].parameter("audience"), Some(world.authority.url()));
-    assert_eq!(world.authority.asked("/token")[0].parameter("assertion"), Some("j4g"));
-    assert_hidden(&gateway, &[SECRET, "subject-t0ken", "idp-s3cret", "j4g", "token-1"]).await;
+    assert_eq!(
+        idp.asked("/token")[0].parameter("audience"),
+        Some(world.authority.url())
+    );
+    assert_eq!(
+        world.authority.asked("/token")[0].parameter("assertion"),
+        Some("j4g")
+    );
+    assert_hidden(
+        &gateway,
+        &[SECRET, "subject-t0ken", "idp-s3cret", "j4g", "token-1"],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn server_whose_credentials_cannot_be_used_harms_no_other() {
-    let (world, other) = (World::start(Era::Modern).await, World::start(Era::Modern).await);
+    let (world, other) = (
+        World::start(Era::Modern).await,
+        World::start(Era::Modern).await,
+    );
     let broken = json!({ "type": "clientCredentials", "clientId": "fanlight", "key": "no key" });
     let config = json!({ "mcpServers": {
         "broken": { "url": world.server.url(), "auth": broken },

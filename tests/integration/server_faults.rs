@@ -13,12 +13,17 @@ use tokio::time::Instant;
 use crate::clients::Client;
 use crate::faults::backend;
 use crate::harness::{Gateway, within};
-use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, post_modern};
+use crate::raw_client::{
+    LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, post_modern,
+};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport, config};
 
 /// The answer to a modern request.
 async fn asked(gateway: &Gateway, method: &str, params: &str) -> String {
-    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.text().await
+    post_modern(gateway.mcp, &modern_request("1", method, params, ""))
+        .await
+        .text()
+        .await
 }
 
 pub(crate) async fn called(gateway: &Gateway, tool: &str) -> String {
@@ -33,12 +38,26 @@ async fn call_that_was_carried_out_and_rejected_is_not_sent_again() {
         slicer::member(&called(&gateway, "t").await, "result").expect("a result");
         for status in [400, 404, 405, 429, 500, 503] {
             let before = server.received("tools/call").len();
-            server.once("tools/call", Reply::fault(Fault::Status(status, "text/plain", "no such thing")));
+            server.once(
+                "tools/call",
+                Reply::fault(Fault::Status(status, "text/plain", "no such thing")),
+            );
             let answer = called(&gateway, "t").await;
-            assert_eq!(slicer::member(&answer, "error.data.mayHaveRun"), Some("true"), "{era:?} {status}: {answer}");
-            assert_eq!(server.received("tools/call").len(), before + 1, "{era:?} {status}: it was sent again");
+            assert_eq!(
+                slicer::member(&answer, "error.data.mayHaveRun"),
+                Some("true"),
+                "{era:?} {status}: {answer}"
+            );
+            assert_eq!(
+                server.received("tools/call").len(),
+                before + 1,
+                "{era:?} {status}: it was sent again"
+            );
             let answer = called(&gateway, "t").await;
-            assert!(slicer::member(&answer, "result").is_some(), "{era:?} {status}: {answer}");
+            assert!(
+                slicer::member(&answer, "result").is_some(),
+                "{era:?} {status}: {answer}"
+            );
         }
     }
 }
@@ -60,12 +79,24 @@ async fn server_that_says(answer: &'static str) -> (u16, JoinSet<()>) {
 
 #[tokio::test]
 async fn pause_that_a_server_asks_for_reaches_the_client() {
-    let answer = "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let answer =
+        "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let (port, _server) = server_that_says(answer).await;
-    let gateway = Gateway::start(&config(&[format!(r#""only":{{"url":"http://127.0.0.1:{port}/mcp"}}"#)])).await;
+    let gateway = Gateway::start(&config(&[format!(
+        r#""only":{{"url":"http://127.0.0.1:{port}/mcp"}}"#
+    )]))
+    .await;
     let answer = called(&gateway, "t").await;
-    assert_eq!(slicer::member(&answer, "error.data.retryAfterMs"), Some("7000"), "{answer}");
-    assert_eq!(slicer::member(&answer, "error.data.mayHaveRun"), Some("false"), "{answer}");
+    assert_eq!(
+        slicer::member(&answer, "error.data.retryAfterMs"),
+        Some("7000"),
+        "{answer}"
+    );
+    assert_eq!(
+        slicer::member(&answer, "error.data.mayHaveRun"),
+        Some("false"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -73,40 +104,66 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
     let refusing_port = Refusing::any();
     let unused = refusing_port.address.port();
     let (garbage, _garbage) = server_that_says("SSH-2.0-OpenSSH_9.2p1 s3cret\r\n").await;
-    let (page, _page) =
-        server_that_says("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nContent-Type: text/html\r\n\r\ns3cret").await;
+    let (page, _page) = server_that_says(
+        "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nContent-Type: text/html\r\n\r\ns3cret",
+    )
+    .await;
     let (refusing, _refusing) = server_that_says(
         "HTTP/1.1 500 s3cret\r\nContent-Length: 47\r\nContent-Type: application/json\r\n\r\n{\"error\":{\"code\":-1,\"message\":\"s3cret 10.0.0.7\"}}",
     )
     .await;
-    let (moved, _moved) =
-        server_that_says("HTTP/1.1 307 Moved\r\nLocation: http://s3cret.internal:81/\r\nContent-Length: 0\r\n\r\n")
-            .await;
+    let (moved, _moved) = server_that_says(
+        "HTTP/1.1 307 Moved\r\nLocation: http://s3cret.internal:81/\r\nContent-Length: 0\r\n\r\n",
+    )
+    .await;
     let url = |url: String| format!(r#""url":"{url}""#);
-    let shell = |script: &str| format!(r#""command":"sh","args":["-c","{script}","s3cret"],"cwd":"/tmp""#);
+    let shell =
+        |script: &str| format!(r#""command":"sh","args":["-c","{script}","s3cret"],"cwd":"/tmp""#);
     let cases = [
         ("refused", url(format!("http://127.0.0.1:{unused}/s3cret"))),
         ("unknown host", url("http://s3cret.invalid:4711/mcp".into())),
-        ("TLS to a server without", url(format!("https://127.0.0.1:{garbage}/s3cret"))),
+        (
+            "TLS to a server without",
+            url(format!("https://127.0.0.1:{garbage}/s3cret")),
+        ),
         ("no HTTP", url(format!("http://127.0.0.1:{garbage}/s3cret"))),
         ("a page", url(format!("http://127.0.0.1:{page}/s3cret"))),
-        ("an error", url(format!("http://127.0.0.1:{refusing}/s3cret"))),
+        (
+            "an error",
+            url(format!("http://127.0.0.1:{refusing}/s3cret")),
+        ),
         ("moved", url(format!("http://127.0.0.1:{moved}/s3cret"))),
-        ("no command", r#""command":"/opt/s3cret/server","args":["--token=s3cret"]"#.into()),
-        ("no folder", r#""command":"sh","args":["s3cret"],"cwd":"/opt/s3cret""#.into()),
+        (
+            "no command",
+            r#""command":"/opt/s3cret/server","args":["--token=s3cret"]"#.into(),
+        ),
+        (
+            "no folder",
+            r#""command":"sh","args":["s3cret"],"cwd":"/opt/s3cret""#.into(),
+        ),
         ("crash", shell("echo s3cret >&2; exit 3")),
-        ("garbage", shell("echo s3cret; read x; echo s3cret; exec cat >/dev/null") + r#","startTimeout":"1s""#),
+        (
+            "garbage",
+            shell("echo s3cret; read x; echo s3cret; exec cat >/dev/null")
+                + r#","startTimeout":"1s""#,
+        ),
     ];
     let good = backend(Era::Modern, Transport::Http).await;
     for (case, settings) in cases {
         let bad = format!(r#""bad":{{{settings}}}"#);
         let limits = r#""timeouts":{"connect":"1s","probe":"300ms","list":"3s"}"#;
         for entries in [bad.clone(), format!("{bad},{}", good.entry("good"))] {
-            let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entries}}},{limits}}}"#)).await;
+            let gateway =
+                Gateway::start(&format!(r#"{{"mcpServers":{{{entries}}},{limits}}}"#)).await;
             let tool = if entries == bad { "t" } else { "bad__t" };
             let call = called(&gateway, tool).await;
             let mut said = vec![call.clone()];
-            for method in ["tools/list", "resources/list", "server/discover", "prompts/list"] {
+            for method in [
+                "tools/list",
+                "resources/list",
+                "server/discover",
+                "prompts/list",
+            ] {
                 said.push(asked(&gateway, method, "").await);
             }
             said.push(asked(&gateway, "resources/read", r#""uri":"x://y""#).await);
@@ -115,14 +172,30 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
                 true => listening.event().await.unwrap().unwrap(),
                 false => listening.text().await,
             });
-            let secrets = ["s3cret", "127.0.0.1", ".invalid", "/opt", "/tmp", "10.0.0.7", "OpenSSH", "exit 3"];
+            let secrets = [
+                "s3cret",
+                "127.0.0.1",
+                ".invalid",
+                "/opt",
+                "/tmp",
+                "10.0.0.7",
+                "OpenSSH",
+                "exit 3",
+            ];
             let ports = [unused, garbage, page, refusing, moved].map(|port| port.to_string());
             for text in &said {
-                let told =
-                    secrets.iter().copied().chain(ports.iter().map(String::as_str)).find(|word| text.contains(word));
+                let told = secrets
+                    .iter()
+                    .copied()
+                    .chain(ports.iter().map(String::as_str))
+                    .find(|word| text.contains(word));
                 assert_eq!(told, None, "{case}: a client is told {text}");
             }
-            assert_eq!(slicer::member(&call, "error.data.mayHaveRun"), Some("false"), "{case}: {call}");
+            assert_eq!(
+                slicer::member(&call, "error.data.mayHaveRun"),
+                Some("false"),
+                "{case}: {call}"
+            );
             gateway.log.line_with("backend is down").await;
         }
     }
@@ -133,17 +206,27 @@ async fn server_that_keeps_asking_does_not_keep_a_call_for_ever() {
     let server = Backend::start(Era::Legacy, Transport::Http).await;
     server.offers_tools(&["t"]);
     let elicit = r#"{"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{}}}}"#;
-    server.on("tools/call", Reply::result(r#"{"content":[]}"#).asking(&[elicit]));
+    server.on(
+        "tools/call",
+        Reply::result(r#"{"content":[]}"#).asking(&[elicit]),
+    );
     let entry = server.entry_with("only", r#""timeout":"200ms""#);
-    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},"timeouts":{{"callTotal":"2s"}}}}"#)).await;
-    let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"elicitation":{}}"#).await;
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{entry}}},"timeouts":{{"callTotal":"2s"}}}}"#
+    ))
+    .await;
+    let session =
+        LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"elicitation":{}}"#).await;
     let began = Instant::now();
     // The client never answers.
     let request = legacy_request("1", "tools/call", r#""name":"t""#);
     let call = session.post(&request);
     let (_, answer) = within("the end of the call", async { call.await.messages().await }).await;
     assert!(answer.contains("did not answer within 2s"), "{answer}");
-    assert!(began.elapsed() >= Duration::from_secs(2), "the client had no time to answer");
+    assert!(
+        began.elapsed() >= Duration::from_secs(2),
+        "the client had no time to answer"
+    );
 }
 
 #[tokio::test]
@@ -167,16 +250,26 @@ async fn storm_of_list_changes_reaches_clients_as_few() {
         changes += usize::from(event.contains("list_changed"));
     }
     let intervals = usize::try_from(began.elapsed().as_millis() / 100).unwrap();
-    assert!(changes >= 1 && changes <= intervals + 2, "{changes} of {STORM} in {intervals} intervals");
+    assert!(
+        changes >= 1 && changes <= intervals + 2,
+        "{changes} of {STORM} in {intervals} intervals"
+    );
 }
 
 /// A client over standard input is not told more.
 #[tokio::test]
 async fn client_over_stdio_is_not_told_the_address_of_a_server() {
     let unused = Refusing::any();
-    let config = config(&[format!(r#""only":{{"url":"http://{}/mcp"}}"#, unused.address)]);
+    let config = config(&[format!(
+        r#""only":{{"url":"http://{}/mcp"}}"#,
+        unused.address
+    )]);
     let mut client = Client::start(&config, Era::Modern, Transport::Stdio).await;
     let exchange = client.call("t").await;
     let message = exchange.member("error.message");
-    assert!(message.contains("cannot be reached") && !exchange.answer.contains("127.0.0.1"), "{}", exchange.answer);
+    assert!(
+        message.contains("cannot be reached") && !exchange.answer.contains("127.0.0.1"),
+        "{}",
+        exchange.answer
+    );
 }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::faults::{assert_gone, backend};
 use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{
-    Connection, LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request, modern_request_with, post_modern,
+    Connection, LegacySession, NEWEST_LEGACY, legacy_request, listen, modern_request,
+    modern_request_with, post_modern,
 };
 use crate::scripted::{Backend, Era, Gate, Reply, Task, Transport};
 
@@ -56,15 +57,23 @@ async fn call(gateway: &Gateway) -> Value {
 
 #[tokio::test]
 async fn failed_start_shows_operators_what_the_process_wrote_and_clients_nothing() {
-    let said = "printf 'first\\nno such table: \\033[31musers\\n\\n' >&2; echo 'not a message'; exit 3";
+    let said =
+        "printf 'first\\nno such table: \\033[31musers\\n\\n' >&2; echo 'not a message'; exit 3";
     let gateway = Gateway::start(&script(said).to_string()).await;
     let server = server_when(&gateway, |server| !server["error"].is_null()).await;
     let error = server["error"].as_str().unwrap();
-    for part in ["exit status: 3", "first | no such table: \\u001b[31musers", "not a message"] {
+    for part in [
+        "exit status: 3",
+        "first | no such table: \\u001b[31musers",
+        "not a message",
+    ] {
         assert!(error.contains(part), "{part:?} is not in {error}");
     }
     let answer = call(&gateway).await.to_string();
-    assert!(answer.contains("error") && !answer.contains("users") && !answer.contains("first"), "{answer}");
+    assert!(
+        answer.contains("error") && !answer.contains("users") && !answer.contains("first"),
+        "{answer}"
+    );
     assert!(gateway.terminate().await.success());
 }
 
@@ -74,7 +83,13 @@ async fn process_that_never_answers_shows_operators_what_it_wrote() {
     config["mcpServers"]["only"]["startTimeout"] = json!("300ms");
     let gateway = Gateway::start(&config.to_string()).await;
     let server = server_when(&gateway, |server| !server["error"].is_null()).await;
-    assert!(server["error"].as_str().unwrap().contains("downloading the rest"), "{server}");
+    assert!(
+        server["error"]
+            .as_str()
+            .unwrap()
+            .contains("downloading the rest"),
+        "{server}"
+    );
     assert!(gateway.terminate().await.success());
 }
 
@@ -91,7 +106,10 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
     assert_eq!(get(&gateway, path, &[]).await.0, 401);
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("Authorization", bearer.as_str())];
-    assert_eq!(get(&gateway, "/api/servers/other/log", &headers).await.0, 404);
+    assert_eq!(
+        get(&gateway, "/api/servers/other/log", &headers).await.0,
+        404
+    );
     let text = within("the last line", async {
         loop {
             let (status, text) = get(&gateway, path, &headers).await;
@@ -105,36 +123,65 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
     .await;
     let log: Value = serde_json::from_str(&text).unwrap();
     let lines = log["lines"].as_array().unwrap();
-    let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
+    let texts: Vec<&str> = lines
+        .iter()
+        .map(|line| line["text"].as_str().unwrap())
+        .collect();
     let bytes: usize = texts.iter().map(|text| text.len() + 64).sum();
     assert!((40 << 10..=64 << 10).contains(&bytes), "{bytes}");
-    assert_eq!(log["droppedLines"].as_u64().unwrap() as usize + lines.len(), 20_002);
-    assert_eq!(texts.last().copied(), Some("\\u001b]0;title\\u0007 \\u202e end"));
+    assert_eq!(
+        log["droppedLines"].as_u64().unwrap() as usize + lines.len(),
+        20_002
+    );
+    assert_eq!(
+        texts.last().copied(),
+        Some("\\u001b]0;title\\u0007 \\u202e end")
+    );
     assert!(texts[texts.len() - 2].ends_with("(100000 bytes)"));
-    assert!(lines.iter().all(|line| line["process"] == 1 && line["stream"] == "stderr" && line["atMs"].is_number()));
+    assert!(lines.iter().all(|line| line["process"] == 1
+        && line["stream"] == "stderr"
+        && line["atMs"].is_number()));
     assert!(gateway.terminate().await.success());
 }
 
 /// A configuration with these entries, which have lists of less patience.
 fn with(entries: &[String]) -> String {
-    format!(r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#, entries.join(","))
+    format!(
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#,
+        entries.join(",")
+    )
 }
 
 pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str) -> String {
-    post_modern(gateway.mcp, &modern_request("1", method, params, "")).await.messages().await.1
+    post_modern(gateway.mcp, &modern_request("1", method, params, ""))
+        .await
+        .messages()
+        .await
+        .1
 }
 
 #[tokio::test]
 async fn unused_process_is_ended_and_its_lists_are_served_until_a_call_starts_it() {
     for era in [Era::Legacy, Era::Modern] {
         for is_alone in [true, false] {
-            let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+            let (server, other) = (
+                backend(era, Transport::Stdio).await,
+                backend(Era::Modern, Transport::Http).await,
+            );
             other.offers_tools(&["u"]);
             let mut entries = vec![server.entry_with("only", r#""idle":"200ms""#)];
             entries.extend((!is_alone).then(|| other.entry("other")));
             let gateway = Gateway::start(&with(&entries)).await;
-            let tool = if is_alone { r#""name":"t""# } else { r#""name":"only__t""# };
-            assert!(ask(&gateway, "tools/call", tool).await.contains("\"result\""));
+            let tool = if is_alone {
+                r#""name":"t""#
+            } else {
+                r#""name":"only__t""#
+            };
+            assert!(
+                ask(&gateway, "tools/call", tool)
+                    .await
+                    .contains("\"result\"")
+            );
             assert!(ask(&gateway, "tools/list", "").await.contains("\"t\"") == is_alone);
             server_when(&gateway, |server| server["state"] == "idle").await;
             let started = server.started();
@@ -146,7 +193,12 @@ async fn unused_process_is_ended_and_its_lists_are_served_until_a_call_starts_it
             assert!(listed.contains(tool.split('"').nth(3).unwrap()), "{listed}");
             assert!(!listed.contains("unreachable"), "{listed}");
             let session = LegacySession::open(gateway.mcp).await;
-            let listed = session.post(&legacy_request("2", "tools/list", "")).await.messages().await.1;
+            let listed = session
+                .post(&legacy_request("2", "tools/list", ""))
+                .await
+                .messages()
+                .await
+                .1;
             assert!(listed.contains(tool.split('"').nth(3).unwrap()), "{listed}");
             let unknown = ask(&gateway, "tools/call", r#""name":"nothing""#).await;
             assert!(unknown.contains("\"error\""), "{unknown}");
@@ -159,10 +211,17 @@ async fn unused_process_is_ended_and_its_lists_are_served_until_a_call_starts_it
                     .contains("fanlight_backend_up{fanlight_backend_name=\"only\"} 1")
             );
             let answer = ask(&gateway, "tools/call", tool).await;
-            assert!(answer.contains("\"result\""), "{era:?} {is_alone}: {answer}");
+            assert!(
+                answer.contains("\"result\""),
+                "{era:?} {is_alone}: {answer}"
+            );
             assert_eq!(server.received("tools/call").len(), 2);
             let server = server_when(&gateway, |_| true).await;
-            assert_eq!((&server["restarts"], &server["reconnects"]), (&json!(0), &json!(0)), "{server}");
+            assert_eq!(
+                (&server["restarts"], &server["reconnects"]),
+                (&json!(0), &json!(0)),
+                "{server}"
+            );
             assert!(gateway.terminate().await.success());
         }
     }
@@ -185,10 +244,19 @@ async fn calls_while_a_process_is_ended_run_once_each() {
 
 #[tokio::test]
 async fn process_in_use_is_not_ended_as_unused() {
-    let (server, other) = (backend(Era::Modern, Transport::Stdio).await, backend(Era::Modern, Transport::Stdio).await);
+    let (server, other) = (
+        backend(Era::Modern, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Stdio).await,
+    );
     let gate = Gate::new();
-    server.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate));
-    let entries = [server.entry_with("used", r#""idle":"20ms""#), other.entry_with("other", r#""idle":"400ms""#)];
+    server.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)).gated(&gate),
+    );
+    let entries = [
+        server.entry_with("used", r#""idle":"20ms""#),
+        other.entry_with("other", r#""idle":"400ms""#),
+    ];
     let gateway = Gateway::start(&with(&entries)).await;
     let call = async { ask(&gateway, "tools/call", r#""name":"used__t""#).await };
     let checked = async {
@@ -200,7 +268,10 @@ async fn process_in_use_is_not_ended_as_unused() {
         })
         .await;
         assert_eq!(server.started().len(), 1);
-        assert_eq!(api(&gateway, "/api/overview").await["backends"][0]["state"], "ready");
+        assert_eq!(
+            api(&gateway, "/api/overview").await["backends"][0]["state"],
+            "ready"
+        );
         gate.open();
     };
     let (answer, ()) = tokio::join!(call, checked);
@@ -225,16 +296,34 @@ async fn state_when_the_second_is_idle(gateway: &Gateway) -> Value {
 #[tokio::test]
 async fn process_whose_resource_is_listened_to_is_not_ended_as_unused() {
     for era in [Era::Legacy, Era::Modern] {
-        let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Stdio).await);
+        let (server, other) = (
+            backend(era, Transport::Stdio).await,
+            backend(Era::Modern, Transport::Stdio).await,
+        );
         server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
-        server.on("resources/list", server.list("resources", r#"{"uri":"test://r","name":"r"}"#));
+        server.on(
+            "resources/list",
+            server.list("resources", r#"{"uri":"test://r","name":"r"}"#),
+        );
         server.on("subscriptions/listen", Reply::listening());
-        let entries = [server.entry_with("used", r#""idle":"20ms""#), other.entry_with("other", r#""idle":"400ms""#)];
+        let entries = [
+            server.entry_with("used", r#""idle":"20ms""#),
+            other.entry_with("other", r#""idle":"400ms""#),
+        ];
         let gateway = Gateway::start(&with(&entries)).await;
-        let mut stream = listen(gateway.mcp, "9", r#"{"resourceSubscriptions":["test://r"]}"#).await;
+        let mut stream = listen(
+            gateway.mcp,
+            "9",
+            r#"{"resourceSubscriptions":["test://r"]}"#,
+        )
+        .await;
         let first = stream.event().await.unwrap().unwrap();
         assert!(first.contains("test://r"), "{first}");
-        assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"other__t""#)
+                .await
+                .contains("\"result\"")
+        );
         let state = state_when_the_second_is_idle(&gateway).await;
         assert_eq!(state, "ready", "{era:?}");
         // Without the listener it is.
@@ -257,7 +346,11 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
     let cycle = async |answer: &str| {
         server_when(&gateway, |server| server["state"] == "idle").await;
         let lists = server.received("tools/list").len();
-        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains(answer));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"t""#)
+                .await
+                .contains(answer)
+        );
         // It was compared.
         server.wait_for("tools/list", lists + 1).await;
     };
@@ -267,12 +360,21 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
     server.offers_tools(&["t", "new"]);
     cycle("\"result\"").await;
     let changed = within("the change", stream.event()).await.unwrap().unwrap();
-    assert!(changed.contains("notifications/tools/list_changed"), "{changed}");
+    assert!(
+        changed.contains("notifications/tools/list_changed"),
+        "{changed}"
+    );
     assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""));
     // The next message is the end: there was no other change.
     let pid = gateway.terminate();
     let (rest, ended) = tokio::join!(stream.event(), pid);
-    assert!(!rest.ok().flatten().unwrap_or_default().contains("list_changed"));
+    assert!(
+        !rest
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+            .contains("list_changed")
+    );
     assert!(ended.success());
 }
 
@@ -280,10 +382,17 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
 async fn server_with_tasks(era: Era) -> Backend {
     let server = backend(era, Transport::Stdio).await;
     server.declares(match era {
-        Era::Legacy => r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
+        Era::Legacy => {
+            r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#
+        }
         Era::Modern => r#"{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
     });
-    let task = Task { id: "task-1", status: "working", ttl: 600_000, poll: 1000 };
+    let task = Task {
+        id: "task-1",
+        status: "working",
+        ttl: 600_000,
+        poll: 1000,
+    };
     server.on("tools/call", Reply::result(task.created(era)));
     server.on("tasks/get", Reply::result(task.got(era, "")));
     server
@@ -292,7 +401,10 @@ async fn server_with_tasks(era: Era) -> Backend {
 #[tokio::test]
 async fn process_with_an_open_task_is_not_ended_as_unused() {
     for era in [Era::Legacy, Era::Modern] {
-        let (server, other) = (server_with_tasks(era).await, backend(Era::Modern, Transport::Stdio).await);
+        let (server, other) = (
+            server_with_tasks(era).await,
+            backend(Era::Modern, Transport::Stdio).await,
+        );
         let entries = [
             server.entry_with("used", r#""idle":"20ms","session":"shared""#),
             other.entry_with("other", r#""idle":"500ms""#),
@@ -300,7 +412,14 @@ async fn process_with_an_open_task_is_not_ended_as_unused() {
         let gateway = Gateway::start(&with(&entries)).await;
         let session = LegacySession::open(gateway.mcp).await;
         let ask_for = async |id: &str, method: &str, params: &str| match era {
-            Era::Legacy => session.post(&legacy_request(id, method, params)).await.messages().await.1,
+            Era::Legacy => {
+                session
+                    .post(&legacy_request(id, method, params))
+                    .await
+                    .messages()
+                    .await
+                    .1
+            }
             Era::Modern => {
                 let knows = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
                 let body = modern_request_with(knows, id, method, params, "");
@@ -313,13 +432,21 @@ async fn process_with_an_open_task_is_not_ended_as_unused() {
         };
         let made = ask_for("2", "tools/call", params).await;
         assert!(made.contains("task-1"), "{era:?}: {made}");
-        assert!(ask(&gateway, "tools/call", r#""name":"other__t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"other__t""#)
+                .await
+                .contains("\"result\"")
+        );
         let state = state_when_the_second_is_idle(&gateway).await;
         assert_eq!(state, "ready", "{era:?}");
         let process = server.received("tools/call")[0].process;
         let got = ask_for("3", "tasks/get", r#""taskId":"task-1""#).await;
         assert!(got.contains("working"), "{era:?}: {got}");
-        assert_eq!(server.received("tasks/get").last().unwrap().process, process, "{era:?}");
+        assert_eq!(
+            server.received("tasks/get").last().unwrap().process,
+            process,
+            "{era:?}"
+        );
         assert!(gateway.terminate().await.success());
     }
 }
@@ -328,7 +455,10 @@ async fn process_with_an_open_task_is_not_ended_as_unused() {
 async fn list_without_announcements_is_compared_when_an_unused_process_is_started_again() {
     for era in [Era::Legacy, Era::Modern] {
         for is_alone in [true, false] {
-            let (server, other) = (backend(era, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+            let (server, other) = (
+                backend(era, Transport::Stdio).await,
+                backend(Era::Modern, Transport::Http).await,
+            );
             server.declares(r#"{"tools":{},"prompts":{}}"#);
             server.on("prompts/list", server.list("prompts", r#"{"name":"p"}"#));
             let mut entries = vec![server.entry_with("only", r#""idle":"300ms""#)];
@@ -339,16 +469,36 @@ async fn list_without_announcements_is_compared_when_an_unused_process_is_starte
             }
             let session = LegacySession::open(gateway.mcp).await;
             let mut of_session = session.stream(None).await;
-            let mut stream = listen(gateway.mcp, "9", r#"{"toolsListChanged":true,"promptsListChanged":true}"#).await;
-            assert!(stream.event().await.unwrap().unwrap().contains("acknowledged"));
-            let tool = if is_alone { r#""name":"t""# } else { r#""name":"only__t""# };
+            let mut stream = listen(
+                gateway.mcp,
+                "9",
+                r#"{"toolsListChanged":true,"promptsListChanged":true}"#,
+            )
+            .await;
+            assert!(
+                stream
+                    .event()
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .contains("acknowledged")
+            );
+            let tool = if is_alone {
+                r#""name":"t""#
+            } else {
+                r#""name":"only__t""#
+            };
             let cycle = async || {
                 server_when(&gateway, |server| server["state"] == "idle").await;
                 for pid in server.started() {
                     assert_gone(pid).await;
                 }
                 let lists = server.received("tools/list").len();
-                assert!(ask(&gateway, "tools/call", tool).await.contains("\"result\""));
+                assert!(
+                    ask(&gateway, "tools/call", tool)
+                        .await
+                        .contains("\"result\"")
+                );
                 // No client asks for the list.
                 server.wait_for("tools/list", lists + 1).await;
             };
@@ -361,14 +511,23 @@ async fn list_without_announcements_is_compared_when_an_unused_process_is_starte
             cycle().await;
             for stream in [&mut stream, &mut of_session] {
                 let changed = within("the change", stream.event()).await.unwrap().unwrap();
-                assert!(changed.contains("notifications/tools/list_changed"), "{era:?} {is_alone}: {changed}");
+                assert!(
+                    changed.contains("notifications/tools/list_changed"),
+                    "{era:?} {is_alone}: {changed}"
+                );
             }
             assert!(ask(&gateway, "tools/list", "").await.contains("new"));
             // The next message is the end: nothing else has changed.
             let end = gateway.terminate();
             let (rest, of_session, ended) = tokio::join!(stream.event(), of_session.event(), end);
             for rest in [rest, of_session] {
-                assert!(!rest.ok().flatten().unwrap_or_default().contains("list_changed"));
+                assert!(
+                    !rest
+                        .ok()
+                        .flatten()
+                        .unwrap_or_default()
+                        .contains("list_changed")
+                );
             }
             assert!(ended.success());
         }
@@ -401,12 +560,21 @@ async fn process_that_cannot_be_started_is_given_up_until_a_later_call() {
     });
     let gateway = Gateway::start(&config.to_string()).await;
     server_when(&gateway, |server| server["state"] == "failed").await;
-    let starts = || std::fs::read_to_string(folder.path().join("starts")).unwrap().lines().count();
+    let starts = || {
+        std::fs::read_to_string(folder.path().join("starts"))
+            .unwrap()
+            .lines()
+            .count()
+    };
     assert_eq!(starts(), 3);
     // Calls fail at once, and for some time none has it started.
     for _ in 0..5 {
         let answer = call(&gateway).await;
-        assert_eq!(answer["error"]["data"]["mayHaveRun"], json!(false), "{answer}");
+        assert_eq!(
+            answer["error"]["data"]["mayHaveRun"],
+            json!(false),
+            "{answer}"
+        );
     }
     assert!(starts() <= 5, "{}", starts());
     std::fs::write(folder.path().join("good"), "").unwrap();
@@ -419,8 +587,10 @@ async fn process_that_cannot_be_started_is_given_up_until_a_later_call() {
     assert!(gateway.terminate().await.success());
 }
 
-const READ_ONLY: &str = r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
-const WRITING: &str = r#"{"name":"w","inputSchema":{"type":"object"},"annotations":{"destructiveHint":false}}"#;
+const READ_ONLY: &str =
+    r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
+const WRITING: &str =
+    r#"{"name":"w","inputSchema":{"type":"object"},"annotations":{"destructiveHint":false}}"#;
 
 /// How many processes a legacy server needs for two clients with these capabilities.
 async fn processes_of_two_clients(server: &Backend, more: &str, capabilities: &str) -> usize {
@@ -428,7 +598,12 @@ async fn processes_of_two_clients(server: &Backend, more: &str, capabilities: &s
     for _ in 0..2 {
         let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, capabilities).await;
         for id in ["2", "3"] {
-            let answer = session.post(&legacy_request(id, "tools/call", r#""name":"t""#)).await.messages().await.1;
+            let answer = session
+                .post(&legacy_request(id, "tools/call", r#""name":"t""#))
+                .await
+                .messages()
+                .await
+                .1;
             assert!(answer.contains("\"result\""), "{answer}");
         }
     }
@@ -440,12 +615,48 @@ async fn processes_of_two_clients(server: &Backend, more: &str, capabilities: &s
 async fn sessions_share_a_process_only_if_the_server_shows_that_it_has_no_state() {
     for (capabilities, tools, more, client, count) in [
         (r#"{"tools":{}}"#, READ_ONLY.to_owned(), "", "{}", 1),
-        (r#"{"tools":{}}"#, READ_ONLY.to_owned(), r#""session":"per-client""#, "{}", 3),
-        (r#"{"tools":{}}"#, READ_ONLY.to_owned(), "", r#"{"roots":{}}"#, 3),
-        (r#"{"tools":{}}"#, format!("{READ_ONLY},{WRITING}"), "", "{}", 3),
-        (r#"{"tools":{"listChanged":true}}"#, READ_ONLY.to_owned(), "", "{}", 3),
-        (r#"{"tools":{},"logging":{}}"#, READ_ONLY.to_owned(), "", "{}", 3),
-        (r#"{"tools":{}}"#, WRITING.to_owned(), r#""session":"shared""#, "{}", 1),
+        (
+            r#"{"tools":{}}"#,
+            READ_ONLY.to_owned(),
+            r#""session":"per-client""#,
+            "{}",
+            3,
+        ),
+        (
+            r#"{"tools":{}}"#,
+            READ_ONLY.to_owned(),
+            "",
+            r#"{"roots":{}}"#,
+            3,
+        ),
+        (
+            r#"{"tools":{}}"#,
+            format!("{READ_ONLY},{WRITING}"),
+            "",
+            "{}",
+            3,
+        ),
+        (
+            r#"{"tools":{"listChanged":true}}"#,
+            READ_ONLY.to_owned(),
+            "",
+            "{}",
+            3,
+        ),
+        (
+            r#"{"tools":{},"logging":{}}"#,
+            READ_ONLY.to_owned(),
+            "",
+            "{}",
+            3,
+        ),
+        (
+            r#"{"tools":{}}"#,
+            WRITING.to_owned(),
+            r#""session":"shared""#,
+            "{}",
+            1,
+        ),
     ] {
         let server = backend(Era::Legacy, Transport::Stdio).await;
         server.declares(capabilities);
@@ -461,7 +672,10 @@ async fn sessions_share_a_process_only_if_the_server_shows_that_it_has_no_state(
 #[tokio::test]
 async fn check_says_how_sessions_are_served_and_why() {
     for (tools, said) in [
-        (READ_ONLY, "only: clients that cannot be asked share a process"),
+        (
+            READ_ONLY,
+            "only: clients that cannot be asked share a process",
+        ),
         (
             WRITING,
             "only: each client session has a process of its own: its tool \"w\" does not say that it is read-only",
@@ -471,7 +685,16 @@ async fn check_says_how_sessions_are_served_and_why() {
         server.declares(r#"{"tools":{}}"#);
         server.on("tools/list", server.list("tools", tools));
         let file = TempFile::new("yaml", &with(&[server.entry("only")]));
-        let output = within("check", fanlight().arg("check").arg("--config").arg(file.path()).output()).await.unwrap();
+        let output = within(
+            "check",
+            fanlight()
+                .arg("check")
+                .arg("--config")
+                .arg(file.path())
+                .output(),
+        )
+        .await
+        .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(said), "{text}");
     }

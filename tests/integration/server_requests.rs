@@ -7,7 +7,8 @@ mod state;
 mod suspended;
 
 /// The capabilities that allow every server request.
-const EVERYTHING: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
+const EVERYTHING: &str =
+    r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
 
 /// A server request that any client with roots can respond to. `{call}` makes the ids of different calls differ.
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;

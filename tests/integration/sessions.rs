@@ -11,9 +11,11 @@ use crate::scripted::{Era, Fault, Gate, Received, Reply, Transport, config};
 /// 2025-11-25 transports, Session Management: 404 means a new session. The request has not run and is sent again.
 #[tokio::test]
 async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
-    for (era, front) in
-        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
-    {
+    for (era, front) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let backend = backend(Era::Legacy, Transport::Http).await;
         let mut client = Client::start(&config(&[backend.entry("only")]), era, front).await;
         client.call("t").await.member("result.content");
@@ -34,9 +36,17 @@ async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
 #[tokio::test]
 async fn backend_that_loses_every_session_fails_the_call() {
     let backend = backend(Era::Legacy, Transport::Http).await;
-    let mut client = Client::start(&config(&[backend.entry("only")]), Era::Legacy, Transport::Http).await;
+    let mut client = Client::start(
+        &config(&[backend.entry("only")]),
+        Era::Legacy,
+        Transport::Http,
+    )
+    .await;
     client.call("t").await.member("result.content");
-    backend.on("tools/call", Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+    backend.on(
+        "tools/call",
+        Reply::fault(Fault::Status(404, "text/plain", "no such session")),
+    );
     let message = client.call("t").await.member("error.message").to_owned();
     assert!(message.contains("only"), "{message}");
     assert!(backend.received("tools/call").len() <= 4);
@@ -46,7 +56,9 @@ async fn backend_that_loses_every_session_fails_the_call() {
 async fn running_call_survives_the_loss_of_the_backend_session() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();
-    let slow = Reply::result(r#"{"content":[],"slow":true}"#).streamed().gated(&gate);
+    let slow = Reply::result(r#"{"content":[],"slow":true}"#)
+        .streamed()
+        .gated(&gate);
     backend.on_target("tools/call", "slow", slow);
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
     let session = std::sync::Arc::new(LegacySession::open(gateway.mcp).await);
@@ -57,12 +69,20 @@ async fn running_call_survives_the_loss_of_the_backend_session() {
     };
     gate.reached(1).await;
     backend.forget_session_of("tools/call");
-    let other = session.post(&legacy_request("2", "tools/call", r#""name":"t""#)).await.text().await;
+    let other = session
+        .post(&legacy_request("2", "tools/call", r#""name":"t""#))
+        .await
+        .text()
+        .await;
     assert!(other.contains(r#""content":[]"#), "{other}");
     gate.open();
     let answer = within("the slow call", running).await.unwrap();
     assert!(answer.contains(r#""slow":true"#), "{answer}");
-    assert_eq!(backend.received("tools/call").len(), 3, "the running call was not sent again");
+    assert_eq!(
+        backend.received("tools/call").len(),
+        3,
+        "the running call was not sent again"
+    );
 }
 
 /// The idle time begins when the last request has ended.
@@ -71,9 +91,17 @@ async fn session_with_a_running_call_is_not_idle() {
     const IDLE: Duration = Duration::from_secs(1);
     let backend = backend(Era::Legacy, Transport::Http).await;
     let gate = Gate::new();
-    backend.on_target("tools/call", "slow", Reply::result(r#"{"content":[]}"#).gated(&gate));
+    backend.on_target(
+        "tools/call",
+        "slow",
+        Reply::result(r#"{"content":[]}"#).gated(&gate),
+    );
     let timeouts = format!(r#""timeouts":{{"sessionIdle":"{}ms"}}"#, IDLE.as_millis());
-    let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, backend.entry("only"))).await;
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{}}},{timeouts}}}"#,
+        backend.entry("only")
+    ))
+    .await;
     let session = std::sync::Arc::new(LegacySession::open(gateway.mcp).await);
     let running = {
         let session = std::sync::Arc::clone(&session);
@@ -87,7 +115,11 @@ async fn session_with_a_running_call_is_not_idle() {
     let answer = within("the slow call", running).await.unwrap();
     assert!(answer.contains(r#""content":[]"#), "{answer}");
     let list = legacy_request("2", "tools/list", "");
-    assert_eq!(session.post(&list).await.status, 200, "the session has not ended");
+    assert_eq!(
+        session.post(&list).await.status,
+        200,
+        "the session has not ended"
+    );
     tokio::time::sleep(2 * IDLE).await;
     assert_eq!(session.post(&list).await.status, 404);
     let again = LegacySession::open(gateway.mcp).await;

@@ -21,29 +21,58 @@ use crate::scripted::{Backend, Era, Transport};
 async fn user_of_this_machine_signs_in_by_a_link() {
     let setting = SignInSetting::local().await;
     let link = setting.link(None).await;
-    assert!(link.starts_with(&format!("http://{}/connect/", setting.gateway.mcp)), "{link}");
+    assert!(
+        link.starts_with(&format!("http://{}/connect/", setting.gateway.mcp)),
+        "{link}"
+    );
     let mut browser = Browser::default();
     let page = browser.open(&link).await;
-    assert!(page.status == 200 && page.text.contains("notes"), "{page:?}");
+    assert!(
+        page.status == 200 && page.text.contains("notes"),
+        "{page:?}"
+    );
     assert!(page.text.contains(setting.authorization.url()), "{page:?}");
-    assert!(setting.authorization.asked("/authorize").is_empty(), "nothing is begun by the link alone");
+    assert!(
+        setting.authorization.asked("/authorize").is_empty(),
+        "nothing is begun by the link alone"
+    );
     let sent = browser.submit(&page, &[]).await;
     assert_eq!(sent.status, 303, "{sent:?}\n{}", setting.gateway.log.text());
     let done = browser.follow(sent).await;
-    assert!(done.status == 200 && done.text.contains("signed in to notes"), "{done:?}\n{}", setting.gateway.log.text());
+    assert!(
+        done.status == 200 && done.text.contains("signed in to notes"),
+        "{done:?}\n{}",
+        setting.gateway.log.text()
+    );
     let answer = setting.call(None).await;
-    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert!(
+        is_result(&answer),
+        "{answer}\n{}",
+        setting.gateway.log.text()
+    );
     assert_eq!(setting.shown(), ["Bearer token-1"]);
-    let [asked] = &setting.authorization.asked("/authorize")[..] else { panic!("asked once") };
-    assert_eq!(asked.parameter("resource"), Some(setting.backend.url().as_str()));
+    let [asked] = &setting.authorization.asked("/authorize")[..] else {
+        panic!("asked once")
+    };
+    assert_eq!(
+        asked.parameter("resource"),
+        Some(setting.backend.url().as_str())
+    );
     assert_eq!(asked.parameter("code_challenge_method"), Some("S256"));
     assert_eq!(
         asked.parameter("redirect_uri"),
         Some(format!("http://{}/oauth/callback", setting.gateway.mcp).as_str())
     );
     let log = setting.gateway.log.text();
-    assert!(!log.contains("token-1") && !log.contains("refresh-1"), "{log}");
-    let expected = [r#""target":"audit""#, r#""what":"sign-in at a server""#, r#""about":"notes""#];
+    assert!(
+        !log.contains("token-1") && !log.contains("refresh-1"),
+        "{log}"
+    );
+    let expected = [
+        r#""target":"audit""#,
+        r#""what":"sign-in at a server""#,
+        r#""about":"notes""#,
+    ];
     setting.gateway.log.line_with_all(&expected).await;
 }
 
@@ -71,10 +100,20 @@ async fn many_calls_at_once_renew_a_grant_once() {
     setting.authorization.revoke_all();
     let answers = join_all((0..200).map(|_| setting.call(None))).await;
     for answer in &answers {
-        assert!(is_result(answer), "{answer}\n{}", setting.gateway.log.text());
+        assert!(
+            is_result(answer),
+            "{answer}\n{}",
+            setting.gateway.log.text()
+        );
     }
     assert_eq!(setting.asked_for_tokens("refresh_token"), 1);
-    assert!(setting.shown().iter().skip(1).all(|shown| shown == "Bearer token-2"));
+    assert!(
+        setting
+            .shown()
+            .iter()
+            .skip(1)
+            .all(|shown| shown == "Bearer token-2")
+    );
 }
 
 #[tokio::test]
@@ -84,9 +123,24 @@ async fn gateways_that_share_a_folder_renew_a_grant_once() {
     let other = setting.another().await;
     assert!(is_result(&setting.call(None).await) && is_result(&call(&other, None).await));
     setting.authorization.revoke_all();
-    let answers = join_all((0..20).map(|at| call(if at % 2 == 0 { &setting.gateway } else { &other }, None))).await;
+    let answers = join_all((0..20).map(|at| {
+        call(
+            if at % 2 == 0 {
+                &setting.gateway
+            } else {
+                &other
+            },
+            None,
+        )
+    }))
+    .await;
     for answer in &answers {
-        assert!(is_result(answer), "{answer}\n{}\n{}", setting.gateway.log.text(), other.log.text());
+        assert!(
+            is_result(answer),
+            "{answer}\n{}\n{}",
+            setting.gateway.log.text(),
+            other.log.text()
+        );
     }
     assert_eq!(setting.asked_for_tokens("refresh_token"), 1);
 }
@@ -96,15 +150,19 @@ async fn server_that_wants_more_scopes_gets_those_and_the_ones_held() {
     let setting = SignInSetting::start("", r#"{"type":"user","scopes":["read"]}"#).await;
     let url = setting.backend.url();
     let mut protection = Protection::by_token(&url, setting.authorization.url(), |_| true);
-    protection.accepts =
-        Arc::new(|received| match (received.header("authorization"), received.text.contains("call")) {
+    protection.accepts = Arc::new(|received| {
+        match (
+            received.header("authorization"),
+            received.text.contains("call"),
+        ) {
             (None, _) => Verdict::Unauthorized,
             (Some("Bearer token-1"), true) => {
                 let challenge = r#"Bearer error="insufficient_scope", scope="write""#;
                 Verdict::Refused(403, vec![("www-authenticate", challenge.to_owned())])
             }
             (Some(_), _) => Verdict::Accepted,
-        });
+        }
+    });
     setting.backend.protect(protection);
     setting.sign_in(None).await;
     let mut browser = Browser::default();
@@ -112,9 +170,16 @@ async fn server_that_wants_more_scopes_gets_those_and_the_ones_held() {
     assert!(page.text.contains("read write"), "{page:?}");
     let sent = browser.submit(&page, &[]).await;
     assert_eq!(browser.follow(sent).await.status, 200);
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     let scopes: Vec<_> = setting.authorization.asked("/authorize");
-    let scopes: Vec<_> = scopes.iter().map(|asked| asked.parameter("scope").unwrap_or_default()).collect();
+    let scopes: Vec<_> = scopes
+        .iter()
+        .map(|asked| asked.parameter("scope").unwrap_or_default())
+        .collect();
     assert_eq!(scopes, ["read", "read write"]);
 }
 
@@ -124,12 +189,23 @@ async fn rotated_refresh_token_survives_a_kill() {
     setting.sign_in(None).await;
     for round in 0..3 {
         setting.authorization.revoke_all();
-        assert!(is_result(&setting.call(None).await), "round {round}\n{}", setting.gateway.log.text());
+        assert!(
+            is_result(&setting.call(None).await),
+            "round {round}\n{}",
+            setting.gateway.log.text()
+        );
         setting.restart().await;
     }
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     let asked = setting.authorization.asked("/token");
-    let used: Vec<_> = asked.iter().filter_map(|asked| asked.parameter("refresh_token")).collect();
+    let used: Vec<_> = asked
+        .iter()
+        .filter_map(|asked| asked.parameter("refresh_token"))
+        .collect();
     assert_eq!(used, ["refresh-1", "refresh-2", "refresh-3"]);
     assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
 }
@@ -141,8 +217,16 @@ async fn sign_in_survives_a_restart_in_its_middle() {
     let sent = setting.agree(&mut browser, None).await;
     setting.restart().await;
     let done = browser.follow(sent).await;
-    assert!(done.status == 200, "{done:?}\n{}", setting.gateway.log.text());
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        done.status == 200,
+        "{done:?}\n{}",
+        setting.gateway.log.text()
+    );
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
 }
 
 #[tokio::test]
@@ -151,17 +235,26 @@ async fn user_whose_grant_was_taken_back_signs_in_anew() {
     setting.sign_in(None).await;
     assert!(is_result(&setting.call(None).await));
     let calls = AtomicUsize::new(0);
-    setting.authorization.on_token(move |asked| match asked.parameter("grant_type") {
-        Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
-        _ => {
-            let token = format!("new-{}", calls.fetch_add(1, Ordering::SeqCst));
-            (200, json!({ "access_token": token, "token_type": "Bearer" }))
-        }
-    });
+    setting
+        .authorization
+        .on_token(move |asked| match asked.parameter("grant_type") {
+            Some("refresh_token") => (400, json!({ "error": "invalid_grant" })),
+            _ => {
+                let token = format!("new-{}", calls.fetch_add(1, Ordering::SeqCst));
+                (
+                    200,
+                    json!({ "access_token": token, "token_type": "Bearer" }),
+                )
+            }
+        });
     setting.authorization.revoke_all();
     assert!(link_in(&setting.call(None).await).is_some());
     setting.sign_in(None).await;
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
 }
 
@@ -169,10 +262,16 @@ async fn user_whose_grant_was_taken_back_signs_in_anew() {
 #[tokio::test]
 async fn authorization_server_that_refuses_a_renewal_is_not_asked_for_each_call() {
     let unsendable = json!({ "access_token": "\u{1}", "token_type": "Bearer" });
-    let answers = [(401, json!({ "error": "invalid_client" })), (500, json!({})), (200, unsendable)];
+    let answers = [
+        (401, json!({ "error": "invalid_client" })),
+        (500, json!({})),
+        (200, unsendable),
+    ];
     join_all(answers.into_iter().map(async |answer| {
         let setting = SignInSetting::local().await;
-        setting.authorization.grants_with(json!({ "expires_in": 6 }));
+        setting
+            .authorization
+            .grants_with(json!({ "expires_in": 6 }));
         setting.sign_in(None).await;
         assert!(is_result(&setting.call(None).await));
         let text = format!("{answer:?}");
@@ -200,19 +299,38 @@ async fn rotated_secret_of_the_client_is_shown_by_users_who_are_connected() {
         let issuer = setting.authorization.url();
         format!(r#"{{"type":"user","issuer":"{issuer}","clientId":"c","clientSecret":"{secret}"}}"#)
     };
-    setting.reconfigure(r#"{"type":"user"}"#, &with_secret("first-secret")).await;
+    setting
+        .reconfigure(r#"{"type":"user"}"#, &with_secret("first-secret"))
+        .await;
     setting.sign_in(None).await;
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     // The old one is refused, which stands for a minute.
-    setting.authorization.conduct("/token", Conduct::Text(r#"{"error":"invalid_client"}"#.to_owned()));
+    setting.authorization.conduct(
+        "/token",
+        Conduct::Text(r#"{"error":"invalid_client"}"#.to_owned()),
+    );
     setting.authorization.revoke_all();
     assert!(setting.call(None).await.contains("\"error\""));
     setting.authorization.conduct("/token", Conduct::Good);
     setting.reconfigure("first-secret", "second-secret").await;
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     let asked = setting.authorization.asked("/token");
-    let shown: Vec<_> = asked.iter().map(|asked| asked.header("authorization").unwrap_or(&asked.body)).collect();
-    assert!(shown.len() == 3 && shown[0] == shown[1] && shown[1] != shown[2], "{shown:?}");
+    let shown: Vec<_> = asked
+        .iter()
+        .map(|asked| asked.header("authorization").unwrap_or(&asked.body))
+        .collect();
+    assert!(
+        shown.len() == 3 && shown[0] == shown[1] && shown[1] != shown[2],
+        "{shown:?}"
+    );
 }
 
 #[tokio::test]
@@ -230,7 +348,10 @@ async fn sign_out_during_a_renewal_gives_the_new_tokens_back() {
     let (answer, ()) = tokio::join!(setting.call(None), sign_out);
     assert!(link_in(&answer).is_some(), "{answer}");
     let revoked = setting.authorization.wait_for("/revoke", 4).await;
-    let revoked: Vec<_> = revoked.iter().filter_map(|asked| asked.parameter("token")).collect();
+    let revoked: Vec<_> = revoked
+        .iter()
+        .filter_map(|asked| asked.parameter("token"))
+        .collect();
     assert_eq!(revoked, ["refresh-1", "token-1", "refresh-2", "token-2"]);
 }
 
@@ -239,12 +360,20 @@ async fn provider_that_is_down_for_a_while_ends_no_grant() {
     let setting = SignInSetting::local().await;
     setting.sign_in(None).await;
     setting.authorization.revoke_all();
-    setting.authorization.conduct("/token", Conduct::Status(503));
+    setting
+        .authorization
+        .conduct("/token", Conduct::Status(503));
     let answer = setting.call(None).await;
-    assert!(answer.contains("\"error\"") && link_in(&answer).is_none(), "{answer}");
+    assert!(
+        answer.contains("\"error\"") && link_in(&answer).is_none(),
+        "{answer}"
+    );
     setting.authorization.conduct("/token", Conduct::Good);
     // After a failure the gateway leaves a server alone for a moment.
-    within("a result", async { while !is_result(&setting.call(None).await) {} }).await;
+    within("a result", async {
+        while !is_result(&setting.call(None).await) {}
+    })
+    .await;
     assert_eq!(setting.asked_for_tokens("authorization_code"), 1);
 }
 
@@ -262,12 +391,21 @@ async fn user_deposits_a_key() {
     });
     let mut browser = Browser::default();
     let page = setting.page(&mut browser, Some(ANN)).await;
-    let done = browser.submit(&page, &[("credential", ANN), ("key", "of ann")]).await;
+    let done = browser
+        .submit(&page, &[("credential", ANN), ("key", "of ann")])
+        .await;
     assert!(done.status == 200 && done.text.contains("kept"), "{done:?}");
-    assert!(is_result(&setting.call(Some(ANN)).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(Some(ANN)).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     assert!(link_in(&setting.call(Some(BOB)).await).is_some());
     let state = std::fs::read(setting.folder.path().join("state/grants.redb")).unwrap();
-    assert!(!state.windows(6).any(|part| part == b"of ann"), "the key is kept in the clear");
+    assert!(
+        !state.windows(6).any(|part| part == b"of ann"),
+        "the key is kept in the clear"
+    );
 }
 
 #[tokio::test]
@@ -280,13 +418,19 @@ async fn user_sees_connections_and_signs_out() {
     let page = browser.open(&url).await;
     assert!(!page.text.contains("signed in at"), "{page:?}");
     let page = browser.submit(&page, &[("credential", ANN)]).await;
-    assert!(page.text.contains("signed in at") && page.text.contains(setting.authorization.url()), "{page:?}");
+    assert!(
+        page.text.contains("signed in at") && page.text.contains(setting.authorization.url()),
+        "{page:?}"
+    );
     // The browser is known from now on.
     let page = browser.open(&url).await;
     let page = browser.submit(&page, &[("action", "sign-out")]).await;
     assert!(page.text.contains("not signed in"), "{page:?}");
     let revoked: Vec<_> = setting.authorization.asked("/revoke");
-    let revoked: Vec<_> = revoked.iter().filter_map(|asked| asked.parameter("token")).collect();
+    let revoked: Vec<_> = revoked
+        .iter()
+        .filter_map(|asked| asked.parameter("token"))
+        .collect();
     assert_eq!(revoked, ["refresh-1", "token-1"]);
     assert!(link_in(&setting.call(Some(ANN)).await).is_some());
 }
@@ -294,14 +438,21 @@ async fn user_sees_connections_and_signs_out() {
 /// Runs a command with the configuration.
 async fn run(setting: &SignInSetting, arguments: &[&str]) -> Output {
     let mut command = fanlight();
-    command.args(arguments).arg("--config").arg(setting.config());
+    command
+        .args(arguments)
+        .arg("--config")
+        .arg(setting.config());
     within("the command", command.output()).await.unwrap()
 }
 
 /// What a command prints on standard output.
 async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
     let output = run(setting, arguments).await;
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -318,25 +469,45 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
     let mut browser = Browser::default();
     let sent = browser.open(&location).await;
     let back = sent.location();
-    assert_eq!(setting.authorization.asked("/authorize")[0].parameter("scope"), Some("notes:read"));
+    assert_eq!(
+        setting.authorization.asked("/authorize")[0].parameter("scope"),
+        Some("notes:read")
+    );
     // Others that reach the address bring nothing.
     let foreign = browser.open(&back.replace("state=", "state=x")).await;
     assert_eq!(foreign.status, 404);
     assert_eq!(browser.open(&back).await.status, 200);
-    assert!(within("the end of the command", login.wait()).await.unwrap().success());
+    assert!(
+        within("the end of the command", login.wait())
+            .await
+            .unwrap()
+            .success()
+    );
     // The gateway runs, and takes it up by itself.
     let answer = setting.call(None).await;
-    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert!(
+        is_result(&answer),
+        "{answer}\n{}",
+        setting.gateway.log.text()
+    );
 
-    let shown: Value = serde_json::from_str(&printed(&setting, &["connections", "--json"]).await).unwrap();
+    let shown: Value =
+        serde_json::from_str(&printed(&setting, &["connections", "--json"]).await).unwrap();
     assert_eq!(shown[0]["server"], "notes");
     assert_eq!(shown[0]["issuer"], setting.authorization.url());
     let exported = printed(&setting, &["state", "export"]).await;
-    assert!(exported.contains("\"notes\"") && !exported.contains("token-"), "{exported}");
+    assert!(
+        exported.contains("\"notes\"") && !exported.contains("token-"),
+        "{exported}"
+    );
     printed(&setting, &["logout", "notes"]).await;
     assert_eq!(setting.authorization.asked("/revoke").len(), 2);
     assert!(link_in(&setting.call(None).await).is_some());
-    assert!(printed(&setting, &["state", "purge"]).await.contains("removed"));
+    assert!(
+        printed(&setting, &["state", "purge"])
+            .await
+            .contains("removed")
+    );
 }
 
 /// Removing needs no key, so a keyring that is locked does not keep anybody from it.
@@ -344,7 +515,11 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
 async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     let setting = SignInSetting::local().await;
     setting.sign_in(None).await;
-    assert!(printed(&setting, &["state", "export"]).await.contains("\"notes\""));
+    assert!(
+        printed(&setting, &["state", "export"])
+            .await
+            .contains("\"notes\"")
+    );
     let note = setting.folder.path().join("state").join("sealing-key");
     std::fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
     std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -352,17 +527,34 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     std::fs::remove_file(note.with_file_name("key")).unwrap();
     let output = run(&setting, &["state", "export"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot be had"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("cannot be had"),
+        "{said}"
+    );
     let output = run(&setting, &["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("not on record"), "{said}");
+    assert!(
+        output.status.success() && said.contains("not on record"),
+        "{said}"
+    );
     // The record says that there was somebody, and has its end.
-    let lines = std::fs::read_to_string(setting.folder.path().join("state/audit/audit-2.jsonl")).unwrap();
-    assert!(lines.contains("1 record of users") && lines.contains(r#""event":"stop""#), "{lines}");
+    let lines =
+        std::fs::read_to_string(setting.folder.path().join("state/audit/audit-2.jsonl")).unwrap();
+    assert!(
+        lines.contains("1 record of users") && lines.contains(r#""event":"stop""#),
+        "{lines}"
+    );
     std::fs::remove_file(&note).unwrap();
-    assert!(!printed(&setting, &["state", "export"]).await.contains("\"notes\""));
+    assert!(
+        !printed(&setting, &["state", "export"])
+            .await
+            .contains("\"notes\"")
+    );
     // A gateway that runs looks once a second.
-    within("a link", async { while link_in(&setting.call(None).await).is_none() {} }).await;
+    within("a link", async {
+        while link_in(&setting.call(None).await).is_none() {}
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -370,16 +562,25 @@ async fn client_on_standard_input_is_told_how_to_sign_in() {
     let setting = SignInSetting::local().await;
     let text = std::fs::read_to_string(setting.config()).unwrap();
     // A gateway of its own, with the same folder.
-    let state = format!("stateDir: {}", setting.folder.path().join("state").display());
+    let state = format!(
+        "stateDir: {}",
+        setting.folder.path().join("state").display()
+    );
     let is_listener = |line: &&str| line.starts_with("listen") || line.starts_with("admin");
     let lines: Vec<_> = text.lines().filter(|line| !is_listener(line)).collect();
     let mut gateway = Gateway::stdio(&lines.join("\n").replace("stateDir: state", &state));
     let mut client = StdioClient::of(&mut gateway);
     let call = modern_request("1", "tools/call", r#""name":"t","arguments":{}"#, "");
     let (_, answer) = client.call(&call).await;
-    assert!(answer.contains("fanlight login notes") && link_in(&answer).is_none(), "{answer}");
+    assert!(
+        answer.contains("fanlight login notes") && link_in(&answer).is_none(),
+        "{answer}"
+    );
     setting.sign_in(None).await;
-    within("a result", async { while !is_result(&client.call(&call).await.1) {} }).await;
+    within("a result", async {
+        while !is_result(&client.call(&call).await.1) {}
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -388,7 +589,11 @@ async fn call_while_its_user_signs_in_goes_on_by_itself() {
     let mut browser = Browser::default();
     let sent = setting.agree(&mut browser, Some(ANN)).await;
     let (answer, done) = tokio::join!(setting.call(Some(ANN)), browser.follow(sent));
-    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert!(
+        is_result(&answer),
+        "{answer}\n{}",
+        setting.gateway.log.text()
+    );
     assert_eq!(done.status, 200);
     // Nobody else waits for it.
     assert!(link_in(&setting.call(Some(BOB)).await).is_some());
@@ -402,8 +607,15 @@ async fn call_while_its_user_gives_up_is_answered_with_a_link() {
     let back = browser.open(&sent.location()).await.location();
     let denied = back.replace("code=", "error=access_denied&x=");
     let (answer, page) = tokio::join!(setting.call(None), browser.open(&denied));
-    assert!(link_in(&answer).is_some(), "{answer}\n{}", setting.gateway.log.text());
-    assert!(page.status == 403 && page.text.contains("access_denied"), "{page:?}");
+    assert!(
+        link_in(&answer).is_some(),
+        "{answer}\n{}",
+        setting.gateway.log.text()
+    );
+    assert!(
+        page.status == 403 && page.text.contains("access_denied"),
+        "{page:?}"
+    );
 }
 
 #[tokio::test]
@@ -414,13 +626,27 @@ async fn server_that_has_moved_to_another_authorization_server_is_signed_in_to_t
     let other = Arc::new(AuthorizationServer::start().await);
     let valid = Arc::clone(&other);
     let url = setting.backend.url();
-    setting.backend.protect(Protection::by_token(&url, other.url(), move |token| valid.is_valid(token)));
+    setting
+        .backend
+        .protect(Protection::by_token(&url, other.url(), move |token| {
+            valid.is_valid(token)
+        }));
     let registered = setting.authorization.asked("/register").len();
     setting.authorization.revoke_all();
     setting.sign_in(None).await;
-    assert!(is_result(&setting.call(None).await), "{}", setting.gateway.log.text());
+    assert!(
+        is_result(&setting.call(None).await),
+        "{}",
+        setting.gateway.log.text()
+    );
     // As another client, which it has registered anew.
-    assert_eq!((other.asked("/authorize").len(), other.asked("/register").len()), (1, 1));
+    assert_eq!(
+        (
+            other.asked("/authorize").len(),
+            other.asked("/register").len()
+        ),
+        (1, 1)
+    );
     assert_eq!(setting.authorization.asked("/register").len(), registered);
 }
 
@@ -429,14 +655,21 @@ async fn sign_in_from_the_command_line_that_cannot_be_carried_out_says_why() {
     let folder = TempFile::folder();
     let file = folder.path().join("fanlight.yaml");
     let closed = fanlight_testkit::ports::free();
-    let text =
-        format!("stateDir: state\nmcpServers: {{notes: {{url: \"http://{closed}/mcp\", auth: {{type: user}}}}}}\n");
+    let text = format!(
+        "stateDir: state\nmcpServers: {{notes: {{url: \"http://{closed}/mcp\", auth: {{type: user}}}}}}\n"
+    );
     std::fs::write(&file, text).unwrap();
     let mut command = fanlight();
-    command.args(["login", "notes", "--no-browser", "--config"]).arg(&file).stdin(Stdio::null());
+    command
+        .args(["login", "notes", "--no-browser", "--config"])
+        .arg(&file)
+        .stdin(Stdio::null());
     let output = within("login", command.output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("cannot be carried out: "), "{said}");
+    assert!(
+        !output.status.success() && said.contains("cannot be carried out: "),
+        "{said}"
+    );
     assert!(!said.contains("log"), "{said}");
 }
 
@@ -445,7 +678,10 @@ async fn checked(entries: &[String]) -> (String, Value) {
     let file = TempFile::new("json", &crate::scripted::config(entries));
     let run = async |more: &[&str]| {
         let mut command = fanlight();
-        command.args(["check", "--config"]).arg(file.path()).args(more);
+        command
+            .args(["check", "--config"])
+            .arg(file.path())
+            .args(more);
         String::from_utf8(within("check", command.output()).await.unwrap().stdout).unwrap()
     };
     let text = run(&[]).await;
@@ -456,55 +692,114 @@ async fn checked(entries: &[String]) -> (String, Value) {
 #[tokio::test]
 async fn check_finds_out_what_signing_in_wants() {
     let authorization = AuthorizationServer::start().await;
-    let (closed, open) =
-        (Backend::start(Era::Modern, Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
-    closed.protect(Protection::by_token(&closed.url(), authorization.url(), |token| token == "secret-token"));
+    let (closed, open) = (
+        Backend::start(Era::Modern, Transport::Http).await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    );
+    closed.protect(Protection::by_token(
+        &closed.url(),
+        authorization.url(),
+        |token| token == "secret-token",
+    ));
     let asked_without = Backend::start(Era::Modern, Transport::Http).await;
-    asked_without.protect(Protection::by_token(&asked_without.url(), authorization.url(), |_| false));
+    asked_without.protect(Protection::by_token(
+        &asked_without.url(),
+        authorization.url(),
+        |_| false,
+    ));
     let entries = [
         asked_without.entry("notes"),
-        closed.entry_with("keyed", r#""headers":{"Authorization":"Bearer secret-token"}"#),
+        closed.entry_with(
+            "keyed",
+            r#""headers":{"Authorization":"Bearer secret-token"}"#,
+        ),
         closed.entry_with("users", r#""auth":{"type":"user"}"#),
         open.entry("open"),
     ];
     let (text, found) = checked(&entries).await;
     let of = |text: &str, name: &str| {
-        text.lines().find(|line| line.starts_with(&format!("{name}: asks "))).map(str::to_owned)
+        text.lines()
+            .find(|line| line.starts_with(&format!("{name}: asks ")))
+            .map(str::to_owned)
     };
     // What it has said to the gateway that could not connect suffices. The others are served by it.
-    let asked = asked_without.received(REFUSED).iter().filter(|one| one.text.contains(r#""ping""#)).count();
+    let asked = asked_without
+        .received(REFUSED)
+        .iter()
+        .filter(|one| one.text.contains(r#""ping""#))
+        .count();
     assert_eq!(asked, 0, "a server was asked once more for its challenge");
     let notes = of(&text, "notes").unwrap_or_else(|| panic!("{text}"));
-    assert!(notes.contains(authorization.url()) && notes.contains("write `auth: {type: user}`"), "{notes}");
-    assert!(of(&text, "keyed").unwrap().ends_with("its `headers` bring one"), "{text}");
-    assert!(of(&text, "users").unwrap().ends_with("its `auth` has each user sign in"), "{text}");
+    assert!(
+        notes.contains(authorization.url()) && notes.contains("write `auth: {type: user}`"),
+        "{notes}"
+    );
+    assert!(
+        of(&text, "keyed")
+            .unwrap()
+            .ends_with("its `headers` bring one"),
+        "{text}"
+    );
+    assert!(
+        of(&text, "users")
+            .unwrap()
+            .ends_with("its `auth` has each user sign in"),
+        "{text}"
+    );
     assert_eq!(of(&text, "open"), None);
     assert!(!text.contains("secret-token"), "{text}");
     let servers = found["servers"].as_array().unwrap();
-    let sign_in = |name: &str| &servers.iter().find(|server| server["name"] == name).unwrap()["signIn"];
+    let sign_in = |name: &str| {
+        &servers
+            .iter()
+            .find(|server| server["name"] == name)
+            .unwrap()["signIn"]
+    };
     assert_eq!(sign_in("notes")["issuer"], authorization.url());
-    assert_eq!((&sign_in("notes")["registration"], &sign_in("notes")["pkce"]), (&"dynamic".into(), &true.into()));
+    assert_eq!(
+        (&sign_in("notes")["registration"], &sign_in("notes")["pkce"]),
+        (&"dynamic".into(), &true.into())
+    );
     assert_eq!(sign_in("open"), &Value::Null);
     // Where clients are registered by hand, it says so.
     authorization.describe(json!({"registration_endpoint": null}));
     let (text, found) = checked(&entries).await;
-    assert!(of(&text, "notes").unwrap().contains("register a client there"), "{text}");
-    assert!(of(&text, "users").unwrap().contains("lacks a client"), "{text}");
+    assert!(
+        of(&text, "notes")
+            .unwrap()
+            .contains("register a client there"),
+        "{text}"
+    );
+    assert!(
+        of(&text, "users").unwrap().contains("lacks a client"),
+        "{text}"
+    );
     assert_eq!(found["servers"][0]["signIn"]["registration"], "byHand");
     // What cannot be found out is said, and nothing else suffers.
-    authorization.conduct("/.well-known/oauth-authorization-server", Conduct::Status(500));
+    authorization.conduct(
+        "/.well-known/oauth-authorization-server",
+        Conduct::Status(500),
+    );
     let (text, _) = checked(&entries).await;
-    assert!(of(&text, "notes").unwrap().contains("cannot be found out"), "{text}");
+    assert!(
+        of(&text, "notes").unwrap().contains("cannot be found out"),
+        "{text}"
+    );
 }
 
 /// The answer of the operators' API, which asks for nothing here.
 async fn operator(gateway: &Gateway, method: &str, path: &str) -> (u16, Value) {
     let mut connection = Connection::open(gateway.admin).await;
     let origin = format!("http://{}", gateway.admin);
-    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    connection
+        .request(method, path, &[("Origin", &origin)], b"")
+        .await;
     let mut response = connection.response().await;
     let text = response.text().await;
-    (response.status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")))
+    (
+        response.status,
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")),
+    )
 }
 
 #[tokio::test]
@@ -518,16 +813,31 @@ async fn operators_see_what_users_have_granted_and_end_it() {
     let (_, found) = operator(&setting.gateway, "GET", "/api/connections").await;
     let all = found["connections"].as_array().unwrap();
     assert_eq!(all.len(), 2, "{found}");
-    assert!(!found.to_string().contains("token-") && !found.to_string().contains("refresh-"), "{found}");
-    let of_ann = all.iter().find(|one| one["principal"].as_str().unwrap().starts_with("ann ")).unwrap();
-    assert_eq!((&of_ann["server"], &of_ann["key"]), (&json!("notes"), &json!(false)));
+    assert!(
+        !found.to_string().contains("token-") && !found.to_string().contains("refresh-"),
+        "{found}"
+    );
+    let of_ann = all
+        .iter()
+        .find(|one| one["principal"].as_str().unwrap().starts_with("ann "))
+        .unwrap();
+    assert_eq!(
+        (&of_ann["server"], &of_ann["key"]),
+        (&json!("notes"), &json!(false))
+    );
     assert_eq!(of_ann["issuer"], setting.authorization.url());
     let path = format!("/api/connections/{}/end", of_ann["id"].as_str().unwrap());
     let (status, ended) = operator(&setting.gateway, "POST", &path).await;
     assert_eq!((status, &ended["server"]), (200, &json!("notes")));
     assert_eq!(operator(&setting.gateway, "POST", &path).await.0, 404);
-    assert!(!setting.authorization.is_valid("token-1"), "it was given back");
+    assert!(
+        !setting.authorization.is_valid("token-1"),
+        "it was given back"
+    );
     let answer = setting.call(Some(ANN)).await;
     assert!(link_in(&answer).is_some(), "{answer}");
-    assert!(is_result(&setting.call(Some(BOB)).await), "nobody else's has ended");
+    assert!(
+        is_result(&setting.call(Some(BOB)).await),
+        "nobody else's has ended"
+    );
 }

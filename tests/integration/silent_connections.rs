@@ -38,7 +38,14 @@ struct Relay {
 impl Relay {
     /// Relays to the server of this entry of a configuration; also returns the entry of the relay.
     async fn to(entry: &str, security: Security) -> (Self, String) {
-        let port = entry.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let port = entry
+            .split("127.0.0.1:")
+            .nth(1)
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap()
+            .to_owned();
         let target: SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = listener.local_addr().unwrap().port();
@@ -59,7 +66,9 @@ impl Relay {
                 relayed.spawn(async move {
                     match acceptor {
                         None => relay(client, target, silence).await,
-                        Some(acceptor) => relay(acceptor.accept(client).await.unwrap(), target, silence).await,
+                        Some(acceptor) => {
+                            relay(acceptor.accept(client).await.unwrap(), target, silence).await
+                        }
                     }
                 });
             }
@@ -68,7 +77,14 @@ impl Relay {
         if security != Security::Plain {
             entry = entry.replace("http://", "https://");
         }
-        (Self { silenced, certificate: TempFile::new("pem", &certificate), _connections: connections }, entry)
+        (
+            Self {
+                silenced,
+                certificate: TempFile::new("pem", &certificate),
+                _connections: connections,
+            },
+            entry,
+        )
     }
 
     /// Nothing passes any more on the connections that there are, and none of them ends.
@@ -78,7 +94,11 @@ impl Relay {
 }
 
 /// Relays a connection until it ends, or for ever once it is silenced.
-async fn relay(mut client: impl AsyncRead + AsyncWrite + Unpin, target: SocketAddr, silence: watch::Sender<bool>) {
+async fn relay(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    target: SocketAddr,
+    silence: watch::Sender<bool>,
+) {
     let is_new = *silence.borrow();
     let mut server = TcpStream::connect(target).await.unwrap();
     let mut silenced = silence.subscribe();
@@ -96,9 +116,13 @@ fn acceptor(protocol: &str) -> (TlsAcceptor, String) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let settings = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut settings =
-        settings.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key.into()).unwrap();
+    let settings = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let mut settings = settings
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key.into())
+        .unwrap();
     settings.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     (TlsAcceptor::from(Arc::new(settings)), own.cert.pem())
 }
@@ -108,9 +132,12 @@ fn acceptor(protocol: &str) -> (TlsAcceptor, String) {
 async fn one_call_is_lost(era: Era, security: Security, in_session: bool) {
     let server = backend(era, Transport::Http).await;
     let (relay, entry) = Relay::to(&server.entry_with("only", r#""timeout":"1s""#), security).await;
-    let gateway = Gateway::start_with_env(&config(&[entry]), "SSL_CERT_FILE", relay.certificate.path()).await;
+    let gateway =
+        Gateway::start_with_env(&config(&[entry]), "SSL_CERT_FILE", relay.certificate.path()).await;
     let session = match in_session {
-        true => Some(LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"elicitation":{}}"#).await),
+        true => Some(
+            LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, r#"{"elicitation":{}}"#).await,
+        ),
         false => None,
     };
     let call = async |id: usize| match &session {
@@ -121,7 +148,10 @@ async fn one_call_is_lost(era: Era, security: Security, in_session: bool) {
         }
     };
     let gate = Gate::new();
-    server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)).gated(&gate));
+    server.on(
+        "tools/call",
+        Reply::result(era.complete(r#""content":[]"#)).gated(&gate),
+    );
     // Several at the same time, so that there are as many connections, of each worker thread.
     let release = async {
         gate.reached(6).await;
@@ -129,10 +159,17 @@ async fn one_call_is_lost(era: Era, security: Security, in_session: bool) {
     };
     let (results, ()) = tokio::join!(join_all((0..6).map(&call)), release);
     let is_result = |text: &String| slicer::member(text, "result").is_some();
-    assert!(results.iter().all(is_result), "{era:?} {security:?}: {results:?}");
+    assert!(
+        results.iter().all(is_result),
+        "{era:?} {security:?}: {results:?}"
+    );
     relay.silence();
     let lost = call(6).await;
-    assert_eq!(slicer::member(&lost, "error.data.outcome"), Some(r#""timeout""#), "{era:?} {security:?}: {lost}");
+    assert_eq!(
+        slicer::member(&lost, "error.data.outcome"),
+        Some(r#""timeout""#),
+        "{era:?} {security:?}: {lost}"
+    );
     for id in 7..13 {
         let next = call(id).await;
         assert!(is_result(&next), "{era:?} {security:?}: {next}");
@@ -157,7 +194,11 @@ async fn connections_over_tls_that_went_silent_cost_one_call_together() {
 
 #[tokio::test]
 async fn session_continues_on_new_connections_after_one_lost_call() {
-    for security in [Security::Plain, Security::Tls("http/1.1"), Security::Tls("h2")] {
+    for security in [
+        Security::Plain,
+        Security::Tls("http/1.1"),
+        Security::Tls("h2"),
+    ] {
         one_call_is_lost(Era::Legacy, security, true).await;
     }
 }

@@ -17,7 +17,10 @@ fn gateway_of(folder: &TempFile, script: &str) -> String {
 }
 
 fn starts(folder: &TempFile) -> usize {
-    fs::read_to_string(folder.path().join("starts")).unwrap().lines().count()
+    fs::read_to_string(folder.path().join("starts"))
+        .unwrap()
+        .lines()
+        .count()
 }
 
 /// A legacy server that exits on a request before `initialize`.
@@ -37,8 +40,17 @@ async fn process_that_exits_without_having_read_anything_is_started_once() {
         let gateway = Gateway::start(&gateway_of(&folder, &script)).await;
         let server = server_when(&gateway, "only", |server| !server["failure"].is_null()).await;
         assert_eq!(starts(&folder), 1, "{server}");
-        assert!(server["failure"]["what"].as_str().unwrap().contains("exit status: 3"), "{server}");
-        assert_eq!(server["failure"]["stderr"], json!(["Error: NOTES_KEY is not set"]));
+        assert!(
+            server["failure"]["what"]
+                .as_str()
+                .unwrap()
+                .contains("exit status: 3"),
+            "{server}"
+        );
+        assert_eq!(
+            server["failure"]["stderr"],
+            json!(["Error: NOTES_KEY is not set"])
+        );
         assert!(gateway.terminate().await.success());
     }
 }
@@ -47,7 +59,8 @@ async fn process_that_exits_without_having_read_anything_is_started_once() {
 async fn process_that_exits_on_the_probe_is_started_again_for_initialize() {
     for before in ["", "sleep 0.4\n"] {
         let folder = TempFile::folder();
-        let gateway = Gateway::start(&gateway_of(&folder, &format!("{before}{EXITS_ON_PROBE}"))).await;
+        let gateway =
+            Gateway::start(&gateway_of(&folder, &format!("{before}{EXITS_ON_PROBE}"))).await;
         server_when(&gateway, "only", |server| server["state"] == "ready").await;
         assert_eq!(starts(&folder), 2, "{before}");
         assert!(gateway.terminate().await.success());

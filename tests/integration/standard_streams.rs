@@ -17,22 +17,40 @@ const OPENING: &str = r#"{"jsonrpc":"2.0","id":"é","method":"initialize","param
 
 fn check(answer: &str) {
     assert_eq!(member(answer, "id"), Some("\"é\""), "{answer}");
-    assert!(member(answer, "result.capabilities.tools").is_some(), "{answer}");
+    assert!(
+        member(answer, "result.capabilities.tools").is_some(),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
 async fn stdio_works_over_a_pair_of_sockets() {
     let (ours, theirs) = Socket::pair().unwrap();
     let end = || Stdio::from(OwnedFd::from(theirs.try_clone().unwrap()));
-    let mut child = fanlight().arg("stdio").stdin(end()).stdout(end()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = fanlight()
+        .arg("stdio")
+        .stdin(end())
+        .stdout(end())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     drop(theirs);
     ours.set_nonblocking(true).unwrap();
     let mut ours = UnixStream::from_std(ours).unwrap();
-    ours.write_all(format!("{OPENING}\n").as_bytes()).await.unwrap();
+    ours.write_all(format!("{OPENING}\n").as_bytes())
+        .await
+        .unwrap();
     let ours = ours.into_std().unwrap();
     ours.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
-    within("the answer", UnixStream::from_std(ours).unwrap().read_to_string(&mut answer)).await.unwrap();
+    within(
+        "the answer",
+        UnixStream::from_std(ours)
+            .unwrap()
+            .read_to_string(&mut answer),
+    )
+    .await
+    .unwrap();
     check(answer.trim_end());
     assert!(within("the end", child.wait()).await.unwrap().success());
 }
@@ -42,7 +60,11 @@ async fn files() {
     let (input, output) = (TempFile::new("in", OPENING), TempFile::new("out", ""));
     let answers = File::options().write(true).open(output.path()).unwrap();
     let mut child = fanlight();
-    child.arg("stdio").stdin(File::open(input.path()).unwrap()).stdout(answers).stderr(Stdio::null());
+    child
+        .arg("stdio")
+        .stdin(File::open(input.path()).unwrap())
+        .stdout(answers)
+        .stderr(Stdio::null());
     assert!(within("the end", child.status()).await.unwrap().success());
     check(std::fs::read_to_string(output.path()).unwrap().trim_end());
 }
@@ -55,11 +77,32 @@ async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
     let folder = TempFile::folder();
     let mut command = fanlight();
     // Without a configuration: the demo. A request causes log lines too.
-    command.current_dir(folder.path()).args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--log", "debug"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(unread).spawn().unwrap();
+    command.current_dir(folder.path()).args([
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "off",
+        "--log",
+        "debug",
+    ]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(unread)
+        .spawn()
+        .unwrap();
     let output = Log::shown("out", child.stdout.take().unwrap());
     let address = output.address("listening on http://", "/mcp").await;
-    let listed = post_modern(address, &modern_request("1", "tools/list", "", "")).await.messages().await.1;
+    let listed = post_modern(address, &modern_request("1", "tools/list", "", ""))
+        .await
+        .messages()
+        .await
+        .1;
     assert!(member(&listed, "result.tools").is_some(), "{listed}");
-    assert!(signal_and_wait(&mut child, rustix::process::Signal::TERM).await.success());
+    assert!(
+        signal_and_wait(&mut child, rustix::process::Signal::TERM)
+            .await
+            .success()
+    );
 }

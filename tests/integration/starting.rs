@@ -16,18 +16,35 @@ pub(crate) fn entry_after(server: &Backend, script: &str, folder: &TempFile, mor
     let mut entry = entry["only"].clone();
     let own = [entry["command"].clone(), entry["args"][0].clone()];
     entry["command"] = json!("sh");
-    entry["args"] = json!(["-c", format!("{script}\nexec \"$0\" \"$@\""), own[0], own[1]]);
+    entry["args"] = json!([
+        "-c",
+        format!("{script}\nexec \"$0\" \"$@\""),
+        own[0],
+        own[1]
+    ]);
     entry["env"] = json!({ "F": folder.path() });
-    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     entry
 }
 
 /// The server of this name in `/api/backends`, once `is_right`.
-pub(crate) async fn server_when(gateway: &Gateway, name: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn server_when(
+    gateway: &Gateway,
+    name: &str,
+    is_right: impl Fn(&Value) -> bool,
+) -> Value {
     within("the state of the server", async {
         loop {
             let all = api(gateway, "/api/backends").await;
-            let server = all["backends"].as_array().unwrap().iter().find(|server| server["name"] == name).unwrap();
+            let server = all["backends"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|server| server["name"] == name)
+                .unwrap();
             if is_right(server) {
                 return server.clone();
             }
@@ -38,8 +55,7 @@ pub(crate) async fn server_when(gateway: &Gateway, name: &str, is_right: impl Fn
 }
 
 /// Writes a line to standard error every tenth of a second, until there is the file `go`.
-const INSTALL: &str =
-    r#"i=0; while [ ! -e "$F/go" ]; do i=$((i+1)); echo "npm http fetch s3cret $i" >&2; sleep 0.1; done"#;
+const INSTALL: &str = r#"i=0; while [ ! -e "$F/go" ]; do i=$((i+1)); echo "npm http fetch s3cret $i" >&2; sleep 0.1; done"#;
 
 fn go(folder: &TempFile) {
     std::fs::write(folder.path().join("go"), "").unwrap();
@@ -47,20 +63,49 @@ fn go(folder: &TempFile) {
 
 #[tokio::test]
 async fn process_that_writes_to_standard_error_is_not_ended() {
-    for (era, configured) in [(Era::Legacy, "auto"), (Era::Modern, "auto"), (Era::Modern, "modern")] {
+    for (era, configured) in [
+        (Era::Legacy, "auto"),
+        (Era::Modern, "auto"),
+        (Era::Modern, "modern"),
+    ] {
         let (server, folder) = (backend(era, Transport::Stdio).await, TempFile::folder());
-        let entry = entry_after(&server, INSTALL, &folder, json!({ "startTimeout": "400ms", "era": configured }));
+        let entry = entry_after(
+            &server,
+            INSTALL,
+            &folder,
+            json!({ "startTimeout": "400ms", "era": configured }),
+        );
         let timeouts = json!({ "probe": "100ms", "connect": "200ms" });
-        let gateway =
-            Gateway::start(&json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string()).await;
-        let starting = server_when(&gateway, "only", |server| server["starting"]["seconds"].as_f64() > Some(1.5)).await;
-        assert!(starting["starting"]["lastLine"].as_str().unwrap().starts_with("npm http fetch s3cret "), "{starting}");
-        assert!(starting["starting"]["since"].as_f64() > Some(1e12), "{starting}");
-        assert_eq!((&starting["state"], &starting["failure"]), (&json!("connecting"), &Value::Null));
+        let gateway = Gateway::start(
+            &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string(),
+        )
+        .await;
+        let starting = server_when(&gateway, "only", |server| {
+            server["starting"]["seconds"].as_f64() > Some(1.5)
+        })
+        .await;
+        assert!(
+            starting["starting"]["lastLine"]
+                .as_str()
+                .unwrap()
+                .starts_with("npm http fetch s3cret "),
+            "{starting}"
+        );
+        assert!(
+            starting["starting"]["since"].as_f64() > Some(1e12),
+            "{starting}"
+        );
+        assert_eq!(
+            (&starting["state"], &starting["failure"]),
+            (&json!("connecting"), &Value::Null)
+        );
         let refused = ask(&gateway, "tools/call", r#""name":"t""#).await;
         let refused: Value = serde_json::from_str(&refused).unwrap();
         let message = refused["error"]["message"].as_str().unwrap();
-        assert!(message.contains("still starting, for ") && message.contains("was not carried out"), "{message}");
+        assert!(
+            message.contains("still starting, for ") && message.contains("was not carried out"),
+            "{message}"
+        );
         assert!(!message.contains("s3cret"), "{message}");
         assert_eq!(refused["error"]["data"]["outcome"], "starting");
         assert_eq!(refused["error"]["data"]["mayHaveRun"], false);
@@ -71,24 +116,39 @@ async fn process_that_writes_to_standard_error_is_not_ended() {
             (&Value::Null, &Value::Null, &json!(0))
         );
         assert_eq!(server.started().len(), 1, "it was ended and started again");
-        assert!(ask(&gateway, "tools/call", r#""name":"t""#).await.contains("\"result\""));
+        assert!(
+            ask(&gateway, "tools/call", r#""name":"t""#)
+                .await
+                .contains("\"result\"")
+        );
         assert!(gateway.terminate().await.success());
     }
 }
 
 #[tokio::test]
 async fn initialize_waits_for_the_only_server() {
-    let (server, folder) = (backend(Era::Legacy, Transport::Stdio).await, TempFile::folder());
+    let (server, folder) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        TempFile::folder(),
+    );
     let entry = entry_after(&server, INSTALL, &folder, json!({}));
     let timeouts = json!({ "probe": "100ms", "connect": "100ms" });
-    let gateway = Gateway::start(&json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string()).await;
+    let gateway = Gateway::start(
+        &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string(),
+    )
+    .await;
     let later = async {
-        server_when(&gateway, "only", |server| server["starting"]["seconds"].as_f64() > Some(0.5)).await;
+        server_when(&gateway, "only", |server| {
+            server["starting"]["seconds"].as_f64() > Some(0.5)
+        })
+        .await;
         go(&folder);
     };
     let opening = crate::raw_client::LegacySession::open(gateway.mcp);
     let (session, ()) = tokio::join!(opening, later);
-    let answer = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+    let answer = session
+        .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+        .await;
     let mut answer = answer;
     assert!(answer.messages().await.1.contains("\"result\""));
     assert!(gateway.terminate().await.success());
@@ -97,61 +157,103 @@ async fn initialize_waits_for_the_only_server() {
 /// Were it waited for, the answers would take as long as a list may: longer than the test waits.
 #[tokio::test]
 async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
-    let (slow, fast) = (backend(Era::Legacy, Transport::Stdio).await, backend(Era::Legacy, Transport::Stdio).await);
+    let (slow, fast) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Legacy, Transport::Stdio).await,
+    );
     let folder = TempFile::folder();
     fast.offers_tools(&["u"]);
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry_after(&slow, INSTALL, &folder, json!({}));
-    let config = json!({ "mcpServers": servers, "timeouts": { "list": "120s", "listSettle": "20ms" } }).to_string();
+    let config =
+        json!({ "mcpServers": servers, "timeouts": { "list": "120s", "listSettle": "20ms" } })
+            .to_string();
     let mut gateway = Gateway::stdio(&config);
     let mut client = StdioClient::of(&mut gateway);
     let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
     for kind in ["tools", "prompts", "resources"] {
-        assert_eq!(described["capabilities"][kind]["listChanged"], true, "{described}");
+        assert_eq!(
+            described["capabilities"][kind]["listChanged"], true,
+            "{described}"
+        );
     }
     let (_, list) = client.call(&legacy_request("1", "tools/list", "")).await;
-    assert!(list.contains("fast__u") && !list.contains("slow__t"), "{list}");
+    assert!(
+        list.contains("fast__u") && !list.contains("slow__t"),
+        "{list}"
+    );
     // A call of what the list lacks waits for its server.
     let call = legacy_request("2", "tools/call", r#""name":"slow__t""#);
     client.send(&call).await;
     go(&folder);
     let mut messages = Vec::new();
-    while !(messages.iter().any(|message: &String| message.contains("tools/list_changed"))
+    while !(messages
+        .iter()
+        .any(|message: &String| message.contains("tools/list_changed"))
         && messages.iter().any(|message| message.contains("\"id\":2")))
     {
-        messages.push(within("the announcement and the answer", client.receive()).await.unwrap());
+        messages.push(
+            within("the announcement and the answer", client.receive())
+                .await
+                .unwrap(),
+        );
     }
-    let answer = messages.iter().find(|message| message.contains("\"id\":2")).unwrap();
+    let answer = messages
+        .iter()
+        .find(|message| message.contains("\"id\":2"))
+        .unwrap();
     assert!(answer.contains("\"result\""), "{answer}");
     let (_, list) = client.call(&legacy_request("3", "tools/list", "")).await;
-    assert!(list.contains("fast__u") && list.contains("slow__t"), "{list}");
+    assert!(
+        list.contains("fast__u") && list.contains("slow__t"),
+        "{list}"
+    );
     client.close_input();
     assert!(gateway.ended().await.success());
 }
 
 #[tokio::test]
 async fn lists_do_not_wait_for_a_starting_server_and_change_when_it_has_started() {
-    let (slow, fast) = (backend(Era::Modern, Transport::Stdio).await, backend(Era::Modern, Transport::Http).await);
+    let (slow, fast) = (
+        backend(Era::Modern, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
     let folder = TempFile::folder();
     fast.offers_tools(&["u"]);
     let entry = entry_after(&slow, INSTALL, &folder, json!({ "startTimeout": "2s" }));
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry;
     let timeouts = json!({ "list": "300ms", "connect": "300ms", "listSettle": "20ms" });
-    let gateway = Gateway::start(&json!({ "mcpServers": servers, "timeouts": timeouts }).to_string()).await;
+    let gateway =
+        Gateway::start(&json!({ "mcpServers": servers, "timeouts": timeouts }).to_string()).await;
     let list: Value = serde_json::from_str(&ask(&gateway, "tools/list", "").await).unwrap();
     let text = list.to_string();
-    assert!(text.contains("fast__u") && !text.contains("slow__t") && !text.contains("s3cret"), "{text}");
+    assert!(
+        text.contains("fast__u") && !text.contains("slow__t") && !text.contains("s3cret"),
+        "{text}"
+    );
     let outcome = &list["result"]["_meta"]["dev.fanlight/backends"]["slow"];
     assert_eq!(outcome["outcome"], "starting");
-    assert!(outcome["reason"].as_str().unwrap().contains("still starting"), "{outcome}");
+    assert!(
+        outcome["reason"]
+            .as_str()
+            .unwrap()
+            .contains("still starting"),
+        "{outcome}"
+    );
     let mut listening = listen(gateway.mcp, "7", r#"{"toolsListChanged":true}"#).await;
     assert!(listening.is_event_stream());
     let acknowledged = listening.event().await.unwrap().unwrap();
     assert!(acknowledged.contains("acknowledged"), "{acknowledged}");
     go(&folder);
-    let changed = within("the announcement", listening.event()).await.unwrap().unwrap();
-    assert!(changed.contains("notifications/tools/list_changed"), "{changed}");
+    let changed = within("the announcement", listening.event())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        changed.contains("notifications/tools/list_changed"),
+        "{changed}"
+    );
     assert!(ask(&gateway, "tools/list", "").await.contains("slow__t"));
     assert_eq!(slow.started().len(), 1);
     assert!(gateway.terminate().await.success());
@@ -166,7 +268,10 @@ async fn process_is_ended_when_it_is_silent_or_writes_for_ever() {
         "timeouts": { "processStop": "100ms", "startTotal": "3s" },
     });
     let gateway = Gateway::start(&config.to_string()).await;
-    for (name, limit, line) in [("silent", "1s", "once"), ("endless", "3s", "npm http fetch s3cret")] {
+    for (name, limit, line) in [
+        ("silent", "1s", "once"),
+        ("endless", "3s", "npm http fetch s3cret"),
+    ] {
         let server = server_when(&gateway, name, |server| !server["failure"].is_null()).await;
         let failure = &server["failure"];
         assert_eq!(
@@ -175,8 +280,17 @@ async fn process_is_ended_when_it_is_silent_or_writes_for_ever() {
             "{failure}"
         );
         let stderr = failure["stderr"].as_array().unwrap();
-        assert!(stderr.last().unwrap().as_str().unwrap().starts_with(line), "{failure}");
-        assert!(failure["remedy"].as_str().unwrap().contains("`startTimeout`"), "{failure}");
+        assert!(
+            stderr.last().unwrap().as_str().unwrap().starts_with(line),
+            "{failure}"
+        );
+        assert!(
+            failure["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("`startTimeout`"),
+            "{failure}"
+        );
     }
     let (_, ready) = crate::server_lives::get(&gateway, "/readyz", &[]).await;
     assert!(ready.contains("\"ready\":false"), "{ready}");
@@ -185,7 +299,10 @@ async fn process_is_ended_when_it_is_silent_or_writes_for_ever() {
 
 #[tokio::test]
 async fn log_of_a_starting_server_can_be_followed() {
-    let (server, folder) = (backend(Era::Modern, Transport::Stdio).await, TempFile::folder());
+    let (server, folder) = (
+        backend(Era::Modern, Transport::Stdio).await,
+        TempFile::folder(),
+    );
     let entry = entry_after(&server, INSTALL, &folder, json!({}));
     let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "adminEvents": "50ms" } });
     let gateway = Gateway::start(&config.to_string()).await;
@@ -195,7 +312,8 @@ async fn log_of_a_starting_server_can_be_followed() {
         let mut response = connection.response().await;
         assert!(response.is_event_stream(), "{}", response.status);
         for number in 1..=5 {
-            let line: Value = serde_json::from_str(&response.event().await.unwrap().unwrap()).unwrap();
+            let line: Value =
+                serde_json::from_str(&response.event().await.unwrap().unwrap()).unwrap();
             let text = format!("npm http fetch s3cret {number}");
             assert_eq!(
                 (&line["server"], &line["stream"], &line["text"]),
@@ -208,6 +326,13 @@ async fn log_of_a_starting_server_can_be_followed() {
     let request = modern_request("1", "tools/list", "", "");
     go(&folder);
     server_when(&gateway, "only", |server| server["state"] == "ready").await;
-    assert!(post_modern(gateway.mcp, &request).await.messages().await.1.contains("\"result\""));
+    assert!(
+        post_modern(gateway.mcp, &request)
+            .await
+            .messages()
+            .await
+            .1
+            .contains("\"result\"")
+    );
     assert!(gateway.terminate().await.success());
 }

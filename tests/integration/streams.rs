@@ -13,7 +13,11 @@ const CALL: &str = r#""name":"t","arguments":{},"_meta":{"progressToken":"p"}"#;
 async fn read(stream: &mut Response, count: usize, seen: &mut Seen) {
     within("enough messages", async {
         while seen.data.len() < count {
-            let event = stream.whole_event().await.expect("a whole stream").expect("an event before the end");
+            let event = stream
+                .whole_event()
+                .await
+                .expect("a whole stream")
+                .expect("an event before the end");
             seen.last = event.id.or(seen.last.take());
             if !event.data.is_empty() {
                 seen.data.push(event.data);
@@ -34,7 +38,12 @@ async fn session(era: Era, back: Transport, more: &str) -> (Backend, Gateway, Le
     session_as(NEWEST_LEGACY, era, back, more).await
 }
 
-async fn session_as(revision: &str, era: Era, back: Transport, more: &str) -> (Backend, Gateway, LegacySession) {
+async fn session_as(
+    revision: &str,
+    era: Era,
+    back: Transport,
+    more: &str,
+) -> (Backend, Gateway, LegacySession) {
     let backend = Backend::start(era, back).await;
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::driven());
@@ -48,9 +57,15 @@ async fn session_as(revision: &str, era: Era, back: Transport, more: &str) -> (B
 }
 
 async fn progress(call: &Stream, count: usize) {
-    let token = call.request.member("params._meta.progressToken").expect("a token");
+    let token = call
+        .request
+        .member("params._meta.progressToken")
+        .expect("a token");
     let params = format!(r#""progressToken":{token},"progress":{count}.0,"x":1E400"#);
-    call.message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)).await;
+    call.message(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#
+    ))
+    .await;
 }
 
 const EVENTS: usize = 3;
@@ -61,14 +76,20 @@ fn whole(era: Era) -> Vec<String> {
         let params = format!(r#""progressToken":"p","progress":{count}.0,"x":1E400"#);
         format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#)
     };
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, era.complete(r#""content":[],"n":1.0"#));
+    let answer = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#,
+        era.complete(r#""content":[],"n":1.0"#)
+    );
     (0..EVENTS).map(progress).chain([answer]).collect()
 }
 
 #[tokio::test]
 async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
-    for (era, back) in [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
-    {
+    for (era, back) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         let (backend, _gateway, session) = session(era, back, "").await;
         for cut in 0..=EVENTS {
             let mut stream = session.post(&legacy_request("1", "tools/call", CALL)).await;
@@ -80,7 +101,12 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
             read(&mut stream, cut, &mut seen).await;
             if seen.last.is_none() {
                 // Only the priming event can be resumed after.
-                seen.last = stream.whole_event().await.unwrap().expect("a priming event").id;
+                seen.last = stream
+                    .whole_event()
+                    .await
+                    .unwrap()
+                    .expect("a priming event")
+                    .id;
             }
             drop(stream);
             // Half of the rest is sent while no stream is open.
@@ -99,9 +125,17 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
             assert_eq!(resumed.status, 200, "{cut}");
             read(&mut resumed, EVENTS + 1, &mut seen).await;
             assert_eq!(seen.data, whole(era), "{era:?} {back:?} {cut}");
-            assert_eq!(resumed.event().await.unwrap(), None, "it ends with the answer");
+            assert_eq!(
+                resumed.event().await.unwrap(),
+                None,
+                "it ends with the answer"
+            );
         }
-        assert_eq!(backend.received("tools/call").len(), EVENTS + 1, "no call is made twice");
+        assert_eq!(
+            backend.received("tools/call").len(),
+            EVENTS + 1,
+            "no call is made twice"
+        );
     }
 }
 
@@ -112,18 +146,30 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     backend.serves_get();
     let mut stream = session.stream(None).await;
-    session.post(&legacy_request("1", "tools/call", CALL)).await.messages().await;
-    let own = backend.received("tools/call")[0].header("mcp-session-id").unwrap().to_owned();
+    session
+        .post(&legacy_request("1", "tools/call", CALL))
+        .await
+        .messages()
+        .await;
+    let own = backend.received("tools/call")[0]
+        .header("mcp-session-id")
+        .unwrap()
+        .to_owned();
     let from_server = backend.stream_of(&own).await;
     // The first event has only an id, with which a client can resume before the first message.
     let primed = stream.whole_event().await.unwrap().expect("an event");
-    let mut seen = Seen { last: primed.id, ..Seen::default() };
+    let mut seen = Seen {
+        last: primed.id,
+        ..Seen::default()
+    };
     for cut in 0..MESSAGES {
         for part in 0..MESSAGES {
             let number = cut * MESSAGES + part;
             let params = format!(r#""level":"info","data":{number}.0"#);
             from_server
-                .message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#))
+                .message(&format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{params}}}}}"#
+                ))
                 .await;
             if part < cut {
                 read(&mut stream, number + 1, &mut seen).await;
@@ -135,8 +181,17 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
         }
         read(&mut stream, (cut + 1) * MESSAGES, &mut seen).await;
     }
-    let received: Vec<&str> = seen.data.iter().map(|message| member(message, "params.data").unwrap()).collect();
-    assert_eq!(received, (0..MESSAGES * MESSAGES).map(|number| format!("{number}.0")).collect::<Vec<_>>());
+    let received: Vec<&str> = seen
+        .data
+        .iter()
+        .map(|message| member(message, "params.data").unwrap())
+        .collect();
+    assert_eq!(
+        received,
+        (0..MESSAGES * MESSAGES)
+            .map(|number| format!("{number}.0"))
+            .collect::<Vec<_>>()
+    );
 }
 
 /// "If the server does close the connection prior to terminating the SSE stream": a client of 2025-11-25 polls as well,
@@ -144,7 +199,8 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
 #[tokio::test]
 async fn stream_closed_for_polling_makes_the_client_poll() {
     for revision in [NEWEST_LEGACY, "2025-06-18"] {
-        let (backend, _gateway, session) = session_as(revision, Era::Legacy, Transport::Http, "").await;
+        let (backend, _gateway, session) =
+            session_as(revision, Era::Legacy, Transport::Http, "").await;
         backend.serves_get();
         let mut stream = session.post(&legacy_request("1", "tools/call", CALL)).await;
         let call = backend.stream(0).await;
@@ -169,7 +225,10 @@ async fn stream_closed_for_polling_makes_the_client_poll() {
         ))
         .await;
         read(&mut stream, 2, &mut seen).await;
-        assert_eq!(seen.data[1], r#"{"jsonrpc":"2.0","id":1,"result":{"content":[],"n":1.0}}"#, "{revision}");
+        assert_eq!(
+            seen.data[1], r#"{"jsonrpc":"2.0","id":1,"result":{"content":[],"n":1.0}}"#,
+            "{revision}"
+        );
         assert_eq!(backend.received("tools/call").len(), 1);
     }
 }
@@ -184,17 +243,35 @@ async fn silent_streams_get_keep_alives_and_end_with_their_session() {
     let mut subscription = listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await;
     for stream in [&mut outside, &mut call, &mut subscription] {
         for _ in 0..2 {
-            while stream.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
+            while stream
+                .whole_event()
+                .await
+                .unwrap()
+                .expect("a keep-alive comment")
+                .comments
+                .is_empty()
+            {}
         }
     }
     assert!(session.delete().await.status < 300);
     assert_eq!(outside.event().await.unwrap(), None);
     assert_eq!(session.stream(None).await.status, 404);
     // A subscription belongs to no session.
-    while subscription.whole_event().await.unwrap().expect("a keep-alive comment").comments.is_empty() {}
+    while subscription
+        .whole_event()
+        .await
+        .unwrap()
+        .expect("a keep-alive comment")
+        .comments
+        .is_empty()
+    {}
     assert!(gateway.terminate().await.success());
     let farewell = subscription.event().await.unwrap().expect("a farewell");
-    assert_eq!(member(&farewell, "result.resultType"), Some(r#""complete""#), "{farewell}");
+    assert_eq!(
+        member(&farewell, "result.resultType"),
+        Some(r#""complete""#),
+        "{farewell}"
+    );
 }
 
 /// An event id of a session is unknown in another.

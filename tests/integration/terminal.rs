@@ -30,9 +30,19 @@ impl Terminal {
     /// Runs a line of a shell in a folder. `$fanlight` is the program.
     fn start(folder: &Path, line: &str) -> Self {
         let mut command = Command::new("script");
-        command.kill_on_drop(true).args(["-qfec", &format!("stty cols 120 rows 40; {line}"), "/dev/null"]);
-        command.current_dir(folder).env("fanlight", fanlight_testkit::programs::fanlight()).env("TERM", "xterm");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.kill_on_drop(true).args([
+            "-qfec",
+            &format!("stty cols 120 rows 40; {line}"),
+            "/dev/null",
+        ]);
+        command
+            .current_dir(folder)
+            .env("fanlight", fanlight_testkit::programs::fanlight())
+            .env("TERM", "xterm");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (text, shown) = watch::channel(String::new());
@@ -42,13 +52,21 @@ impl Terminal {
                 text.send_modify(|text| text.push_str(&String::from_utf8_lossy(&bytes[..read])));
             }
         });
-        Self { child, keyboard, shown }
+        Self {
+            child,
+            keyboard,
+            shown,
+        }
     }
 
     /// Waits until this was written; returns everything that was.
     async fn shows(&self, part: &str) -> String {
         let mut shown = self.shown.clone();
-        let waited = tokio::time::timeout(crate::harness::PATIENCE, shown.wait_for(|text| text.contains(part))).await;
+        let waited = tokio::time::timeout(
+            crate::harness::PATIENCE,
+            shown.wait_for(|text| text.contains(part)),
+        )
+        .await;
         match waited {
             Ok(Ok(text)) => text.clone(),
             _ => panic!("no `{part}` in {:?}", self.text()),
@@ -65,7 +83,12 @@ impl Terminal {
 
     /// Waits for the end of the line; returns everything that was written.
     async fn ended(mut self) -> (ExitStatus, String) {
-        let status = within(&format!("the end; so far {:?}", self.text()), self.child.wait()).await.unwrap();
+        let status = within(
+            &format!("the end; so far {:?}", self.text()),
+            self.child.wait(),
+        )
+        .await
+        .unwrap();
         // The last bytes may not have been read yet.
         while self.shown.changed().await.is_ok() {}
         (status, self.text())
@@ -99,31 +122,57 @@ fn until(name: &str) -> String {
 #[tokio::test]
 async fn log_is_followed_until_ctrl_c_or_the_end_of_the_gateway() {
     let folder = TempFile::folder();
-    let later = format!("(echo second >&2; echo third >&2; {}; printf 'fourth \\033[2J\\n' >&2) &", until("go"));
+    let later = format!(
+        "(echo second >&2; echo third >&2; {}; printf 'fourth \\033[2J\\n' >&2) &",
+        until("go")
+    );
     let entry = server(&folder, "echo first >&2", &later);
     let gateway = Gateway::start(&json!({ "mcpServers": { "only": entry } }).to_string()).await;
     server_when(&gateway, "only", |server| server["state"] == "ready").await;
-    let follow = |more: &str| format!("exec \"$fanlight\" logs -f --admin http://{} {more}", gateway.admin);
+    let follow = |more: &str| {
+        format!(
+            "exec \"$fanlight\" logs -f --admin http://{} {more}",
+            gateway.admin
+        )
+    };
     let mut all = Terminal::start(folder.path(), &follow("only"));
     let last = Terminal::start(folder.path(), &follow("-n 1 --json"));
     let shown = all.shows("third").await;
-    assert!(shown.contains("first") && shown.contains("second") && !shown.contains("fourth"), "{shown:?}");
-    assert!(shown.contains("\x1b[1monly\x1b[0m"), "the name of the server is bold: {shown:?}");
+    assert!(
+        shown.contains("first") && shown.contains("second") && !shown.contains("fourth"),
+        "{shown:?}"
+    );
+    assert!(
+        shown.contains("\x1b[1monly\x1b[0m"),
+        "the name of the server is bold: {shown:?}"
+    );
     last.shows("third").await;
     fs::write(folder.path().join("go"), "").unwrap();
     let shown = all.shows("fourth").await;
-    assert!(shown.contains("fourth \\u001b[2J") && !shown.contains("\x1b[2J"), "{shown:?}");
+    assert!(
+        shown.contains("fourth \\u001b[2J") && !shown.contains("\x1b[2J"),
+        "{shown:?}"
+    );
     assert_eq!(shown.matches("third").count(), 1, "{shown:?}");
     let shown = last.shows("fourth").await;
     assert!(!shown.contains("second"), "{shown:?}");
-    let lines: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.last().unwrap()["server"], "only");
     all.types(CTRL_C).await;
     let (status, shown) = all.ended().await;
-    assert!(!status.success() && !shown.contains("error"), "{status} {shown:?}");
+    assert!(
+        !status.success() && !shown.contains("error"),
+        "{status} {shown:?}"
+    );
     assert!(gateway.terminate().await.success());
     let (status, shown) = last.ended().await;
-    assert!(status.code() == Some(1) && shown.contains("has ended the stream"), "{status} {shown:?}");
+    assert!(
+        status.code() == Some(1) && shown.contains("has ended the stream"),
+        "{status} {shown:?}"
+    );
 }
 
 /// What stands on the last lines, after a long start was shown there.
@@ -135,19 +184,31 @@ const INSTALL: &str = "i=0; while [ ! -e \"$F/go\" ]; do i=$((i+1)); echo \"npm 
 
 #[tokio::test]
 async fn start_is_drawn_live_and_wiped_when_it_is_over() {
-    for (command, end) in [("run --listen 0 --admin 0 --no-watch", "listening on"), ("check", "only")] {
+    for (command, end) in [
+        ("run --listen 0 --admin 0 --no-watch", "listening on"),
+        ("check", "only"),
+    ] {
         let folder = TempFile::folder();
         let entry = server(&folder, INSTALL, "");
-        fs::write(folder.path().join("fanlight.json"), json!({ "mcpServers": { "only": entry } }).to_string()).unwrap();
+        fs::write(
+            folder.path().join("fanlight.json"),
+            json!({ "mcpServers": { "only": entry } }).to_string(),
+        )
+        .unwrap();
         let line = format!("exec \"$fanlight\" {command} --config fanlight.json");
         let mut terminal = Terminal::start(folder.path(), &line);
         for seconds in [0, 1, 2] {
-            terminal.shows(&format!("only starting ({seconds} s): npm http fetch ")).await;
+            terminal
+                .shows(&format!("only starting ({seconds} s): npm http fetch "))
+                .await;
         }
         // Drawn over and over on one line.
         let shown = terminal.text();
         let drawn = shown.matches("only starting (").count();
-        assert!(drawn > 5 && shown.matches("starting (").count() - shown.matches("\n").count() > 3, "{shown:?}");
+        assert!(
+            drawn > 5 && shown.matches("starting (").count() - shown.matches("\n").count() > 3,
+            "{shown:?}"
+        );
         fs::write(folder.path().join("go"), "").unwrap();
         if command.starts_with("run") {
             // Neither line is torn by the other.
@@ -172,7 +233,11 @@ fn with_inputs(folder: &TempFile) {
     ]);
     let mut entry = server(folder, "echo \"$TOKEN/$REGION/$NAME\" > \"$F/given\"", "");
     // They are asked for in this order.
-    for (name, input) in [("NAME", "${input:name}"), ("REGION", "${input:region}"), ("TOKEN", "${input:token}")] {
+    for (name, input) in [
+        ("NAME", "${input:name}"),
+        ("REGION", "${input:region}"),
+        ("TOKEN", "${input:token}"),
+    ] {
         entry["env"][name] = json!(input);
     }
     fs::create_dir(folder.path().join(".vscode")).unwrap();
@@ -181,7 +246,10 @@ fn with_inputs(folder: &TempFile) {
 }
 
 fn given(folder: &TempFile) -> String {
-    fs::read_to_string(folder.path().join("given")).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(folder.path().join("given"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[tokio::test]
@@ -202,7 +270,10 @@ async fn inputs_of_an_editor_are_asked_for_and_secrets_are_not_shown() {
     assert!(status.success(), "{shown:?}");
     assert_eq!(given(&folder), "s3cret-typed/us/nobody", "{shown:?}");
     assert!(!shown.contains("s3cret-typed"), "{shown:?}");
-    assert!(shown.contains(" echo ") && !shown.contains(" -echo "), "the terminal is as before: {shown:?}");
+    assert!(
+        shown.contains(" echo ") && !shown.contains(" -echo "),
+        "the terminal is as before: {shown:?}"
+    );
 }
 
 #[tokio::test]
@@ -211,13 +282,22 @@ async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_termina
     with_inputs(&folder);
     let line = "INPUT_TOKEN=s3cret-set INPUT_REGION=eu INPUT_NAME=me \"$fanlight\" check --config .vscode/mcp.json";
     let (status, shown) = Terminal::start(folder.path(), line).ended().await;
-    assert!(status.success() && !shown.contains("The token"), "{shown:?}");
+    assert!(
+        status.success() && !shown.contains("The token"),
+        "{shown:?}"
+    );
     assert_eq!(given(&folder), "s3cret-set/eu/me");
     let line = "\"$fanlight\" check --config .vscode/mcp.json < /dev/null";
     let (status, shown) = Terminal::start(folder.path(), line).ended().await;
-    assert!(!status.success() && shown.contains("INPUT_TOKEN"), "{shown:?}");
+    assert!(
+        !status.success() && shown.contains("INPUT_TOKEN"),
+        "{shown:?}"
+    );
     // An empty answer is none.
-    let mut terminal = Terminal::start(folder.path(), "\"$fanlight\" check --config .vscode/mcp.json");
+    let mut terminal = Terminal::start(
+        folder.path(),
+        "\"$fanlight\" check --config .vscode/mcp.json",
+    );
     terminal.shows("Your name").await;
     terminal.types("me\n").await;
     terminal.shows("2) us: ").await;
@@ -225,9 +305,15 @@ async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_termina
     terminal.shows("The token").await;
     terminal.types("\n").await;
     let (status, shown) = terminal.ended().await;
-    assert!(!status.success() && shown.contains("INPUT_TOKEN") && !shown.contains("INPUT_REGION"), "{shown:?}");
+    assert!(
+        !status.success() && shown.contains("INPUT_TOKEN") && !shown.contains("INPUT_REGION"),
+        "{shown:?}"
+    );
     // Colours, and no traces of them.
-    assert!(shown.contains("\x1b[1m\x1b[31merror\x1b[0m") && !shown.contains("u001b[3"), "{shown:?}");
+    assert!(
+        shown.contains("\x1b[1m\x1b[31merror\x1b[0m") && !shown.contains("u001b[3"),
+        "{shown:?}"
+    );
 }
 
 #[tokio::test]
@@ -235,13 +321,28 @@ async fn check_of_a_url_signs_in_on_a_terminal() {
     let authorization = Arc::new(AuthorizationServer::start().await);
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let valid = Arc::clone(&authorization);
-    backend.protect(Protection::by_token(&backend.url(), authorization.url(), move |token| valid.is_valid(token)));
+    backend.protect(Protection::by_token(
+        &backend.url(),
+        authorization.url(),
+        move |token| valid.is_valid(token),
+    ));
     let folder = TempFile::folder();
     let opened = folder.path().join("opened");
-    fs::write(folder.path().join("browser"), "#!/bin/sh\necho \"$1\" > opened.new && mv opened.new opened\n").unwrap();
-    fs::set_permissions(folder.path().join("browser"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(
+        folder.path().join("browser"),
+        "#!/bin/sh\necho \"$1\" > opened.new && mv opened.new opened\n",
+    )
+    .unwrap();
+    fs::set_permissions(
+        folder.path().join("browser"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     let environment = "BROWSER=$PWD/browser XDG_STATE_HOME=$PWD/state DBUS_SESSION_BUS_ADDRESS=unix:path=/dev/null";
-    let terminal = Terminal::start(folder.path(), &format!("{environment} \"$fanlight\" check {}", backend.url()));
+    let terminal = Terminal::start(
+        folder.path(),
+        &format!("{environment} \"$fanlight\" check {}", backend.url()),
+    );
     terminal.shows("a browser has been asked to open").await;
     let url = within("the browser", async {
         loop {
@@ -256,6 +357,9 @@ async fn check_of_a_url_signs_in_on_a_terminal() {
     let back = browser.open(url.trim()).await.location();
     browser.open(&back).await;
     let (_, text) = terminal.ended().await;
-    assert!(text.contains("capabilities: tools") && !text.contains("asks for a token"), "{text}");
+    assert!(
+        text.contains("capabilities: tools") && !text.contains("asks for a token"),
+        "{text}"
+    );
     assert!(!text.contains("token-1"), "{text}");
 }

@@ -9,7 +9,10 @@ const TRUSTED: &str = r#""trustedProxies":["127.0.0.0/8"],"limits":{"peerSession
 async fn gateway(options: &str) -> (Gateway, Backend) {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     let text = format!("{{{options}{}", &config(&[backend.entry("only")])[1..]);
     (Gateway::start(&text).await, backend)
 }
@@ -18,10 +21,15 @@ async fn call(gateway: &Gateway, headers: &[(&str, &str)]) -> u16 {
     let body = modern_request("1", "tools/call", r#""name":"t""#, "");
     let own = modern_headers(&body);
     let mut all = JSON_HEADERS.to_vec();
-    all.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    all.extend(
+        own.iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
     all.extend_from_slice(headers);
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &all, body.as_bytes())
+        .await;
     let mut response = connection.response().await;
     response.text().await;
     response.status
@@ -35,7 +43,9 @@ async fn newest_call(gateway: &Gateway) -> String {
         connection.response().await.text().await
     };
     let traces = get("/api/traces?tool=t&limit=1").await;
-    let (_, id) = traces.split_once(r#""traceId":"#).unwrap_or_else(|| panic!("no trace in {traces}"));
+    let (_, id) = traces
+        .split_once(r#""traceId":"#)
+        .unwrap_or_else(|| panic!("no trace in {traces}"));
     let id = id.trim_start().trim_start_matches('"');
     get(&format!("/api/traces/{}", &id[..32])).await
 }
@@ -44,14 +54,32 @@ async fn newest_call(gateway: &Gateway) -> String {
 async fn address_in_traces_is_the_clients() {
     let (gateway, _backend) = gateway(TRUSTED).await;
     for (headers, address) in [
-        (&[("X-Forwarded-For", "1.1.1.1, 192.0.2.7, 127.0.0.9")][..], "192.0.2.7"),
-        (&[("Forwarded", "for=1.1.1.1;proto=https, for=\"[2001:db8::7]:99\"")], "2001:db8::7"),
+        (
+            &[("X-Forwarded-For", "1.1.1.1, 192.0.2.7, 127.0.0.9")][..],
+            "192.0.2.7",
+        ),
+        (
+            &[(
+                "Forwarded",
+                "for=1.1.1.1;proto=https, for=\"[2001:db8::7]:99\"",
+            )],
+            "2001:db8::7",
+        ),
         (&[("X-Forwarded-For", "garbage")], "127.0.0.1"),
-        (&[("X-Forwarded-For", "192.0.2.7"), ("Forwarded", "for=192.0.2.8")], "127.0.0.1"),
+        (
+            &[
+                ("X-Forwarded-For", "192.0.2.7"),
+                ("Forwarded", "for=192.0.2.8"),
+            ],
+            "127.0.0.1",
+        ),
     ] {
         assert_eq!(call(&gateway, headers).await, 200);
         let trace = newest_call(&gateway).await;
-        assert!(trace.contains(&format!(r#""{address}""#)), "{address}: {trace}");
+        assert!(
+            trace.contains(&format!(r#""{address}""#)),
+            "{address}: {trace}"
+        );
         assert!(!trace.contains("1.1.1.1"), "{trace}");
     }
 }
@@ -59,9 +87,22 @@ async fn address_in_traces_is_the_clients() {
 #[tokio::test]
 async fn headers_of_others_are_not_read() {
     let (gateway, _backend) = gateway("").await;
-    assert_eq!(call(&gateway, &[("X-Forwarded-For", "192.0.2.7"), ("Forwarded", "for=192.0.2.7")]).await, 200);
+    assert_eq!(
+        call(
+            &gateway,
+            &[
+                ("X-Forwarded-For", "192.0.2.7"),
+                ("Forwarded", "for=192.0.2.7")
+            ]
+        )
+        .await,
+        200
+    );
     let trace = newest_call(&gateway).await;
-    assert!(!trace.contains("192.0.2.7") && trace.contains(r#""127.0.0.1""#), "{trace}");
+    assert!(
+        !trace.contains("192.0.2.7") && trace.contains(r#""127.0.0.1""#),
+        "{trace}"
+    );
 }
 
 /// What a proxy says of scheme and host never counts.
@@ -70,8 +111,18 @@ async fn host_and_origin_are_those_of_the_request() {
     let (gateway, _backend) = gateway(TRUSTED).await;
     let forwarded = ("Forwarded", "for=192.0.2.7;host=localhost;proto=https");
     let x = ("X-Forwarded-Host", "localhost");
-    assert_eq!(call(&gateway, &[("Host", "evil.example.com"), forwarded, x]).await, 403);
-    assert_eq!(call(&gateway, &[("Origin", "https://evil.example.com"), forwarded, x]).await, 403);
+    assert_eq!(
+        call(&gateway, &[("Host", "evil.example.com"), forwarded, x]).await,
+        403
+    );
+    assert_eq!(
+        call(
+            &gateway,
+            &[("Origin", "https://evil.example.com"), forwarded, x]
+        )
+        .await,
+        403
+    );
 }
 
 /// Two sessions for each address: a client that invents addresses has no more.
@@ -82,16 +133,33 @@ async fn sessions_are_shared_by_the_clients_address() {
         let mut all = JSON_HEADERS.to_vec();
         all.push(("X-Forwarded-For", forwarded));
         let mut connection = Connection::open(gateway.mcp).await;
-        connection.request("POST", "/mcp", &all, initialize("2025-11-25", "{}").as_bytes()).await;
+        connection
+            .request(
+                "POST",
+                "/mcp",
+                &all,
+                initialize("2025-11-25", "{}").as_bytes(),
+            )
+            .await;
         let mut response = connection.response().await;
         response.text().await;
         response.header("mcp-session-id").unwrap().to_owned()
     };
     let is_open = async |session: &str| {
         let mut all = JSON_HEADERS.to_vec();
-        all.extend([("Mcp-Session-Id", session), ("MCP-Protocol-Version", "2025-11-25")]);
+        all.extend([
+            ("Mcp-Session-Id", session),
+            ("MCP-Protocol-Version", "2025-11-25"),
+        ]);
         let mut connection = Connection::open(gateway.mcp).await;
-        connection.request("POST", "/mcp", &all, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await;
+        connection
+            .request(
+                "POST",
+                "/mcp",
+                &all,
+                br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            )
+            .await;
         connection.response().await.status == 200
     };
     let other = open("192.0.2.8").await;

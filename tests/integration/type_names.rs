@@ -11,11 +11,17 @@ const UNIQUE: [&str; 5] = ["Connection", "Limits", "Peer", "MemoryOwners", "Time
 fn visible_types(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let line = line.trim_start();
-        let rest =
-            line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(").and_then(|rest| rest.split(") ").nth(1)))?;
+        let rest = line.strip_prefix("pub ").or_else(|| {
+            line.strip_prefix("pub(")
+                .and_then(|rest| rest.split(") ").nth(1))
+        })?;
         let (keyword, rest) = rest.split_once(' ')?;
         let is_type = ["struct", "enum", "trait", "type"].contains(&keyword);
-        is_type.then(|| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default())
+        is_type.then(|| {
+            rest.split(|c: char| !c.is_alphanumeric())
+                .next()
+                .unwrap_or_default()
+        })
     })
 }
 
@@ -27,7 +33,10 @@ fn collect(folder: &Path, found: &mut BTreeMap<String, Vec<String>>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             for name in visible_types(&text) {
-                found.entry(name.to_owned()).or_default().push(path.display().to_string());
+                found
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push(path.display().to_string());
             }
         }
     }
@@ -36,7 +45,10 @@ fn collect(folder: &Path, found: &mut BTreeMap<String, Vec<String>>) {
 #[test]
 fn names_of_types_stand_for_one_thing() {
     let mut found = BTreeMap::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), &mut found);
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"),
+        &mut found,
+    );
     for name in UNIQUE {
         let places = found.get(name).map(Vec::as_slice).unwrap_or_default();
         assert_eq!(places.len(), 1, "{name} is defined in {places:?}");

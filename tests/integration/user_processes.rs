@@ -21,15 +21,28 @@ impl Own {
         let server = Backend::start(era, Transport::Stdio).await;
         server.offers_tools(&["u"]);
         server.on("tools/call", Reply::result(era.complete(r#""content":[]"#)));
-        Self { server, tokens: TempFile::new("txt", "") }
+        Self {
+            server,
+            tokens: TempFile::new("txt", ""),
+        }
     }
 
     /// Its entry in the configuration, with more members.
     fn entry(&self, more: &str) -> String {
-        let entry: Value = serde_json::from_str(&format!("{{{}}}", self.server.entry("own"))).unwrap();
-        let (command, args) = (&entry["own"]["command"], entry["own"]["args"].as_array().unwrap());
-        let note = format!("printf '%s\\n' \"$TOKEN\" >> '{}'; exec \"$0\" \"$@\"", self.tokens.path().display());
-        let args: Vec<Value> = [json!("-c"), json!(note), command.clone()].into_iter().chain(args.clone()).collect();
+        let entry: Value =
+            serde_json::from_str(&format!("{{{}}}", self.server.entry("own"))).unwrap();
+        let (command, args) = (
+            &entry["own"]["command"],
+            entry["own"]["args"].as_array().unwrap(),
+        );
+        let note = format!(
+            "printf '%s\\n' \"$TOKEN\" >> '{}'; exec \"$0\" \"$@\"",
+            self.tokens.path().display()
+        );
+        let args: Vec<Value> = [json!("-c"), json!(note), command.clone()]
+            .into_iter()
+            .chain(args.clone())
+            .collect();
         format!(r#""own":{{"command":"sh","args":{},{more}}}"#, json!(args))
     }
 
@@ -40,28 +53,41 @@ impl Own {
 }
 
 fn read(path: &Path) -> Vec<String> {
-    fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
+    fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A setting that has the server beside `notes`.
 async fn beside_notes(own: &Own, more: &str) -> SignInSetting {
     // The entry of `notes` ends where the other one would.
     let entry = own.entry(more);
-    let auth = format!(r#"{{"type":"user"}}}},{}"#, entry.strip_suffix('}').unwrap());
+    let auth = format!(
+        r#"{{"type":"user"}}}},{}"#,
+        entry.strip_suffix('}').unwrap()
+    );
     SignInSetting::start(WITH_KEYS, &auth).await
 }
 
 async fn call(setting: &SignInSetting, key: &str) -> String {
-    setting.ask("tools/call", r#""name":"own__u","arguments":{}"#, Some(key)).await
+    setting
+        .ask("tools/call", r#""name":"own__u","arguments":{}"#, Some(key))
+        .await
 }
 
 /// Has a user agree to the page that a call leads to.
 async fn agree(setting: &SignInSetting, key: &str, more: &[(&str, &str)]) -> (Browser, Page) {
     let answer = call(setting, key).await;
-    let link = link_in(&answer).unwrap_or_else(|| panic!("no link in {answer}\n{}", setting.gateway.log.text()));
+    let link = link_in(&answer)
+        .unwrap_or_else(|| panic!("no link in {answer}\n{}", setting.gateway.log.text()));
     let mut browser = Browser::default();
     let page = browser.open(&link).await;
-    let fields: Vec<_> = [("credential", key)].into_iter().chain(more.iter().copied()).collect();
+    let fields: Vec<_> = [("credential", key)]
+        .into_iter()
+        .chain(more.iter().copied())
+        .collect();
     let answer = browser.submit(&page, &fields).await;
     (browser, answer)
 }
@@ -79,8 +105,15 @@ async fn each_user_has_a_process_with_the_own_token() {
         let setting = beside_notes(&own, r#""env":{"TOKEN":"${user:notes}"}"#).await;
         sign_in(&setting, ANN).await;
         let answer = call(&setting, ANN).await;
-        assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
-        assert!(link_in(&call(&setting, BOB).await).is_some(), "one user's process serves another");
+        assert!(
+            is_result(&answer),
+            "{answer}\n{}",
+            setting.gateway.log.text()
+        );
+        assert!(
+            link_in(&call(&setting, BOB).await).is_some(),
+            "one user's process serves another"
+        );
         sign_in(&setting, BOB).await;
         for key in [BOB, ANN, BOB] {
             assert!(is_result(&call(&setting, key).await));
@@ -88,7 +121,12 @@ async fn each_user_has_a_process_with_the_own_token() {
         let mut tokens = own.tokens();
         tokens.sort();
         tokens.dedup();
-        assert_eq!(tokens, ["token-1", "token-2"], "{}", setting.gateway.log.text());
+        assert_eq!(
+            tokens,
+            ["token-1", "token-2"],
+            "{}",
+            setting.gateway.log.text()
+        );
         assert!(!setting.gateway.log.text().contains("token-1"));
     }
 }
@@ -109,8 +147,24 @@ async fn process_of_a_user_who_signs_out_is_not_used_any_more() {
     // With another token there is another process, for this user alone.
     sign_in(&setting, ANN).await;
     assert!(is_result(&call(&setting, ANN).await) && is_result(&call(&setting, BOB).await));
-    assert_eq!(own.tokens().iter().filter(|token| *token == "token-3").count(), 1, "{:?}", own.tokens());
-    assert_eq!(own.tokens().iter().filter(|token| *token == "token-2").count(), 1, "{:?}", own.tokens());
+    assert_eq!(
+        own.tokens()
+            .iter()
+            .filter(|token| *token == "token-3")
+            .count(),
+        1,
+        "{:?}",
+        own.tokens()
+    );
+    assert_eq!(
+        own.tokens()
+            .iter()
+            .filter(|token| *token == "token-2")
+            .count(),
+        1,
+        "{:?}",
+        own.tokens()
+    );
 }
 
 #[tokio::test]
@@ -121,7 +175,11 @@ async fn user_deposits_a_key_for_a_process() {
     let (_, done) = agree(&setting, ANN, &[("key", "key-of-ann")]).await;
     assert!(done.text.contains("kept"), "{done:?}");
     let answer = call(&setting, ANN).await;
-    assert!(is_result(&answer), "{answer}\n{}", setting.gateway.log.text());
+    assert!(
+        is_result(&answer),
+        "{answer}\n{}",
+        setting.gateway.log.text()
+    );
     assert_eq!(own.tokens(), ["key-of-ann"]);
     assert!(link_in(&call(&setting, BOB).await).is_some());
 }

@@ -28,7 +28,10 @@ impl Balancer {
         let (address, folder) = (ports::free(), TempFile::folder());
         let path = folder.path().display();
         let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-        let temporary: String = kinds.iter().map(|kind| format!("{kind}_temp_path {path}/{kind};\n")).collect();
+        let temporary: String = kinds
+            .iter()
+            .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
+            .collect();
         let server = block("nginx", places)
             .replace("listen 443 ssl;", &format!("listen {address};"))
             .lines()
@@ -48,7 +51,10 @@ impl Balancer {
     pub(crate) async fn haproxy(places: &[Place; 3]) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let text = block("haproxy", places);
-        let text = text.replace("bind :443 ssl crt /etc/haproxy/mcp.pem alpn h2,http/1.1", &format!("bind {address}"));
+        let text = text.replace(
+            "bind :443 ssl crt /etc/haproxy/mcp.pem alpn h2,http/1.1",
+            &format!("bind {address}"),
+        );
         let file = folder.path().join("haproxy.cfg");
         fs::write(&file, text).unwrap();
         let mut command = Command::new("/usr/sbin/haproxy");
@@ -57,11 +63,25 @@ impl Balancer {
     }
 
     async fn started(mut command: Command, address: SocketAddr, folder: TempFile) -> Self {
-        command.kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; use tests/replicas/run"));
+        command
+            .kill_on_drop(true)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}; use tests/replicas/run"));
         let log = Log::shown("balancer", child.stderr.take().unwrap());
-        until("the load balancer", async || TcpStream::connect(address).await.is_ok()).await;
-        Self { address, _log: log, _child: child, _folder: folder }
+        until("the load balancer", async || {
+            TcpStream::connect(address).await.is_ok()
+        })
+        .await;
+        Self {
+            address,
+            _log: log,
+            _child: child,
+            _folder: folder,
+        }
     }
 }
 
@@ -73,13 +93,18 @@ pub(crate) fn page() -> String {
 /// The page's block in this language, with these gateways.
 fn block(language: &str, places: &[Place; 3]) -> String {
     let page = page();
-    let (_, after) = page.split_once(&format!("```{language} ")).expect("a block of the page");
+    let (_, after) = page
+        .split_once(&format!("```{language} "))
+        .expect("a block of the page");
     let (_, text) = after.split_once('\n').unwrap();
     let mut text = text.split_once("\n```").unwrap().0.to_owned() + "\n";
     for (number, place) in (1..).zip(places) {
         let (clients, operators) = (format!("10.0.0.{number}:8080"), place.operators.port());
         assert!(text.contains(&clients), "{clients} is not in\n{text}");
-        text = text.replace(&format!("{clients} port 8081"), &format!("{clients} port {operators}"));
+        text = text.replace(
+            &format!("{clients} port 8081"),
+            &format!("{clients} port {operators}"),
+        );
         text = text.replace(&clients, &place.clients.to_string());
     }
     text

@@ -28,14 +28,28 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
     let (valkey, backend) = (Valkey::start().await, backend().await);
     backend.declares(r#"{"tools":{"listChanged":true}}"#);
     backend.serves_get();
-    let (group, next) = (LinkedGroup::new(backend.entry("only"), ""), Authority::new());
-    let files = [LinkFiles::of(&group.authority), LinkFiles::of(&group.authority)];
-    let (owner, other) = group.start_two_with(&valkey.url(), [&files[0], &files[1]]).await;
+    let (group, next) = (
+        LinkedGroup::new(backend.entry("only"), ""),
+        Authority::new(),
+    );
+    let files = [
+        LinkFiles::of(&group.authority),
+        LinkFiles::of(&group.authority),
+    ];
+    let (owner, other) = group
+        .start_two_with(&valkey.url(), [&files[0], &files[1]])
+        .await;
     let replicas = [(&owner, &files[0]), (&other, &files[1])];
     // A session of each, used through the other one.
-    let [client, reverse] = [Client::open(&owner, ANN).await, Client::open(&other, BOB).await];
+    let [client, reverse] = [
+        Client::open(&owner, ANN).await,
+        Client::open(&other, BOB).await,
+    ];
     assert_eq!(client.post(&other, &say("0")).await.status, 200);
-    let session = backend.received("tools/call")[0].header("mcp-session-id").unwrap().to_owned();
+    let session = backend.received("tools/call")[0]
+        .header("mcp-session-id")
+        .unwrap()
+        .to_owned();
     let mut stream = client.stream(&other, None).await;
     assert_eq!((stream.status, stream.is_event_stream()), (200, true));
 
@@ -65,24 +79,42 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
         }
         is_over.store(true, Ordering::Relaxed);
     };
-    let (through_other, through_owner, ()) =
-        tokio::join!(calling(&client, &other), calling(&reverse, &owner), rotating);
+    let (through_other, through_owner, ()) = tokio::join!(
+        calling(&client, &other),
+        calling(&reverse, &owner),
+        rotating
+    );
     assert!(through_other > 0 && through_owner > 0);
     // What ran all the time goes on.
     backend.stream_of(&session).await.message(NOTE).await;
-    while !stream.event().await.unwrap().expect("the stream was cut").contains("still") {}
+    while !stream
+        .event()
+        .await
+        .unwrap()
+        .expect("the stream was cut")
+        .contains("still")
+    {}
 
     for (replica, files) in replicas {
         let old = TlsClient::showing(&next, &replica_of(&group.authority));
-        assert!(response_of(replica, &old, &[]).await.is_none(), "what the earlier authority signed is accepted");
+        assert!(
+            response_of(replica, &old, &[]).await.is_none(),
+            "what the earlier authority signed is accepted"
+        );
         let before = TlsClient::showing(&group.authority, &replica_of(&next));
-        assert!(response_of(replica, &before, &[]).await.is_none(), "the earlier certificate is shown");
+        assert!(
+            response_of(replica, &before, &[]).await.is_none(),
+            "the earlier certificate is shown"
+        );
         let new = TlsClient::showing(&next, &replica_of(&next));
         assert_eq!(response_of(replica, &new, &[]).await, Some(421));
         // What cannot be used changes nothing.
         files.put("ca.pem", "garbage");
         let (status, report) = replica.gateway.reload().await;
-        assert!(status == 422 && report.contains("`replicas.tls` cannot be used"), "{status}: {report}");
+        assert!(
+            status == 422 && report.contains("`replicas.tls` cannot be used"),
+            "{status}: {report}"
+        );
         assert_eq!(response_of(replica, &new, &[]).await, Some(421));
     }
     assert_eq!(client.post(&other, &say("0")).await.status, 200);
@@ -90,14 +122,22 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
 }
 
 /// Has what arrives over TLS go to a server.
-async fn pass_on(listener: &TcpListener, acceptor: TlsAcceptor, to: SocketAddr, connections: &mut JoinSet<()>) {
+async fn pass_on(
+    listener: &TcpListener,
+    acceptor: TlsAcceptor,
+    to: SocketAddr,
+    connections: &mut JoinSet<()>,
+) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let acceptor = acceptor.clone();
         connections.spawn(async move {
             // Connections that are refused, or break.
-            let Ok(mut stream) = acceptor.accept(stream).await else { return };
-            let _ = copy_bidirectional(&mut stream, &mut TcpStream::connect(to).await.unwrap()).await;
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let _ =
+                copy_bidirectional(&mut stream, &mut TcpStream::connect(to).await.unwrap()).await;
         });
     }
 }
@@ -122,7 +162,10 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
     let (authority, next) = (Authority::new(), Authority::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("valkeys://{}", listener.local_addr().unwrap());
-    let (group, files) = (Group::new(backend.entry("only"), ""), LinkFiles::of(&authority));
+    let (group, files) = (
+        Group::new(backend.entry("only"), ""),
+        LinkFiles::of(&authority),
+    );
     let options = files.for_valkey();
     let mut connections = JoinSet::new();
     let acceptor = authority.server().acceptor_demanding(&authority);
@@ -131,7 +174,12 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
         () = pass_on(&listener, acceptor, valkey.address, &mut connections) => unreachable!(),
     };
     drop(connections);
-    let is_connected = async || admin(&gateway, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1");
+    let is_connected = async || {
+        admin(&gateway, "GET", "/metrics")
+            .await
+            .1
+            .contains("fanlight_valkey_connected 1")
+    };
     let mut connections = JoinSet::new();
     let renewed = async {
         gateway.log.line_with("cannot connect to Valkey").await;
@@ -139,7 +187,10 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
         for (name, text) in [("ca.pem", "garbage"), ("key.pem", &next.server().key())] {
             files.put(name, text);
             let (status, report) = gateway.reload().await;
-            assert!(status == 422 && report.contains("cannot be used"), "{status}: {report}");
+            assert!(
+                status == 422 && report.contains("cannot be used"),
+                "{status}: {report}"
+            );
             files.put("ca.pem", &authority.pem());
         }
         files.put_pair(&authority.server());
@@ -164,7 +215,10 @@ async fn cluster_of_valkey_that_goes_on_is_reached_anew_with_renewed_certificate
     let address = listener.local_addr().unwrap();
     // The server names the address at which TLS ends.
     let valkey = Valkey::whole_cluster(address.port()).await;
-    let (group, files) = (Group::new(backend.entry("only"), ""), LinkFiles::of(&authority));
+    let (group, files) = (
+        Group::new(backend.entry("only"), ""),
+        LinkFiles::of(&authority),
+    );
     let (url, options) = (format!("valkeys+cluster://{address}"), files.for_valkey());
     let mut connections = JoinSet::new();
     let acceptor = authority.server().acceptor_demanding(&authority);
@@ -176,6 +230,12 @@ async fn cluster_of_valkey_that_goes_on_is_reached_anew_with_renewed_certificate
     files.put_pair(&next.server());
     assert_eq!(gateway.reload().await.0, 200);
     let acceptor = next.server().acceptor_demanding(&next);
-    let renewed = async { while acceptor.accept(listener.accept().await.unwrap().0).await.is_err() {} };
+    let renewed = async {
+        while acceptor
+            .accept(listener.accept().await.unwrap().0)
+            .await
+            .is_err()
+        {}
+    };
     within("a connection with the renewed certificate", renewed).await;
 }

@@ -48,7 +48,13 @@ impl Scene {
         for number in 0..3 {
             fleet.carries_requests(number).await;
         }
-        Self { ledger, fleet, load, faults: Vec::new(), _balancer: balancer }
+        Self {
+            ledger,
+            fleet,
+            load,
+            faults: Vec::new(),
+            _balancer: balancer,
+        }
     }
 
     /// Something happens now.
@@ -69,7 +75,11 @@ impl Scene {
         let outcomes = self.load.stop().await;
         outcomes.agree_with(&self.ledger);
         for pair in self.faults.windows(2) {
-            let within = if pair[0].0 == CUT_OFF { Duration::MAX } else { WHOLE_WITHIN };
+            let within = if pair[0].0 == CUT_OFF {
+                Duration::MAX
+            } else {
+                WHOLE_WITHIN
+            };
             outcomes.record(&pair[0].0, pair[0].1, pair[1].1, within);
             outcomes.failed_at_most(most, &pair[0].0, pair[0].1, pair[1].1);
         }
@@ -101,7 +111,13 @@ async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
     scene.lasts().await;
     scene.now("the stopped replica goes on");
     signal(&scene.fleet.replica(0).gateway, Signal::CONT);
-    scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+    scene
+        .fleet
+        .replica(0)
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     scene.end(1).await.none_lost();
 }
 
@@ -126,7 +142,10 @@ async fn failover_of_valkey_costs_no_call() {
     let mut scene = Scene::start([(); 3].map(|()| sentinel.url())).await;
     scene.now("the primary of Valkey killed, a replica of it takes over");
     primary.kill().await;
-    until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
+    until("the replica to be the primary", async || {
+        replica.ask("ROLE").await.contains("master")
+    })
+    .await;
     scene.lasts().await;
     scene.end(0).await.none_lost();
 }
@@ -167,7 +186,13 @@ async fn partition_between_replicas_leaves_all_clients_served() {
     scene.lasts().await;
     scene.now("the replica reaches Valkey again");
     networks.to_valkey(0, Network::Takes(Duration::ZERO));
-    scene.fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+    scene
+        .fleet
+        .replica(0)
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     // Each way between two replicas may cost a client a call. A replica that does not reach Valkey cannot tell that a session has
     // moved, and what is opened there is known to no other.
     scene.end(6).await;
@@ -175,21 +200,46 @@ async fn partition_between_replicas_leaves_all_clients_served() {
 
 /// When a gateway was started, in seconds since the Unix epoch, as it says itself.
 async fn started_by_its_own_clock(gateway: &Gateway) -> i64 {
-    let (own, members) = (of_replicas(gateway, &["own"]).await, of_replicas(gateway, &["members"]).await);
-    let (_, member) = members.split_once(&format!(r#""id":{own}"#)).unwrap_or_else(|| panic!("{own}: {members}"));
+    let (own, members) = (
+        of_replicas(gateway, &["own"]).await,
+        of_replicas(gateway, &["members"]).await,
+    );
+    let (_, member) = members
+        .split_once(&format!(r#""id":{own}"#))
+        .unwrap_or_else(|| panic!("{own}: {members}"));
     let (_, since) = member.split_once(r#""sinceMs":"#).unwrap();
-    since.split([',', '.', '}']).next().unwrap().parse::<i64>().unwrap() / 1000
+    since
+        .split([',', '.', '}'])
+        .next()
+        .unwrap()
+        .parse::<i64>()
+        .unwrap()
+        / 1000
 }
 
 fn seconds_of(time: SystemTime) -> i64 {
-    time.duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+        .try_into()
+        .unwrap()
 }
 
 /// The environment of a process whose clock is off, by the library `faketime`.
 pub(crate) fn clock_off_by(offset: &str) -> [(&'static str, String); 3] {
-    let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
-    assert!(std::fs::exists(&library).unwrap(), "{library} is missing: use tests/replicas/run");
-    [("FAKETIME", offset.to_owned()), ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()), ("LD_PRELOAD", library)]
+    let library = format!(
+        "/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1",
+        std::env::consts::ARCH
+    );
+    assert!(
+        std::fs::exists(&library).unwrap(),
+        "{library} is missing: use tests/replicas/run"
+    );
+    [
+        ("FAKETIME", offset.to_owned()),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ("LD_PRELOAD", library),
+    ]
 }
 
 /// Leases go by Valkey's clock, and what is passed on may be a minute and a half off.
@@ -205,7 +255,10 @@ async fn replicas_whose_clocks_are_off_serve_as_others_do() {
     let fleet = Fleet::start_with(group, [(); 3].map(|()| valkey.url()), variables).await;
     for (number, seconds) in offsets.into_iter().enumerate() {
         let started = started_by_its_own_clock(&fleet.replica(number).gateway).await - seconds;
-        assert!((seconds_of(began)..=seconds_of(SystemTime::now())).contains(&started), "{seconds}: {started}");
+        assert!(
+            (seconds_of(began)..=seconds_of(SystemTime::now())).contains(&started),
+            "{seconds}: {started}"
+        );
     }
     let mut scene = Scene::with(ledger, fleet).await;
     scene.now("the clock of one replica 30 s ahead, of another 30 s behind");

@@ -20,7 +20,11 @@ pub(crate) struct Place {
 
 impl Place {
     fn free() -> Self {
-        Self { clients: ports::free(), operators: ports::free(), replicas: ports::free() }
+        Self {
+            clients: ports::free(),
+            operators: ports::free(),
+            replicas: ports::free(),
+        }
     }
 }
 
@@ -34,9 +38,16 @@ impl Networks {
     /// The networks of gateways at these places. What others read of a gateway in Valkey is that it is reached through one.
     pub(crate) async fn between(places: &[Place; 3], valkey: &Valkey) -> Self {
         let to_replicas = join_all(places.iter().map(|place| Proxy::to(place.replicas))).await;
-        let told = places.iter().zip(&to_replicas).map(|(place, proxy)| (place.replicas, proxy.address));
-        let to_valkey = join_all(told.map(|(own, told)| Proxy::telling(valkey.address, own, told))).await;
-        Self { to_valkey, to_replicas }
+        let told = places
+            .iter()
+            .zip(&to_replicas)
+            .map(|(place, proxy)| (place.replicas, proxy.address));
+        let to_valkey =
+            join_all(told.map(|(own, told)| Proxy::telling(valkey.address, own, told))).await;
+        Self {
+            to_valkey,
+            to_replicas,
+        }
     }
 
     /// How each gateway reaches Valkey.
@@ -93,7 +104,13 @@ impl Fleet {
         valkeys: [String; 3],
         variables: [Vec<(&'static str, String)>; 3],
     ) -> Self {
-        let mut fleet = Self { group, places, valkeys, variables, replicas: Vec::new() };
+        let mut fleet = Self {
+            group,
+            places,
+            valkeys,
+            variables,
+            replicas: Vec::new(),
+        };
         let started = tokio::join!(fleet.started(0), fleet.started(1), fleet.started(2));
         fleet.replicas = vec![started.0, started.1, started.2];
         fleet.is_whole().await;
@@ -101,7 +118,13 @@ impl Fleet {
     }
 
     async fn started(&self, number: usize) -> Linked {
-        self.group.start_at(&self.valkeys[number], self.places[number], &self.variables[number]).await
+        self.group
+            .start_at(
+                &self.valkeys[number],
+                self.places[number],
+                &self.variables[number],
+            )
+            .await
     }
 
     /// One of them.
@@ -128,7 +151,14 @@ impl Fleet {
 
     /// Ends one by SIGTERM, for good: those behind it move up.
     pub(crate) async fn end(&mut self, number: usize) {
-        assert!(self.replicas.remove(number).gateway.terminate().await.success());
+        assert!(
+            self.replicas
+                .remove(number)
+                .gateway
+                .terminate()
+                .await
+                .success()
+        );
     }
 
     /// Ends one by SIGTERM, and starts another in its place.
@@ -142,14 +172,21 @@ impl Fleet {
     /// Waits until the load balancer sends requests to one.
     pub(crate) async fn carries_requests(&self, number: usize) {
         let gateway = &self.replicas[number].gateway;
-        let carries =
-            async || admin(gateway, "GET", "/metrics").await.1.contains("mcp_server_operation_duration_seconds_count{");
+        let carries = async || {
+            admin(gateway, "GET", "/metrics")
+                .await
+                .1
+                .contains("mcp_server_operation_duration_seconds_count{")
+        };
         until("a request through the load balancer", carries).await;
     }
 
     async fn is_whole(&self) {
         for replica in &self.replicas {
-            until("three replicas", async || members(&replica.gateway).await == 3).await;
+            until("three replicas", async || {
+                members(&replica.gateway).await == 3
+            })
+            .await;
         }
     }
 }

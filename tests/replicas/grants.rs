@@ -13,7 +13,9 @@ use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
 use fanlight_testkit::identity_provider::IdentityProvider;
 use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::Protection;
-use fanlight_testkit::signing_in::{self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
+use fanlight_testkit::signing_in::{
+    self, ANN, BOB, KEYS, SignInSetting, WITH_KEYS, is_result, link_in,
+};
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::json;
@@ -45,7 +47,11 @@ impl Setting {
         let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
         let more = format!("{clients}{keys}replicas: {{valkey: \"{url}\"}}\n");
         let first = SignInSetting::start(&more, auth).await;
-        first.gateway.log.line_with("joined the other replicas").await;
+        first
+            .gateway
+            .log
+            .line_with("joined the other replicas")
+            .await;
         Self { first, valkey }
     }
 
@@ -64,10 +70,17 @@ impl Setting {
 
     /// The key of one more client.
     async fn another_key(&self, name: &str) -> String {
-        let output =
-            fanlight().args(["keys", "new", name, "--config"]).arg(self.first.config()).output().await.unwrap();
+        let output = fanlight()
+            .args(["keys", "new", name, "--config"])
+            .arg(self.first.config())
+            .output()
+            .await
+            .unwrap();
         let key = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        until("the new key", async || link_in(&self.first.call(Some(&key)).await).is_some()).await;
+        until("the new key", async || {
+            link_in(&self.first.call(Some(&key)).await).is_some()
+        })
+        .await;
         key
     }
 
@@ -78,7 +91,12 @@ impl Setting {
 
     /// Runs `fanlight state` with the configuration of the first.
     async fn state(&self, command: &str) -> Output {
-        fanlight().args(["state", command, "--config"]).arg(self.first.config()).output().await.unwrap()
+        fanlight()
+            .args(["state", command, "--config"])
+            .arg(self.first.config())
+            .output()
+            .await
+            .unwrap()
     }
 
     /// Another replica, in a folder of its own.
@@ -103,11 +121,18 @@ async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
     let mut setting = Setting::start().await;
     setting.first.sign_in(Some(ANN)).await;
     let (other, _folder) = setting.another().await;
-    assert!(is_result(&signing_in::call(&other, Some(ANN)).await), "{}", other.log.text());
+    assert!(
+        is_result(&signing_in::call(&other, Some(ANN)).await),
+        "{}",
+        other.log.text()
+    );
     // Nobody else's, and nothing that could be read.
     assert!(link_in(&signing_in::call(&other, Some(BOB)).await).is_some());
     let kept = setting.valkey.ask("KEYS *grant*").await;
-    assert!(kept.contains("fanlight:{grants-") && kept.contains(":grant:of:") && !kept.contains("ann"), "{kept}");
+    assert!(
+        kept.contains("fanlight:{grants-") && kept.contains(":grant:of:") && !kept.contains("ann"),
+        "{kept}"
+    );
     // Without the replica that the user has signed in at, and after a restart of Valkey.
     setting.first.gateway.kill().await;
     setting.valkey.kill().await;
@@ -115,11 +140,18 @@ async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
     // Also after others could have changed something.
     let killed = Instant::now();
     while killed.elapsed() < Duration::from_millis(2500) {
-        assert!(is_result(&signing_in::call(&other, Some(ANN)).await), "what is held stays in use");
+        assert!(
+            is_result(&signing_in::call(&other, Some(ANN)).await),
+            "what is held stays in use"
+        );
     }
     setting.valkey.start_again(true).await;
     let (third, _folder) = setting.another().await;
-    assert!(is_result(&signing_in::call(&third, Some(ANN)).await), "{}", third.log.text());
+    assert!(
+        is_result(&signing_in::call(&third, Some(ANN)).await),
+        "{}",
+        third.log.text()
+    );
 }
 
 #[tokio::test]
@@ -129,7 +161,11 @@ async fn user_who_signs_out_at_one_replica_is_signed_out_at_all() {
     let (other, _folder) = setting.another().await;
     assert!(is_result(&signing_in::call(&other, Some(ANN)).await));
     let purged = setting.state("purge").await;
-    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    assert!(
+        purged.status.success(),
+        "{}",
+        String::from_utf8_lossy(&purged.stderr)
+    );
     let is_out = async || link_in(&signing_in::call(&other, Some(ANN)).await).is_some();
     until("the user to be signed out", is_out).await;
 }
@@ -138,19 +174,38 @@ async fn user_who_signs_out_at_one_replica_is_signed_out_at_all() {
 async fn user_who_signs_out_at_one_replica_is_served_by_no_other_with_an_exchanged_token() {
     let provider = IdentityProvider::start().await;
     let lines = provider.lines(", signIn: {clientId: fanlight, clientSecret: s3cret}");
-    let auth = format!(r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#, provider.url());
+    let auth = format!(
+        r#"{{"type":"exchange","tokenEndpoint":"{}/token"}}"#,
+        provider.url()
+    );
     let valkey = Valkey::start().await;
     let address = valkey.url();
     let setting = Setting::of(valkey, &address, &lines, &auth).await;
     let valid = Arc::clone(&provider.server);
     let url = setting.first.backend.url();
-    setting.first.backend.protect(Protection::by_token(&url, provider.url(), move |token| valid.is_valid(token)));
+    setting
+        .first
+        .backend
+        .protect(Protection::by_token(&url, provider.url(), move |token| {
+            valid.is_valid(token)
+        }));
     let ann = provider.access_token("ann");
-    setting.first.identified(&mut Browser::default(), &ann).await;
+    setting
+        .first
+        .identified(&mut Browser::default(), &ann)
+        .await;
     let (other, _folder) = setting.another().await;
-    assert!(is_result(&signing_in::call(&other, Some(&ann)).await), "{}", other.log.text());
+    assert!(
+        is_result(&signing_in::call(&other, Some(&ann)).await),
+        "{}",
+        other.log.text()
+    );
     let purged = setting.state("purge").await;
-    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    assert!(
+        purged.status.success(),
+        "{}",
+        String::from_utf8_lossy(&purged.stderr)
+    );
     let is_out = async || link_in(&signing_in::call(&other, Some(&ann)).await).is_some();
     until("the user to be signed out", is_out).await;
 }
@@ -158,18 +213,34 @@ async fn user_who_signs_out_at_one_replica_is_served_by_no_other_with_an_exchang
 #[tokio::test]
 async fn users_whose_sign_ins_have_ended_keep_no_other_from_signing_in() {
     let setting = Setting::start().await;
-    setting.first.agree(&mut Browser::default(), Some(ANN)).await;
+    setting
+        .first
+        .agree(&mut Browser::default(), Some(ANN))
+        .await;
     let keys = setting.valkey.ask("KEYS *sign-in:of:*").await;
-    let key = keys.lines().find(|line| line.contains("sign-in:of:")).unwrap().trim();
+    let key = keys
+        .lines()
+        .find(|line| line.contains("sign-in:of:"))
+        .unwrap()
+        .trim();
     let lives = setting.valkey.ask(&format!("TTL {key}")).await;
     assert!(lives.contains(':') && !lives.contains(":-1"), "{lives}");
     // Many others have begun one, too, and she has none any more.
     let owners = format!("{}owners", key.split_once("of:").unwrap().0);
     let names: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     setting.valkey.ask(&format!("DEL {key} {owners}")).await;
-    setting.valkey.ask(&format!("SADD {owners} {}", names.join(" "))).await;
+    setting
+        .valkey
+        .ask(&format!("SADD {owners} {}", names.join(" ")))
+        .await;
     setting.first.sign_in(Some(ANN)).await;
-    assert!(setting.valkey.ask(&format!("SCARD {owners}")).await.contains(":0"));
+    assert!(
+        setting
+            .valkey
+            .ask(&format!("SCARD {owners}"))
+            .await
+            .contains(":0")
+    );
 }
 
 #[tokio::test]
@@ -181,11 +252,19 @@ async fn grant_that_ends_is_renewed_by_one_replica_alone() {
     let before = setting.first.asked_for_tokens("refresh_token");
     setting.first.authorization.revoke_all();
     let calls = (0..4).map(|n| {
-        let gateway = if n % 2 == 0 { &setting.first.gateway } else { &other };
+        let gateway = if n % 2 == 0 {
+            &setting.first.gateway
+        } else {
+            &other
+        };
         signing_in::call(gateway, Some(ANN))
     });
     let answers = join_all(calls).await;
-    assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{}", other.log.text());
+    assert!(
+        answers.iter().all(|answer| is_result(answer)),
+        "{answers:?}\n{}",
+        other.log.text()
+    );
     assert_eq!(setting.first.asked_for_tokens("refresh_token") - before, 1);
 }
 
@@ -195,20 +274,32 @@ async fn grant_is_renewed_by_one_replica_alone_though_the_clock_of_another_is_ah
     setting.first.sign_in(Some(ANN)).await;
     setting.takes_refresh_tokens_once();
     let (ahead, _folder) = setting.another_with(&clock_off_by("+60s")).await;
-    assert!(is_result(&signing_in::call(&ahead, Some(ANN)).await), "{}", ahead.log.text());
+    assert!(
+        is_result(&signing_in::call(&ahead, Some(ANN)).await),
+        "{}",
+        ahead.log.text()
+    );
     setting.first.authorization.revoke_all();
     setting.conduct(Conduct::Slow);
     let renewed = async {
         setting.first.authorization.wait_for("/token", 2).await;
         let goes_on = async {
             // It would ask at once.
-            let _ = timeout(Duration::from_secs(1), setting.first.authorization.wait_for("/token", 3)).await;
+            let _ = timeout(
+                Duration::from_secs(1),
+                setting.first.authorization.wait_for("/token", 3),
+            )
+            .await;
             setting.conduct(Conduct::Good);
         };
         tokio::join!(signing_in::call(&ahead, Some(ANN)), goes_on).0
     };
     let (one, other) = tokio::join!(setting.first.call(Some(ANN)), renewed);
-    assert!(is_result(&one) && is_result(&other), "{one}\n{other}\n{}", ahead.log.text());
+    assert!(
+        is_result(&one) && is_result(&other),
+        "{one}\n{other}\n{}",
+        ahead.log.text()
+    );
     assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
 }
 
@@ -218,16 +309,36 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
     setting.first.sign_in(Some(ANN)).await;
     setting.takes_refresh_tokens_once();
     let keys = setting.valkey.ask("KEYS *grant:of:*").await;
-    let key = keys.lines().find(|line| line.contains("grant:of")).unwrap().trim().to_owned();
+    let key = keys
+        .lines()
+        .find(|line| line.contains("grant:of"))
+        .unwrap()
+        .trim()
+        .to_owned();
     let kept = setting.valkey.ask(&format!("HGET {key} notes")).await;
-    let earlier = kept.lines().find(|line| line.starts_with('{')).unwrap().to_owned();
+    let earlier = kept
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .unwrap()
+        .to_owned();
     setting.first.authorization.revoke_all();
-    assert!(is_result(&setting.first.call(Some(ANN)).await), "{}", setting.first.gateway.log.text());
+    assert!(
+        is_result(&setting.first.call(Some(ANN)).await),
+        "{}",
+        setting.first.gateway.log.text()
+    );
     // What a failover to a replica of Valkey may lose: it has the grant of before.
-    setting.valkey.ask(&format!("HSET {key} notes '{earlier}'")).await;
+    setting
+        .valkey
+        .ask(&format!("HSET {key} notes '{earlier}'"))
+        .await;
     setting.first.authorization.revoke_all();
     setting.first.restart().await;
-    assert!(link_in(&setting.first.call(Some(ANN)).await).is_some(), "{}", setting.first.gateway.log.text());
+    assert!(
+        link_in(&setting.first.call(Some(ANN)).await).is_some(),
+        "{}",
+        setting.first.gateway.log.text()
+    );
 }
 
 #[tokio::test]
@@ -244,12 +355,24 @@ async fn grant_that_was_renewed_while_valkey_was_away_is_kept_when_it_is_back() 
         setting.conduct(Conduct::Good);
     };
     let (answer, ()) = tokio::join!(setting.first.call(Some(ANN)), away);
-    assert!(is_result(&answer), "the new token is used at once: {answer}");
-    setting.first.gateway.log.line_with("a renewed grant is").await;
+    assert!(
+        is_result(&answer),
+        "the new token is used at once: {answer}"
+    );
+    setting
+        .first
+        .gateway
+        .log
+        .line_with("a renewed grant is")
+        .await;
     setting.valkey.signal(Signal::CONT);
     let (other, _folder) = setting.another().await;
     for gateway in [&other, &setting.first.gateway] {
-        assert!(is_result(&signing_in::call(gateway, Some(ANN)).await), "{}", gateway.log.text());
+        assert!(
+            is_result(&signing_in::call(gateway, Some(ANN)).await),
+            "{}",
+            gateway.log.text()
+        );
     }
     assert_eq!(setting.first.asked_for_tokens("refresh_token"), 1);
 }
@@ -269,8 +392,14 @@ async fn stuck_replica_of_valkey_holds_up_no_other_request() {
     setting.first.authorization.revoke_all();
     let answers = join_all(keys.iter().map(|key| setting.first.call(Some(key)))).await;
     let log = setting.first.gateway.log.text();
-    assert!(answers.iter().all(|answer| is_result(answer)), "{answers:?}\n{log}");
-    assert!(log.contains("is at no replica of Valkey yet") && !log.contains("Valkey is away"), "{log}");
+    assert!(
+        answers.iter().all(|answer| is_result(answer)),
+        "{answers:?}\n{log}"
+    );
+    assert!(
+        log.contains("is at no replica of Valkey yet") && !log.contains("Valkey is away"),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -283,18 +412,38 @@ async fn grants_are_spread_over_a_cluster_and_all_of_them_are_found() {
     }
     let (other, _folder) = setting.another().await;
     for user in [ANN, BOB] {
-        assert!(is_result(&signing_in::call(&other, Some(user)).await), "{}", other.log.text());
+        assert!(
+            is_result(&signing_in::call(&other, Some(user)).await),
+            "{}",
+            other.log.text()
+        );
     }
-    let kept = async || [setting.valkey.ask("KEYS *:grant:*").await, two.ask("KEYS *:grant:*").await].concat();
+    let kept = async || {
+        [
+            setting.valkey.ask("KEYS *:grant:*").await,
+            two.ask("KEYS *:grant:*").await,
+        ]
+        .concat()
+    };
     let all = kept().await;
-    let tag_of = |rest: &str| rest.split_once("}:grant:of:").map(|(tag, _)| tag.to_owned());
+    let tag_of = |rest: &str| {
+        rest.split_once("}:grant:of:")
+            .map(|(tag, _)| tag.to_owned())
+    };
     let tags: HashSet<_> = all.split('{').filter_map(tag_of).collect();
     assert_eq!(tags.len(), 2, "{all}");
     let exported = setting.state("export").await;
     let exported = String::from_utf8_lossy(&exported.stdout);
-    assert!(exported.contains("ann") && exported.contains("bob"), "{exported}");
+    assert!(
+        exported.contains("ann") && exported.contains("bob"),
+        "{exported}"
+    );
     let purged = setting.state("purge").await;
-    assert!(purged.status.success(), "{}", String::from_utf8_lossy(&purged.stderr));
+    assert!(
+        purged.status.success(),
+        "{}",
+        String::from_utf8_lossy(&purged.stderr)
+    );
     assert!(!kept().await.contains("grant:"), "{}", kept().await);
     for user in [ANN, BOB] {
         let is_out = async || link_in(&signing_in::call(&other, Some(user)).await).is_some();
@@ -312,10 +461,14 @@ async fn lists_that_cannot_be_removed_beside_grants_are_reported() {
     for command in ["export", "purge"] {
         let output = setting.state(command).await;
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("chmod 700"), "{said}");
+        assert!(
+            !output.status.success() && said.contains("chmod 700"),
+            "{said}"
+        );
     }
     // What users have granted is gone all the same.
-    let is_out = async || link_in(&signing_in::call(&setting.first.gateway, Some(ANN)).await).is_some();
+    let is_out =
+        async || link_in(&signing_in::call(&setting.first.gateway, Some(ANN)).await).is_some();
     until("the user to be signed out", is_out).await;
     allow(0o700);
     assert!(setting.state("purge").await.status.success());
@@ -330,10 +483,24 @@ async fn what_was_kept_of_users_before_there_were_replicas_is_shown_and_removed_
     let config = setting.config();
     setting.gateway.terminate().await;
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}\nreplicas: {{valkey: \"{}\"}}\n", valkey.url())).unwrap();
+    fs::write(
+        &config,
+        format!("{text}\nreplicas: {{valkey: \"{}\"}}\n", valkey.url()),
+    )
+    .unwrap();
     let run = async |command: &[&str]| {
-        let output = fanlight().args(command).arg("--config").arg(&config).output().await.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = fanlight()
+            .args(command)
+            .arg("--config")
+            .arg(&config)
+            .output()
+            .await
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     };
     let shown = run(&["state", "export"]).await;
@@ -342,5 +509,8 @@ async fn what_was_kept_of_users_before_there_were_replicas_is_shown_and_removed_
     let shown = run(&["state", "export"]).await;
     assert!(!shown.contains("\"user\""), "{shown}");
     let lines = run(&["audit", "query", "--json", "--action", "signOut"]).await;
-    assert!(lines.lines().count() == 1 && lines.contains("key#ann"), "{lines}");
+    assert!(
+        lines.lines().count() == 1 && lines.contains("key#ann"),
+        "{lines}"
+    );
 }

@@ -18,7 +18,10 @@ const SEAL: &str = r#""keys":["1111111111111111111111111111111111111111111111111
 pub(crate) async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["search", "erase"]);
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[]"#)),
+    );
     backend
 }
 
@@ -49,13 +52,19 @@ impl Group {
     fn with(entry: String, more: &str, keys: TempFile) -> Self {
         let servers = config(&[entry]);
         let servers = servers.trim_end().strip_suffix('}').unwrap();
-        Self { config: format!(r#"{servers},{SEAL}{more}"#), keys }
+        Self {
+            config: format!(r#"{servers},{SEAL}{more}"#),
+            keys,
+        }
     }
 
     /// The text of its configuration, at this Valkey, with more raw members of `replicas`.
     pub(crate) fn text(&self, valkey: &str, more: &str) -> String {
         debug_assert!(fs::exists(self.keys.path()).unwrap());
-        format!(r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#, self.config)
+        format!(
+            r#"{},"replicas":{{"valkey":"{valkey}"{more}}}}}"#,
+            self.config
+        )
     }
 
     /// The text of the configuration of a gateway without others.
@@ -81,8 +90,15 @@ impl Group {
     }
 
     /// [`Self::start_with`] at the addresses that these members give, with these environment variables.
-    pub(crate) async fn start_at(&self, valkey: &str, more: &str, variables: &[(&str, String)]) -> Gateway {
-        let gateway = Gateway::start_at_configured_addresses_with_env(&self.text(valkey, more), variables).await;
+    pub(crate) async fn start_at(
+        &self,
+        valkey: &str,
+        more: &str,
+        variables: &[(&str, String)],
+    ) -> Gateway {
+        let gateway =
+            Gateway::start_at_configured_addresses_with_env(&self.text(valkey, more), variables)
+                .await;
         gateway.log.line_with("joined the other replicas").await;
         gateway
     }
@@ -95,27 +111,52 @@ impl Group {
 
 /// Calls a tool with the key of a client.
 pub(crate) async fn call(gateway: &Gateway, tool: &str, key: &str) -> Response {
-    request(gateway, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), key).await
+    request(
+        gateway,
+        "tools/call",
+        &format!(r#""name":"{tool}","arguments":{{}}"#),
+        key,
+    )
+    .await
 }
 
 /// Sends a modern request with the key of a client.
 pub(crate) async fn request(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
-    request_with(gateway, method, params, &[("Authorization", format!("Bearer {key}"))]).await
+    request_with(
+        gateway,
+        method,
+        params,
+        &[("Authorization", format!("Bearer {key}"))],
+    )
+    .await
 }
 
 /// Sends a modern request with these fields.
-pub(crate) async fn request_with(gateway: &Gateway, method: &str, params: &str, fields: &[(&str, String)]) -> Response {
+pub(crate) async fn request_with(
+    gateway: &Gateway,
+    method: &str,
+    params: &str,
+    fields: &[(&str, String)],
+) -> Response {
     send(gateway, &modern_request("1", method, params, ""), fields).await
 }
 
 /// Sends a body with these fields besides the usual ones.
 pub(crate) async fn send(gateway: &Gateway, body: &str, fields: &[(&str, String)]) -> Response {
     let mut headers = modern_headers(body);
-    headers.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    headers.extend(
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone())),
+    );
+    let own = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     connection.response().await
 }
 
@@ -123,7 +164,9 @@ pub(crate) async fn send(gateway: &Gateway, body: &str, fields: &[(&str, String)
 pub(crate) async fn admin(gateway: &Gateway, method: &str, path: &str) -> (u16, String) {
     let mut connection = Connection::open(gateway.admin).await;
     let origin = format!("http://{}", gateway.admin);
-    connection.request(method, path, &[("Origin", &origin)], b"").await;
+    connection
+        .request(method, path, &[("Origin", &origin)], b"")
+        .await;
     let mut response = connection.response().await;
     (response.status, response.text().await)
 }
@@ -132,12 +175,17 @@ pub(crate) async fn admin(gateway: &Gateway, method: &str, path: &str) -> (u16, 
 pub(crate) async fn of_replicas(gateway: &Gateway, path: &[&str]) -> String {
     let (_, overview) = admin(gateway, "GET", "/api/overview").await;
     let path: Vec<_> = ["replicas"].iter().chain(path).copied().collect();
-    slicer::member_at(&overview, &path).unwrap_or("null").to_owned()
+    slicer::member_at(&overview, &path)
+        .unwrap_or("null")
+        .to_owned()
 }
 
 /// How many replicas a gateway knows of.
 pub(crate) async fn members(gateway: &Gateway) -> usize {
-    of_replicas(gateway, &["members"]).await.matches(r#""id":"#).count()
+    of_replicas(gateway, &["members"])
+        .await
+        .matches(r#""id":"#)
+        .count()
 }
 
 /// Asks until something holds.

@@ -19,7 +19,11 @@ fn limited(shared: &str) -> String {
 async fn let_through(gateways: &[&Gateway], key: &str) -> Vec<usize> {
     let at = async |gateway: &Gateway| {
         let answers = join_all((0..20).map(|_| call(gateway, "search", key))).await;
-        assert!(answers.iter().all(|answer| [200, 429].contains(&answer.status)));
+        assert!(
+            answers
+                .iter()
+                .all(|answer| [200, 429].contains(&answer.status))
+        );
         answers.iter().filter(|answer| answer.status == 200).count()
     };
     join_all(gateways.iter().map(|gateway| at(gateway))).await
@@ -42,7 +46,10 @@ async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
     assert!(refused.text().await.contains(r#""code":-32023"#));
     // No key names a client, and one server may have all, also where a service has several behind one address.
     let keys = valkey.ask("KEYS *rates*").await;
-    assert!(keys.contains("fanlight:{rates}") && !keys.contains("rates-") && !keys.contains("ann"), "{keys}");
+    assert!(
+        keys.contains("fanlight:{rates}") && !keys.contains("rates-") && !keys.contains("ann"),
+        "{keys}"
+    );
 }
 
 #[tokio::test]
@@ -59,10 +66,16 @@ async fn limit_is_split_or_refuses_while_valkey_is_away() {
             gateway.log.line_with("Valkey is away").await;
         }
         let through = let_through(&[&one, &other], ANN).await;
-        assert!(through.iter().all(|through| each.contains(through)), "{shared}: {through:?}");
+        assert!(
+            through.iter().all(|through| each.contains(through)),
+            "{shared}: {through:?}"
+        );
         // With Valkey the limit is common again: nothing that was used there is known, and no more than once allowed.
         valkey.start_again(true).await;
-        until("a call", async || call(&one, "search", BOB).await.status == 200).await;
+        until("a call", async || {
+            call(&one, "search", BOB).await.status == 200
+        })
+        .await;
     }
 }
 
@@ -78,7 +91,11 @@ async fn slow_valkey_delays_no_request_for_longer_than_the_bound() {
         let began = Instant::now();
         assert_eq!(call(&one, "search", ANN).await.status, 200, "{delay} ms");
         // The call itself takes some time on a busy machine.
-        assert!(began.elapsed() < Duration::from_secs(2), "{delay} ms: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{delay} ms: {:?}",
+            began.elapsed()
+        );
     }
     one.log.line_with("Valkey is away").await;
     proxy.set(Network::Takes(Duration::ZERO));

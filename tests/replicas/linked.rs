@@ -9,7 +9,9 @@ use crate::fleet::Place;
 use crate::group::{Group, members, until};
 use crate::harness::{Gateway, TempFile};
 use crate::ports;
-use crate::raw_client::{Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize};
+use crate::raw_client::{
+    Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize,
+};
 use crate::tls::{Authority, Pair};
 
 /// Gateways with certificates of one authority.
@@ -38,7 +40,11 @@ impl LinkedGroup {
     pub(crate) fn of(group: Group) -> Self {
         let authority = Authority::new();
         let files = LinkFiles::of(&authority);
-        Self { group, authority, files }
+        Self {
+            group,
+            authority,
+            files,
+        }
     }
 
     /// A gateway that has joined the others, and can be reached by them.
@@ -54,9 +60,20 @@ impl LinkedGroup {
     }
 
     /// [`Self::start`] at this place, with these environment variables.
-    pub(crate) async fn start_at(&self, valkey: &str, place: Place, variables: &[(&str, String)]) -> Linked {
-        let gateway = self.group.start_at(valkey, &self.options_at(place), variables).await;
-        Linked { gateway, link: place.replicas }
+    pub(crate) async fn start_at(
+        &self,
+        valkey: &str,
+        place: Place,
+        variables: &[(&str, String)],
+    ) -> Linked {
+        let gateway = self
+            .group
+            .start_at(valkey, &self.options_at(place), variables)
+            .await;
+        Linked {
+            gateway,
+            link: place.replicas,
+        }
     }
 
     /// The text of the configuration of one at this place.
@@ -64,18 +81,30 @@ impl LinkedGroup {
         self.group.text(valkey, &self.options_at(place))
     }
 
-    fn options_at(&self, Place { clients, operators, replicas }: Place) -> String {
+    fn options_at(
+        &self,
+        Place {
+            clients,
+            operators,
+            replicas,
+        }: Place,
+    ) -> String {
         let listen = format!(r#"}},"listen":"{clients}","admin":{{"listen":"{operators}""#);
         format!("{}{listen}", self.files.options(replicas))
     }
 
     /// Two that know each other.
     pub(crate) async fn start_two(&self, valkey: &str) -> (Linked, Linked) {
-        self.start_two_with(valkey, [&self.files, &self.files]).await
+        self.start_two_with(valkey, [&self.files, &self.files])
+            .await
     }
 
     /// [`Self::start_two`], each with files of its own.
-    pub(crate) async fn start_two_with(&self, valkey: &str, [one, other]: [&LinkFiles; 2]) -> (Linked, Linked) {
+    pub(crate) async fn start_two_with(
+        &self,
+        valkey: &str,
+        [one, other]: [&LinkFiles; 2],
+    ) -> (Linked, Linked) {
         let both = tokio::join!(self.start_with(valkey, one), self.start_with(valkey, other));
         for one in [&both.0, &both.1] {
             until("two replicas", async || members(&one.gateway).await == 2).await;
@@ -146,22 +175,41 @@ impl Client {
     }
 
     /// Opens a session over a connection, but for the notification that says so.
-    pub(crate) async fn open_on(connection: Connection, key: &'static str, capabilities: &str) -> Self {
+    pub(crate) async fn open_on(
+        connection: Connection,
+        key: &'static str,
+        capabilities: &str,
+    ) -> Self {
         let client = Self::without_session(key);
-        let response =
-            client.send_on(connection, "POST", &JSON_HEADERS, &initialize(NEWEST_LEGACY, capabilities)).await;
+        let response = client
+            .send_on(
+                connection,
+                "POST",
+                &JSON_HEADERS,
+                &initialize(NEWEST_LEGACY, capabilities),
+            )
+            .await;
         assert_eq!(response.status, 200);
-        Self { session: response.header("mcp-session-id").unwrap().to_owned(), ..client }
+        Self {
+            session: response.header("mcp-session-id").unwrap().to_owned(),
+            ..client
+        }
     }
 
     /// One that has no session.
     pub(crate) const fn without_session(key: &'static str) -> Self {
-        Self { key, session: String::new() }
+        Self {
+            key,
+            session: String::new(),
+        }
     }
 
     /// The same session, as another client names it.
     pub(crate) fn stolen_by(&self, key: &'static str) -> Self {
-        Self { key, session: self.session.clone() }
+        Self {
+            key,
+            session: self.session.clone(),
+        }
     }
 
     pub(crate) async fn post(&self, at: &Linked, body: &str) -> Response {
@@ -174,18 +222,36 @@ impl Client {
         self.send(at, "GET", &headers, "").await
     }
 
-    pub(crate) async fn send(&self, at: &Linked, method: &str, more: &[(&str, &str)], body: &str) -> Response {
-        self.send_on(Connection::open(at.gateway.mcp).await, method, more, body).await
+    pub(crate) async fn send(
+        &self,
+        at: &Linked,
+        method: &str,
+        more: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
+        self.send_on(Connection::open(at.gateway.mcp).await, method, more, body)
+            .await
     }
 
-    async fn send_on(&self, mut connection: Connection, method: &str, more: &[(&str, &str)], body: &str) -> Response {
+    async fn send_on(
+        &self,
+        mut connection: Connection,
+        method: &str,
+        more: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
         let authorization = format!("Bearer {}", self.key);
         let mut headers = vec![("Authorization", authorization.as_str())];
         headers.extend_from_slice(more);
         if !self.session.is_empty() {
-            headers.extend([("Mcp-Session-Id", self.session.as_str()), ("MCP-Protocol-Version", NEWEST_LEGACY)]);
+            headers.extend([
+                ("Mcp-Session-Id", self.session.as_str()),
+                ("MCP-Protocol-Version", NEWEST_LEGACY),
+            ]);
         }
-        connection.request(method, "/mcp", &headers, body.as_bytes()).await;
+        connection
+            .request(method, "/mcp", &headers, body.as_bytes())
+            .await;
         connection.response().await
     }
 }
@@ -194,10 +260,14 @@ impl Client {
 pub(crate) async fn modern(at: &Linked, key: &str, body: &str) -> String {
     let mut headers = crate::raw_client::modern_headers(body);
     headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
-    let own = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers: Vec<_> = JSON_HEADERS.into_iter().chain(own).collect();
     let mut connection = Connection::open(at.gateway.mcp).await;
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     connection.response().await.messages().await.1
 }
 

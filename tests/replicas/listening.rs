@@ -19,23 +19,37 @@ async fn server(tool: &str, ttl: u32) -> Backend {
 
 fn offers(backend: &Backend, tool: &str, ttl: u32) {
     let tools = format!(r#""tools":[{{"name":"{tool}","inputSchema":{{"type":"object"}}}}]"#);
-    let list = format!(r#"{{"resultType":"complete",{tools},"ttlMs":{ttl},"cacheScope":"public"}}"#);
+    let list =
+        format!(r#"{{"resultType":"complete",{tools},"ttlMs":{ttl},"cacheScope":"public"}}"#);
     backend.on("tools/list", Reply::result(list));
 }
 
 #[tokio::test]
-async fn replica_listens_for_clients_that_listen_and_for_lists_that_do_not_say_how_long_they_hold() {
-    let (valkey, timed, untimed) =
-        (Valkey::start().await, server("timed", 3_600_000).await, server("untimed", 0).await);
+async fn replica_listens_for_clients_that_listen_and_for_lists_that_do_not_say_how_long_they_hold()
+{
+    let (valkey, timed, untimed) = (
+        Valkey::start().await,
+        server("timed", 3_600_000).await,
+        server("untimed", 0).await,
+    );
     let group = Group::new([timed.entry("a"), untimed.entry("b")].join(","), "");
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     for at in [&one, &other] {
         let tools = request(at, "tools/list", "", ANN).await.text().await;
-        assert!(tools.contains("a__timed") && tools.contains("b__untimed"), "{tools}");
+        assert!(
+            tools.contains("a__timed") && tools.contains("b__untimed"),
+            "{tools}"
+        );
     }
     untimed.wait_for(LISTEN, 2).await;
     assert!(timed.received(LISTEN).is_empty(), "its lists hold");
-    let mut client = request(&one, LISTEN, r#""notifications":{"toolsListChanged":true}"#, ANN).await;
+    let mut client = request(
+        &one,
+        LISTEN,
+        r#""notifications":{"toolsListChanged":true}"#,
+        ANN,
+    )
+    .await;
     client.event().await.unwrap().expect("an acknowledgement");
     timed.wait_for(LISTEN, 1).await;
     offers(&timed, "changed", 3_600_000);
@@ -45,5 +59,8 @@ async fn replica_listens_for_clients_that_listen_and_for_lists_that_do_not_say_h
     let tools = request(&one, "tools/list", "", ANN).await.text().await;
     assert!(tools.contains("a__changed"), "{tools}");
     let tools = request(&other, "tools/list", "", ANN).await.text().await;
-    assert!(tools.contains("a__timed"), "for as long as the server has said: {tools}");
+    assert!(
+        tools.contains("a__timed"),
+        "for as long as the server has said: {tools}"
+    );
 }

@@ -19,7 +19,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::harness::within;
 use crate::raw_client::{
-    INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_headers, modern_request,
+    INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request, modern_headers,
+    modern_request,
 };
 use crate::scripted::{Backend, Era, Received, Reply, Transport};
 use crate::signing_in::{ANN, BOB};
@@ -47,14 +48,27 @@ impl Ledger {
 
     /// The older of them is reached so.
     pub(crate) async fn with(transport: Transport) -> Self {
-        let (old, new) =
-            tokio::join!(Backend::start(Era::Legacy, transport), Backend::start(Era::Modern, Transport::Http));
+        let (old, new) = tokio::join!(
+            Backend::start(Era::Legacy, transport),
+            Backend::start(Era::Modern, Transport::Http)
+        );
         for backend in [&old, &new] {
             backend.offers_tools(&["run"]);
         }
-        let text = |call: &Received| format!(r#""content":[{{"type":"text","text":"ran {}."}}]"#, number_of(call));
-        old.on("tools/call", Reply::compute(move |call| format!("{{{}}}", text(call))));
-        new.on("tools/call", Reply::compute(move |call| Era::Modern.complete(&text(call))));
+        let text = |call: &Received| {
+            format!(
+                r#""content":[{{"type":"text","text":"ran {}."}}]"#,
+                number_of(call)
+            )
+        };
+        old.on(
+            "tools/call",
+            Reply::compute(move |call| format!("{{{}}}", text(call))),
+        );
+        new.on(
+            "tools/call",
+            Reply::compute(move |call| Era::Modern.complete(&text(call))),
+        );
         Self { old, new }
     }
 
@@ -66,7 +80,10 @@ impl Ledger {
     /// How often each call has run.
     fn runs(&self) -> HashMap<u64, usize> {
         let mut runs = HashMap::new();
-        for call in [&self.old, &self.new].iter().flat_map(|backend| backend.received("tools/call")) {
+        for call in [&self.old, &self.new]
+            .iter()
+            .flat_map(|backend| backend.received("tools/call"))
+        {
             *runs.entry(number_of(&call)).or_default() += 1;
         }
         runs
@@ -74,7 +91,9 @@ impl Ledger {
 }
 
 fn number_of(call: &Received) -> u64 {
-    call.member("params.arguments.n").and_then(|number| number.parse().ok()).expect("the number of a call")
+    call.member("params.arguments.n")
+        .and_then(|number| number.parse().ok())
+        .expect("the number of a call")
 }
 
 /// What became of a call.
@@ -110,15 +129,31 @@ impl Load {
     /// Clients at this address, each of which gives a call up after a while, and has had an answer.
     pub(crate) async fn start(entrance: SocketAddr, gives_up_after: Duration) -> Self {
         let (sender, answered) = watch::channel(vec![0; 2 * OF_EACH_ERA]);
-        let (stop, sender, next) = (Arc::<AtomicBool>::default(), Arc::new(sender), Arc::<AtomicU64>::default());
+        let (stop, sender, next) = (
+            Arc::<AtomicBool>::default(),
+            Arc::new(sender),
+            Arc::<AtomicU64>::default(),
+        );
         let mut clients = JoinSet::new();
         for name in 0..2 * OF_EACH_ERA {
             let key = if name % 2 == 0 { ANN } else { BOB };
-            let client = Client { name, key, entrance, gives_up_after, is_legacy: name >= OF_EACH_ERA, session: None };
-            let (stop, answered, next) = (Arc::clone(&stop), Arc::clone(&sender), Arc::clone(&next));
+            let client = Client {
+                name,
+                key,
+                entrance,
+                gives_up_after,
+                is_legacy: name >= OF_EACH_ERA,
+                session: None,
+            };
+            let (stop, answered, next) =
+                (Arc::clone(&stop), Arc::clone(&sender), Arc::clone(&next));
             clients.spawn(async move { client.run(&stop, &answered, &next).await });
         }
-        let load = Self { stop, answered, clients };
+        let load = Self {
+            stop,
+            answered,
+            clients,
+        };
         load.is_served().await;
         load
     }
@@ -128,8 +163,14 @@ impl Load {
         let mut answered = self.answered.clone();
         let before = answered.borrow().clone();
         // One may have been on its way.
-        let are_served = |now: &Vec<u64>| now.iter().zip(&before).all(|(now, before)| *now >= before + 2);
-        within("answers to all clients", answered.wait_for(are_served)).await.unwrap();
+        let are_served = |now: &Vec<u64>| {
+            now.iter()
+                .zip(&before)
+                .all(|(now, before)| *now >= before + 2)
+        };
+        within("answers to all clients", answered.wait_for(are_served))
+            .await
+            .unwrap();
     }
 
     /// Ends the clients.
@@ -148,8 +189,15 @@ impl Outcomes {
         for call in &self.0 {
             match call.outcome {
                 Outcome::Answered => assert_eq!(of(call), 1, "call {} was answered", call.number),
-                Outcome::NoSession => assert_eq!(of(call), 0, "call {} had no session", call.number),
-                Outcome::Failed(_) => assert!(of(call) <= 1, "call {} has run {} times", call.number, of(call)),
+                Outcome::NoSession => {
+                    assert_eq!(of(call), 0, "call {} had no session", call.number)
+                }
+                Outcome::Failed(_) => assert!(
+                    of(call) <= 1,
+                    "call {} has run {} times",
+                    call.number,
+                    of(call)
+                ),
             }
         }
     }
@@ -161,8 +209,12 @@ impl Outcomes {
 
     /// How often each legacy client was told that its session is unknown.
     pub(crate) fn lost_sessions(&self) -> Vec<usize> {
-        let lost =
-            |client| self.0.iter().filter(|call| call.client == client && call.outcome == Outcome::NoSession).count();
+        let lost = |client| {
+            self.0
+                .iter()
+                .filter(|call| call.client == client && call.outcome == Outcome::NoSession)
+                .count()
+        };
         (OF_EACH_ERA..2 * OF_EACH_ERA).map(lost).collect()
     }
 
@@ -178,51 +230,97 @@ impl Outcomes {
 
     /// That nothing has failed but for lost sessions.
     pub(crate) fn none_failed(&self) {
-        assert_eq!(self.text_of(|outcome| matches!(outcome, Outcome::Failed(_))), "");
+        assert_eq!(
+            self.text_of(|outcome| matches!(outcome, Outcome::Failed(_))),
+            ""
+        );
     }
 
     /// How long after a fault the last call ended that was not answered; those after `until` belong to a later fault.
     pub(crate) fn whole_after(&self, fault: Instant, until: Instant) -> Duration {
-        let of_fault = self.of(fault, until).filter(|call| call.outcome != Outcome::Answered);
-        of_fault.map(|call| call.ended - fault).max().unwrap_or_default()
+        let of_fault = self
+            .of(fault, until)
+            .filter(|call| call.outcome != Outcome::Answered);
+        of_fault
+            .map(|call| call.ended - fault)
+            .max()
+            .unwrap_or_default()
     }
 
     /// Notes what clients saw of a fault, and fails if they were not whole again within `within`.
     pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant, within: Duration) {
         let after = self.whole_after(fault, until);
-        let lost = self.of(fault, until).filter(|call| call.outcome == Outcome::NoSession).count();
-        let failed = self.of(fault, until).filter(|call| matches!(call.outcome, Outcome::Failed(_))).count();
+        let lost = self
+            .of(fault, until)
+            .filter(|call| call.outcome == Outcome::NoSession)
+            .count();
+        let failed = self
+            .of(fault, until)
+            .filter(|call| matches!(call.outcome, Outcome::Failed(_)))
+            .count();
         let line = format!(
             "| {what} | {} | {failed} | {lost} | {:.1} |\n",
             self.of(fault, until).count(),
             after.as_secs_f64()
         );
         figures(&line);
-        assert!(after <= within, "{what}: {after:?}\n{}", self.text_of(|outcome| *outcome != Outcome::Answered));
+        assert!(
+            after <= within,
+            "{what}: {after:?}\n{}",
+            self.text_of(|outcome| *outcome != Outcome::Answered)
+        );
     }
 
     /// That a fault has cost no client more than so many calls.
     pub(crate) fn failed_at_most(&self, most: usize, what: &str, fault: Instant, until: Instant) {
         let is_failed = |call: &&Call| matches!(call.outcome, Outcome::Failed(_));
         for client in 0..2 * OF_EACH_ERA {
-            let failed = self.of(fault, until).filter(is_failed).filter(|call| call.client == client).count();
+            let failed = self
+                .of(fault, until)
+                .filter(is_failed)
+                .filter(|call| call.client == client)
+                .count();
             let text = || self.text_of(|outcome| matches!(outcome, Outcome::Failed(_)));
-            assert!(failed <= most, "{what}: client {client} has lost {failed} calls\n{}", text());
+            assert!(
+                failed <= most,
+                "{what}: client {client} has lost {failed} calls\n{}",
+                text()
+            );
         }
     }
 
     fn of(&self, fault: Instant, until: Instant) -> impl Iterator<Item = &Call> {
-        self.0.iter().filter(move |call| call.ended >= fault && call.ended < until)
+        self.0
+            .iter()
+            .filter(move |call| call.ended >= fault && call.ended < until)
     }
 
     /// The first calls with such an outcome.
     fn text_of(&self, is_such: impl Fn(&Outcome) -> bool) -> String {
-        let Some(began) = self.0.iter().map(|call| call.ended).min() else { return String::new() };
-        let mut calls: Vec<_> = self.0.iter().filter(|call| is_such(&call.outcome)).collect();
+        let Some(began) = self.0.iter().map(|call| call.ended).min() else {
+            return String::new();
+        };
+        let mut calls: Vec<_> = self
+            .0
+            .iter()
+            .filter(|call| is_such(&call.outcome))
+            .collect();
         calls.sort_by_key(|call| call.ended);
-        calls.iter().take(SHOWN).fold(String::new(), |text, Call { client, number, ended, outcome }| {
-            text + &format!("client {client}, call {number}, {:?}: {outcome:?}\n", *ended - began)
-        })
+        calls.iter().take(SHOWN).fold(
+            String::new(),
+            |text,
+             Call {
+                 client,
+                 number,
+                 ended,
+                 outcome,
+             }| {
+                text + &format!(
+                    "client {client}, call {number}, {:?}: {outcome:?}\n",
+                    *ended - began
+                )
+            },
+        )
     }
 }
 
@@ -230,7 +328,13 @@ impl Outcomes {
 pub(crate) fn figures(text: &str) {
     print!("{text}");
     if let Some(file) = std::env::var_os("FANLIGHT_FIGURES") {
-        OpenOptions::new().append(true).create(true).open(file).unwrap().write_all(text.as_bytes()).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(file)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 }
 
@@ -245,7 +349,12 @@ struct Client {
 }
 
 impl Client {
-    async fn run(mut self, stop: &AtomicBool, answered: &watch::Sender<Vec<u64>>, next: &AtomicU64) -> Vec<Call> {
+    async fn run(
+        mut self,
+        stop: &AtomicBool,
+        answered: &watch::Sender<Vec<u64>>,
+        next: &AtomicU64,
+    ) -> Vec<Call> {
         let mut calls = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +368,12 @@ impl Client {
                 Outcome::NoSession => self.session = None,
                 Outcome::Failed(_) => {}
             }
-            calls.push(Call { client: self.name, number, ended: Instant::now(), outcome });
+            calls.push(Call {
+                client: self.name,
+                number,
+                ended: Instant::now(),
+                outcome,
+            });
             sleep(PAUSE).await;
         }
         calls
@@ -270,10 +384,14 @@ impl Client {
         if !self.is_legacy || self.session.is_some() {
             return Ok(());
         }
-        let (status, answer) = self.post(&initialize(NEWEST_LEGACY, "{}")).await.map_err(Outcome::Failed)?;
+        let (status, answer) = self
+            .post(&initialize(NEWEST_LEGACY, "{}"))
+            .await
+            .map_err(Outcome::Failed)?;
         let session = answer.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
+            name.eq_ignore_ascii_case("mcp-session-id")
+                .then(|| value.trim().to_owned())
         });
         self.session = Some(session.ok_or_else(|| Outcome::Failed(format!("{status}: {answer}")))?);
         match self.post(INITIALIZED).await.map_err(Outcome::Failed)? {
@@ -286,10 +404,17 @@ impl Client {
     async fn call(&self, number: u64) -> Outcome {
         let arguments = format!(r#""arguments":{{"n":{number}}}"#);
         let body = match self.is_legacy {
-            true => legacy_request(&number.to_string(), "tools/call", &format!(r#""name":"old__run",{arguments}"#)),
-            false => {
-                modern_request(&number.to_string(), "tools/call", &format!(r#""name":"new__run",{arguments}"#), "")
-            }
+            true => legacy_request(
+                &number.to_string(),
+                "tools/call",
+                &format!(r#""name":"old__run",{arguments}"#),
+            ),
+            false => modern_request(
+                &number.to_string(),
+                "tools/call",
+                &format!(r#""name":"new__run",{arguments}"#),
+                "",
+            ),
         };
         match self.post(&body).await {
             Ok((404, _)) if self.is_legacy => Outcome::NoSession,
@@ -302,7 +427,10 @@ impl Client {
             }
             Ok((status, answer)) => {
                 let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-                Outcome::Failed(format!("{status} {}", body.split_whitespace().collect::<Vec<_>>().join(" ")))
+                Outcome::Failed(format!(
+                    "{status} {}",
+                    body.split_whitespace().collect::<Vec<_>>().join(" ")
+                ))
             }
             Err(error) => Outcome::Failed(error),
         }
@@ -317,25 +445,39 @@ impl Client {
             body.len()
         );
         let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
-        JSON_HEADERS.iter().for_each(|(name, value)| field(name, value));
+        JSON_HEADERS
+            .iter()
+            .for_each(|(name, value)| field(name, value));
         match &self.session {
             Some(session) => {
                 field("Mcp-Session-Id", session);
                 field("MCP-Protocol-Version", NEWEST_LEGACY);
             }
             None if self.is_legacy => {}
-            None => modern_headers(body).iter().for_each(|(name, value)| field(name, value)),
+            None => modern_headers(body)
+                .iter()
+                .for_each(|(name, value)| field(name, value)),
         }
         let exchange = async {
             let mut stream = TcpStream::connect(self.entrance).await?;
-            stream.write_all(format!("{head}\r\n{body}").as_bytes()).await?;
+            stream
+                .write_all(format!("{head}\r\n{body}").as_bytes())
+                .await?;
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await?;
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
         };
         let answer = timeout(self.gives_up_after, exchange).await;
-        let answer = answer.map_err(|_| "no answer in time")?.map_err(|error| error.to_string())?;
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Ok((status.ok_or_else(|| format!("no answer: `{answer}`"))?, answer))
+        let answer = answer
+            .map_err(|_| "no answer in time")?
+            .map_err(|error| error.to_string())?;
+        let status = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        Ok((
+            status.ok_or_else(|| format!("no answer: `{answer}`"))?,
+            answer,
+        ))
     }
 }

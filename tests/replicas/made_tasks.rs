@@ -22,13 +22,20 @@ async fn at_once() -> Backend {
 
 async fn at_once_over(transport: Transport) -> Backend {
     let backend = backend_over(transport).await;
-    backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"done"}]"#)));
+    backend.on(
+        "tools/call",
+        Reply::result(Era::Modern.complete(r#""content":[{"type":"text","text":"done"}]"#)),
+    );
     backend
 }
 
 /// The id of a task that Fanlight makes of a result.
 async fn made_by_fanlight(client: &Client, at: &Linked, tool: &str) -> String {
-    let call = legacy_request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}},"task":{{}}"#));
+    let call = legacy_request(
+        "1",
+        "tools/call",
+        &format!(r#""name":"{tool}","arguments":{{}},"task":{{}}"#),
+    );
     let made = client.post(at, &call).await.messages().await.1;
     let id = slicer::member(&made, "result.task.taskId").and_then(slicer::plain_string);
     id.unwrap_or_else(|| panic!("no task: {made}")).to_owned()
@@ -45,7 +52,10 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
         let (valkey, backend, another) = (Valkey::start().await, at_once().await, at_once().await);
         let (entry, tool) = match servers {
             1 => (backend.entry("only"), "t"),
-            _ => ([backend.entry("only"), another.entry("more")].join(","), "only__t"),
+            _ => (
+                [backend.entry("only"), another.entry("more")].join(","),
+                "only__t",
+            ),
         };
         let group = LinkedGroup::new(entry, "");
         let (mut owner, other) = group.start_two(&valkey.url()).await;
@@ -59,23 +69,44 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
         // Also where neither the session nor the task is.
         for at in [&other, &third, &owner] {
             let got = about(&elsewhere, at, "tasks/get", &id).await;
-            assert_eq!(slicer::member(&got, "result.status"), Some(r#""completed""#), "{servers}: {got}");
+            assert_eq!(
+                slicer::member(&got, "result.status"),
+                Some(r#""completed""#),
+                "{servers}: {got}"
+            );
             assert_eq!(slicer::member(&got, "id"), Some("7"));
             let result = about(&elsewhere, at, "tasks/result", &id).await;
             assert!(result.contains("done"), "{servers}: {result}");
         }
         let again = about(&elsewhere, &other, "tasks/cancel", &id).await;
-        assert_eq!(slicer::member(&again, "error.message"), Some(r#""the task has ended already: it is completed""#));
+        assert_eq!(
+            slicer::member(&again, "error.message"),
+            Some(r#""the task has ended already: it is completed""#)
+        );
         let own = about(&maker, &third, "tasks/get", &id).await;
-        assert_eq!(slicer::member(&own, "result.status"), Some(r#""completed""#), "{own}");
-        assert_eq!((backend.received("tools/call").len(), another.received("tools/call").len()), (1, 0));
+        assert_eq!(
+            slicer::member(&own, "result.status"),
+            Some(r#""completed""#),
+            "{own}"
+        );
+        assert_eq!(
+            (
+                backend.received("tools/call").len(),
+                another.received("tools/call").len()
+            ),
+            (1, 0)
+        );
 
         // To others it is a task that was never made.
         let bob = Client::open(&other, BOB).await;
         let never = format!("{}AAAA", &id[..id.len() - 4]);
         let unknown = async |client: &Client, at: &Linked, method: &str, task: &str| {
             let answer = about(client, at, method, task).await;
-            assert_eq!(slicer::member(&answer, "error.code"), Some("-32602"), "{answer}");
+            assert_eq!(
+                slicer::member(&answer, "error.code"),
+                Some("-32602"),
+                "{answer}"
+            );
             answer
         };
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
@@ -86,13 +117,30 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
         }
         // Its replica has ended, and it with that.
         owner.gateway.kill().await;
-        for (at, method) in [(&other, "tasks/get"), (&other, "tasks/result"), (&third, "tasks/get")] {
+        for (at, method) in [
+            (&other, "tasks/get"),
+            (&other, "tasks/result"),
+            (&third, "tasks/get"),
+        ] {
             until("two replicas", async || members(&at.gateway).await == 2).await;
             let gone = unknown(&elsewhere, at, method, &id).await;
             assert_eq!(gone, unknown(&bob, at, method, &id).await);
         }
-        let call = legacy_request("8", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#));
-        assert!(elsewhere.post(&third, &call).await.messages().await.1.contains("done"), "the session goes on");
+        let call = legacy_request(
+            "8",
+            "tools/call",
+            &format!(r#""name":"{tool}","arguments":{{}}"#),
+        );
+        assert!(
+            elsewhere
+                .post(&third, &call)
+                .await
+                .messages()
+                .await
+                .1
+                .contains("done"),
+            "the session goes on"
+        );
     }
 }
 
@@ -108,8 +156,21 @@ async fn task_that_fanlight_has_made_is_not_told_of_without_a_session_or_in_that
     let wrong = maker.stolen_by(BOB);
     for at in [&owner, &other] {
         let answer = about(&none, at, "tasks/get", &id).await;
-        assert_eq!(slicer::member(&answer, "error.code"), Some("-32600"), "{answer}");
-        assert_eq!(wrong.post(at, &legacy_request("7", "tasks/get", &format!(r#""taskId":"{id}""#))).await.status, 404);
+        assert_eq!(
+            slicer::member(&answer, "error.code"),
+            Some("-32600"),
+            "{answer}"
+        );
+        assert_eq!(
+            wrong
+                .post(
+                    at,
+                    &legacy_request("7", "tasks/get", &format!(r#""taskId":"{id}""#))
+                )
+                .await
+                .status,
+            404
+        );
     }
 }
 
@@ -123,7 +184,11 @@ struct Scene {
 impl Scene {
     async fn start() -> Self {
         let policy = TempFile::new("cedar", EVERYTHING);
-        Self { valkey: Valkey::start().await, servers: [at_once().await, at_once().await], policy }
+        Self {
+            valkey: Valkey::start().await,
+            servers: [at_once().await, at_once().await],
+            policy,
+        }
     }
 
     fn entries(&self) -> String {
@@ -147,7 +212,10 @@ async fn is_served(client: &Client, at: &Linked) {
 async fn is_told(client: &Client, at: &Linked, task: &str) -> bool {
     let got = about(client, at, "tasks/get", task).await;
     let is_told = slicer::member(&got, "result.status") == Some(r#""completed""#);
-    assert!(is_told || slicer::member(&got, "error.code") == Some("-32602"), "{got}");
+    assert!(
+        is_told || slicer::member(&got, "error.code") == Some("-32602"),
+        "{got}"
+    );
     is_told
 }
 
@@ -177,7 +245,10 @@ async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
         }
         // The others are asked for it in no session but this.
         let again = Client::open(&third, BOB).await;
-        assert!(!is_told(&again, &third, &id).await && !is_told(&again, &other, &id).await, "{number}");
+        assert!(
+            !is_told(&again, &third, &id).await && !is_told(&again, &other, &id).await,
+            "{number}"
+        );
     }
 }
 
@@ -186,7 +257,11 @@ async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
 async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica() {
     for is_under_policy in [false, true] {
         let scene = Scene::start().await;
-        let more = if is_under_policy { scene.policy() } else { String::new() };
+        let more = if is_under_policy {
+            scene.policy()
+        } else {
+            String::new()
+        };
         let (group, places) = (LinkedGroup::new(scene.entries(), &more), Fleet::places());
         let networks = Networks::between(&places, &scene.valkey).await;
         let fleet = Fleet::start_at(places, group, networks.valkeys(), <[_; 3]>::default()).await;
@@ -194,13 +269,24 @@ async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica()
         let id = made_by_fanlight(&client, fleet.replica(0), "only__t").await;
         networks.between_replicas(Network::Silent);
         is_served(&client, fleet.replica(1)).await;
-        fleet.replica(0).gateway.log.line_with("has joined the others anew").await;
+        fleet
+            .replica(0)
+            .gateway
+            .log
+            .line_with("has joined the others anew")
+            .await;
         networks.between_replicas(Network::Takes(Duration::ZERO));
         for number in [0, 2] {
-            assert!(is_told(&client, fleet.replica(number), &id).await, "{number} {more}");
+            assert!(
+                is_told(&client, fleet.replica(number), &id).await,
+                "{number} {more}"
+            );
         }
         // That it could not be reached is remembered for a while.
-        until("the task", async || is_told(&client, fleet.replica(1), &id).await).await;
+        until("the task", async || {
+            is_told(&client, fleet.replica(1), &id).await
+        })
+        .await;
     }
 }
 
@@ -210,7 +296,10 @@ async fn task_is_told_of_by_the_replica_that_takes_its_session_over() {
     let group = LinkedGroup::new(scene.entries(), "");
     let (mut owner, other) = group.start_two(&scene.valkey.url()).await;
     let third = group.start(&scene.valkey.url()).await;
-    let (client, maker) = (Client::open(&owner, ANN).await, Client::open(&other, ANN).await);
+    let (client, maker) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&other, ANN).await,
+    );
     let id = made_by_fanlight(&maker, &other, "only__t").await;
     owner.gateway.kill().await;
     until("two replicas", async || members(&third.gateway).await == 2).await;
@@ -218,7 +307,13 @@ async fn task_is_told_of_by_the_replica_that_takes_its_session_over() {
     third.gateway.log.line_with("session taken over").await;
     // Where it was answered, without a session, operators see whose request it was.
     let path = "/api/traces?principal=ann&method=tasks/get";
-    until("the trace", async || admin(&other.gateway, "GET", path).await.1.contains("traceId")).await;
+    until("the trace", async || {
+        admin(&other.gateway, "GET", path)
+            .await
+            .1
+            .contains("traceId")
+    })
+    .await;
 }
 
 /// What says that a session lives is its replica, and not a record, which one with a process does not have.
@@ -231,7 +326,10 @@ async fn task_is_told_of_in_a_session_that_is_not_on_record() {
     for at in [&owner, &other, &third] {
         until("three replicas", async || members(&at.gateway).await == 3).await;
     }
-    let (maker, elsewhere) = (Client::open(&owner, ANN).await, Client::open(&other, ANN).await);
+    let (maker, elsewhere) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&other, ANN).await,
+    );
     let id = made_by_fanlight(&maker, &owner, "t").await;
     for at in [&owner, &other, &third] {
         assert!(is_told(&elsewhere, at, &id).await);
@@ -248,7 +346,10 @@ async fn session_that_has_ended_is_told_of_no_task() {
     for at in [&owner, &other, &third] {
         until("three replicas", async || members(&at.gateway).await == 3).await;
     }
-    let (maker, ended) = (Client::open(&owner, ANN).await, Client::open(&other, ANN).await);
+    let (maker, ended) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&other, ANN).await,
+    );
     let id = made_by_fanlight(&maker, &owner, "only__t").await;
     assert_eq!(ended.send(&other, "DELETE", &[], "").await.status, 204);
     for at in [&owner, &other, &third] {

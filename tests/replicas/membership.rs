@@ -13,17 +13,30 @@ use crate::valkey::Valkey;
 async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_gone() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = Group::new(backend.entry("only"), "");
-    let (one, mut two, three) =
-        tokio::join!(group.start(valkey.url()), group.start(valkey.url()), group.start(valkey.url()));
+    let (one, mut two, three) = tokio::join!(
+        group.start(valkey.url()),
+        group.start(valkey.url()),
+        group.start(valkey.url())
+    );
     for gateway in [&one, &two, &three] {
         until("three replicas", async || members(gateway).await == 3).await;
     }
     let url = format!("http://{}", one.admin);
-    let status = fanlight().args(["status", "--admin", &url]).output().await.unwrap();
+    let status = fanlight()
+        .args(["status", "--admin", &url])
+        .output()
+        .await
+        .unwrap();
     let status = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert!(status.contains("(this one)") && status.contains("connected for"), "{status}");
+    assert!(
+        status.contains("(this one)") && status.contains("connected for"),
+        "{status}"
+    );
     let metrics = admin(&one, "GET", "/metrics").await.1;
-    assert!(metrics.contains("fanlight_replicas 3") && metrics.contains("fanlight_valkey_connected 1"), "{metrics}");
+    assert!(
+        metrics.contains("fanlight_replicas 3") && metrics.contains("fanlight_valkey_connected 1"),
+        "{metrics}"
+    );
     let details = admin(&one, "GET", "/readyz").await.1;
     assert!(details.contains(r#""replicas":{"own":"#), "{details}");
 
@@ -31,12 +44,23 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
     let id = of_replicas(&two, &["own"]).await;
     two.kill().await;
     // By Valkey's clock, which decides; a lease lasts two seconds after it was renewed.
-    let lease_ends = number_in(&valkey.ask(&format!("ZSCORE fanlight:{{members}}:leases {id}")).await);
+    let lease_ends = number_in(
+        &valkey
+            .ask(&format!("ZSCORE fanlight:{{members}}:leases {id}"))
+            .await,
+    );
     for gateway in [&one, &three] {
         until("two replicas", async || members(gateway).await == 2).await;
     }
-    let gone = number_in(&valkey.ask(&format!("ZSCORE fanlight:{{members}}:changes {id}")).await);
-    assert!(gone > lease_ends && gone - lease_ends <= 1000, "{gone}, {lease_ends}");
+    let gone = number_in(
+        &valkey
+            .ask(&format!("ZSCORE fanlight:{{members}}:changes {id}"))
+            .await,
+    );
+    assert!(
+        gone > lease_ends && gone - lease_ends <= 1000,
+        "{gone}, {lease_ends}"
+    );
     three.terminate().await;
     until("one replica", async || members(&one).await == 1).await;
 }
@@ -50,7 +74,10 @@ fn number_in(answer: &str) -> u64 {
 #[tokio::test]
 async fn replica_that_was_cut_off_gets_another_epoch() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
-    let (group, proxy) = (Group::new(backend.entry("only"), ""), Proxy::to(valkey.address).await);
+    let (group, proxy) = (
+        Group::new(backend.entry("only"), ""),
+        Proxy::to(valkey.address).await,
+    );
     let (one, cut) = tokio::join!(group.start(valkey.url()), group.start(proxy.url()));
     until("two replicas", async || members(&one).await == 2).await;
     let epoch = of_replicas(&cut, &["epoch"]).await;
@@ -58,9 +85,16 @@ async fn replica_that_was_cut_off_gets_another_epoch() {
     proxy.set(Network::Silent);
     // Both notice: the others by the end of its lease, and the one itself.
     until("one replica", async || members(&one).await == 1).await;
-    until("no lease", async || of_replicas(&cut, &["epoch"]).await == "null").await;
+    until("no lease", async || {
+        of_replicas(&cut, &["epoch"]).await == "null"
+    })
+    .await;
     assert_ne!(of_replicas(&cut, &["valkey", "trouble"]).await, "null");
-    assert_eq!(call(&cut, "search", ANN).await.status, 200, "calls need no Valkey");
+    assert_eq!(
+        call(&cut, "search", ANN).await.status,
+        200,
+        "calls need no Valkey"
+    );
     proxy.set(Network::Takes(Duration::ZERO));
     cut.log.line_with("has joined the others anew").await;
     until("two replicas", async || members(&one).await == 2).await;
@@ -78,9 +112,14 @@ async fn replica_keeps_its_epoch_when_valkey_comes_back_with_and_without_its_dat
         one.log.line_with("Valkey is away").await;
         let began = Instant::now();
         assert_eq!(call(&one, "search", ANN).await.status, 200);
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
         valkey.start_again(keeps_data).await;
-        let is_back = async || members(&one).await == 1 && of_replicas(&one, &["epoch"]).await == epoch;
+        let is_back =
+            async || members(&one).await == 1 && of_replicas(&one, &["epoch"]).await == epoch;
         until("the replica with its epoch", is_back).await;
     }
 }

@@ -14,22 +14,46 @@ const AUDIENCE: &str = "https://mcp.example.com/mcp";
 
 #[tokio::test]
 async fn proof_of_possession_is_good_at_one_replica_once() {
-    let (mut valkey, backend, issuer) = (Valkey::start().await, backend().await, Issuer::start().await);
+    let (mut valkey, backend, issuer) = (
+        Valkey::start().await,
+        backend().await,
+        Issuer::start().await,
+    );
     let oauth = format!(r#","oauth":[{{"issuer":"{}"}}]"#, issuer.url());
-    let group = Group::with_auth(backend.entry("only"), &oauth, r#","publicUrl":"https://mcp.example.com""#);
+    let group = Group::with_auth(
+        backend.entry("only"),
+        &oauth,
+        r#","publicUrl":"https://mcp.example.com""#,
+    );
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
-    let (key, mut claims) = (SigningKey::es256("k"), issuer.claims("ann", AUDIENCE, "mcp:read"));
+    let (key, mut claims) = (
+        SigningKey::es256("k"),
+        issuer.claims("ann", AUDIENCE, "mcp:read"),
+    );
     claims["cnf"] = serde_json::json!({"jkt": key.thumbprint()});
     let token = issuer.sign(&claims);
-    let proof = || key.sign(&key.proof_header(), &SigningKey::proof_claims("POST", AUDIENCE, &token));
+    let proof = || {
+        key.sign(
+            &key.proof_header(),
+            &SigningKey::proof_claims("POST", AUDIENCE, &token),
+        )
+    };
     let ask = async |gateway: &Gateway, proof: &str| {
-        let fields = [("Authorization", format!("DPoP {token}")), ("DPoP", proof.to_owned())];
-        request_with(gateway, "tools/list", "", &fields).await.status
+        let fields = [
+            ("Authorization", format!("DPoP {token}")),
+            ("DPoP", proof.to_owned()),
+        ];
+        request_with(gateway, "tools/list", "", &fields)
+            .await
+            .status
     };
     let first = proof();
     assert_eq!(ask(&one, &first).await, 200);
     // Stolen on its way, it is of no use at another replica, nor at the same one.
-    assert_eq!((ask(&other, &first).await, ask(&one, &first).await), (401, 401));
+    assert_eq!(
+        (ask(&other, &first).await, ask(&one, &first).await),
+        (401, 401)
+    );
     assert_eq!(ask(&other, &proof()).await, 200);
     // Whether it was used cannot be known: that is no yes.
     valkey.kill().await;
@@ -37,13 +61,20 @@ async fn proof_of_possession_is_good_at_one_replica_once() {
     assert_eq!(ask(&other, &proof()).await, 503);
     valkey.start_again(true).await;
     until("a call", async || ask(&other, &proof()).await == 200).await;
-    assert_eq!(ask(&other, &first).await, 401, "what was used before is known after a restart");
+    assert_eq!(
+        ask(&other, &first).await,
+        401,
+        "what was used before is known after a restart"
+    );
 }
 
 /// Gateways whose tool `erase` needs the approval of an operator, for which a call waits for so long.
 fn asking(backend: &Backend, wait: &str) -> Group {
     let entry = backend.entry_with("only", r#""approval":{"tools":["erase"],"by":"operator"}"#);
-    Group::new(entry, &format!(r#","testing":true,"timeouts":{{"approval":"{wait}"}}"#))
+    Group::new(
+        entry,
+        &format!(r#","testing":true,"timeouts":{{"approval":"{wait}"}}"#),
+    )
 }
 
 fn calls(backend: &Backend) -> usize {
@@ -54,7 +85,10 @@ fn calls(backend: &Backend) -> usize {
 async fn refused(mut response: Response) -> (String, String) {
     let text = response.text().await;
     let member = |name: &str| {
-        slicer::member_at(&text, &["error", "data", name]).unwrap_or_default().trim_matches('"').to_owned()
+        slicer::member_at(&text, &["error", "data", name])
+            .unwrap_or_default()
+            .trim_matches('"')
+            .to_owned()
     };
     (member("status"), member("approval"))
 }
@@ -72,8 +106,11 @@ async fn not_waiting(gateway: &Gateway) {
 async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used_up_at_a_third() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
     let group = asking(&backend, "10ms");
-    let (mut one, two, three) =
-        tokio::join!(group.start(valkey.url()), group.start(valkey.url()), group.start(valkey.url()));
+    let (mut one, two, three) = tokio::join!(
+        group.start(valkey.url()),
+        group.start(valkey.url()),
+        group.start(valkey.url())
+    );
     let (status, id) = refused(call(&one, "erase", ANN).await).await;
     assert_eq!(status, "open");
     not_waiting(&two).await;
@@ -81,13 +118,33 @@ async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used
     one.kill().await;
     valkey.kill().await;
     two.log.line_with("Valkey is away").await;
-    assert_eq!(refused(call(&two, "erase", ANN).await).await.0, "away", "what is not certain is not approved");
+    assert_eq!(
+        refused(call(&two, "erase", ANN).await).await.0,
+        "away",
+        "what is not certain is not approved"
+    );
     valkey.start_again(true).await;
     for gateway in [&two, &three] {
-        until("the question", async || admin(gateway, "GET", "/api/approvals").await.1.contains(&id)).await;
+        until("the question", async || {
+            admin(gateway, "GET", "/api/approvals")
+                .await
+                .1
+                .contains(&id)
+        })
+        .await;
     }
-    assert_eq!(admin(&two, "POST", &format!("/api/approvals/{id}/approve")).await.0, 200);
-    assert_eq!(admin(&three, "POST", &format!("/api/approvals/{id}/refuse")).await.0, 409);
+    assert_eq!(
+        admin(&two, "POST", &format!("/api/approvals/{id}/approve"))
+            .await
+            .0,
+        200
+    );
+    assert_eq!(
+        admin(&three, "POST", &format!("/api/approvals/{id}/refuse"))
+            .await
+            .0,
+        409
+    );
     // It is for this call of this client alone, and for one run of it.
     assert_eq!(refused(call(&three, "erase", BOB).await).await.0, "open");
     assert_eq!(calls(&backend), 0);
@@ -121,7 +178,13 @@ async fn call_that_waits_at_one_replica_goes_on_when_another_is_told() {
             })
             .await;
             id = open().await.or(id);
-            admin(&other, "POST", &format!("/api/approvals/{}/{word}", id.unwrap())).await.0
+            admin(
+                &other,
+                "POST",
+                &format!("/api/approvals/{}/{word}", id.unwrap()),
+            )
+            .await
+            .0
         };
         let before = calls(&backend);
         let (answer, status) = tokio::join!(call(&one, "erase", ANN), decided);
@@ -152,12 +215,20 @@ fn asks_twice(backend: &Backend) {
 async fn erase(gateway: &Gateway, key: &str, path: &str, more: &str) -> String {
     let params = format!(r#""name":"erase","arguments":{{"path":"{path}"}}{more}"#);
     let body = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", &params, "");
-    send(gateway, &body, &[("Authorization", format!("Bearer {key}"))]).await.text().await
+    send(
+        gateway,
+        &body,
+        &[("Authorization", format!("Bearer {key}"))],
+    )
+    .await
+    .text()
+    .await
 }
 
 /// What a client adds to its call to bring the input that this answer asks for.
 fn input_for(answer: &str) -> String {
-    let state = slicer::member(answer, "result.requestState").unwrap_or_else(|| panic!("not asked: {answer}"));
+    let state = slicer::member(answer, "result.requestState")
+        .unwrap_or_else(|| panic!("not asked: {answer}"));
     format!(r#","requestState":{state},"inputResponses":{{"a":{{"roots":[]}}}}"#)
 }
 
@@ -167,21 +238,43 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
     asks_twice(&backend);
     let group = asking(&backend, "10ms");
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
-    let status =
-        |answer: &str| slicer::member(answer, "error.data.status").unwrap_or("none").trim_matches('"').to_owned();
+    let status = |answer: &str| {
+        slicer::member(answer, "error.data.status")
+            .unwrap_or("none")
+            .trim_matches('"')
+            .to_owned()
+    };
     let asked = erase(&one, ANN, "/a", "").await;
-    let id = slicer::member(&asked, "error.data.approval").unwrap().trim_matches('"').to_owned();
+    let id = slicer::member(&asked, "error.data.approval")
+        .unwrap()
+        .trim_matches('"')
+        .to_owned();
     not_waiting(&one).await;
-    assert_eq!(admin(&other, "POST", &format!("/api/approvals/{id}/approve")).await.0, 200);
+    assert_eq!(
+        admin(&other, "POST", &format!("/api/approvals/{id}/approve"))
+            .await
+            .0,
+        200
+    );
     let first = input_for(&erase(&one, ANN, "/a", "").await);
     let rounds = "fanlight:{approvals}:rounds";
     let stored = valkey.ask(&format!("HVALS {rounds}")).await;
-    let stored = stored.lines().find(|line| line.starts_with('{')).expect("the call between its rounds");
-    assert!(!stored.contains("ann") && !stored.contains("first") && !stored.contains(&id), "{stored}");
+    let stored = stored
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .expect("the call between its rounds");
+    assert!(
+        !stored.contains("ann") && !stored.contains("first") && !stored.contains(&id),
+        "{stored}"
+    );
     // Neither other arguments, nor another client, nor none of the state go on by the approval.
     assert_eq!(status(&erase(&other, ANN, "/b", &first).await), "open");
     let stolen = erase(&other, BOB, "/a", &first).await;
-    assert_eq!(slicer::member(&stolen, "error.code"), Some("-32602"), "{stolen}");
+    assert_eq!(
+        slicer::member(&stolen, "error.code"),
+        Some("-32602"),
+        "{stolen}"
+    );
     assert_eq!(status(&erase(&other, ANN, "/a", "").await), "open");
     assert_eq!(calls(&backend), 1);
     // What cannot be known does not run, and is known later.
@@ -189,11 +282,27 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
     other.log.line_with("Valkey is away").await;
     assert_eq!(status(&erase(&other, ANN, "/a", &first).await), "away");
     valkey.start_again(true).await;
-    until("Valkey", async || admin(&other, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1")).await;
+    until("Valkey", async || {
+        admin(&other, "GET", "/metrics")
+            .await
+            .1
+            .contains("fanlight_valkey_connected 1")
+    })
+    .await;
     let second = input_for(&erase(&other, ANN, "/a", &first).await);
-    until("Valkey", async || admin(&one, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1")).await;
+    until("Valkey", async || {
+        admin(&one, "GET", "/metrics")
+            .await
+            .1
+            .contains("fanlight_valkey_connected 1")
+    })
+    .await;
     let last = erase(&one, ANN, "/a", &second).await;
-    assert_eq!(slicer::member(&last, "result.content"), Some("[]"), "{last}");
+    assert_eq!(
+        slicer::member(&last, "result.content"),
+        Some("[]"),
+        "{last}"
+    );
     // Each state is good once, wherever it is brought.
     for gateway in [&one, &other] {
         for state in [&first, &second] {
@@ -202,7 +311,12 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
     }
     // Whoever can write in Valkey cannot have a call go on.
     let sealed = slicer::member(stored, "by").unwrap();
-    valkey.ask(&format!("HSET {rounds} forged '{}'", stored.replace(sealed, r#""approved""#))).await;
+    valkey
+        .ask(&format!(
+            "HSET {rounds} forged '{}'",
+            stored.replace(sealed, r#""approved""#)
+        ))
+        .await;
     assert_eq!(status(&erase(&one, ANN, "/a", &first).await), "open");
     assert_eq!(calls(&backend), 3);
 }
@@ -216,8 +330,17 @@ async fn whoever_can_write_in_valkey_can_approve_nothing() {
     not_waiting(&one).await;
     let table = "fanlight:{approvals}:entries";
     let stored = valkey.ask(&format!("HGET {table} {id}")).await;
-    let entry = stored.lines().find(|line| line.starts_with('{')).expect("an entry");
-    assert!(!stored.contains("ann") && !valkey.ask("HVALS fanlight:{approvals}:shown").await.contains("erase"));
+    let entry = stored
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .expect("an entry");
+    assert!(
+        !stored.contains("ann")
+            && !valkey
+                .ask("HVALS fanlight:{approvals}:shown")
+                .await
+                .contains("erase")
+    );
     let forged = entry.replace(r#""status":"open""#, r#""status":"approved","by":"bob""#);
     valkey.ask(&format!("HSET {table} {id} '{forged}'")).await;
     assert_eq!(refused(call(&one, "erase", ANN).await).await.0, "away");

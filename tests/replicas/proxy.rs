@@ -61,7 +61,9 @@ impl Proxy {
                 let (one, other, texts) = (sender.subscribe(), sender.subscribe(), texts.clone());
                 let counted = Arc::clone(&counted);
                 tokio::spawn(async move {
-                    let Ok(server) = TcpStream::connect(to).await else { return };
+                    let Ok(server) = TcpStream::connect(to).await else {
+                        return;
+                    };
                     let ((from_client, to_client), (from_server, to_server)) =
                         (client.into_split(), server.into_split());
                     // Either way ends both.
@@ -72,7 +74,12 @@ impl Proxy {
                 });
             }
         });
-        Self { address, network, carried, task: task.abort_handle() }
+        Self {
+            address,
+            network,
+            carried,
+            task: task.abort_handle(),
+        }
     }
 
     /// The bytes that clients have sent, and those that the server has.
@@ -104,7 +111,13 @@ async fn carry(
 ) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let Ok(now) = network.wait_for(|network| *network != Network::Silent).await.map(|now| *now) else { return };
+        let Ok(now) = network
+            .wait_for(|network| *network != Network::Silent)
+            .await
+            .map(|now| *now)
+        else {
+            return;
+        };
         if let Network::Takes(time) = now {
             // The fault itself, and not a wait for something.
             sleep(time).await;

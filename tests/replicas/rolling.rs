@@ -34,7 +34,12 @@ async fn updated(ledger: &Ledger, what: &str) -> Outcomes {
     times.push(Instant::now());
     let outcomes = load.stop().await;
     for (number, pair) in (1..).zip(times.windows(2)) {
-        outcomes.record(&format!("replica {number} updated, {what}"), pair[0], pair[1], WHOLE_WITHIN);
+        outcomes.record(
+            &format!("replica {number} updated, {what}"),
+            pair[0],
+            pair[1],
+            WHOLE_WITHIN,
+        );
     }
     outcomes
 }
@@ -53,7 +58,14 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     let outcomes = updated(&ledger, "a server with processes").await;
     outcomes.none_failed();
     // A session that was opened anew may be at a replica that is updated later.
-    assert!(outcomes.lost_sessions().iter().all(|lost| (1..=3).contains(lost)), "{}", outcomes.text_of_lost());
+    assert!(
+        outcomes
+            .lost_sessions()
+            .iter()
+            .all(|lost| (1..=3).contains(lost)),
+        "{}",
+        outcomes.text_of_lost()
+    );
     outcomes.agree_with(&ledger);
 }
 
@@ -61,7 +73,10 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
 async fn process() -> Backend {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.offers_tools(&["say"]);
-    backend.on("tools/call", Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#));
+    backend.on(
+        "tools/call",
+        Reply::result(r#"{"content":[{"type":"text","text":"said"}]}"#),
+    );
     backend
 }
 
@@ -70,12 +85,23 @@ async fn process() -> Backend {
 async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another() {
     let (valkey, backend) = (Valkey::start().await, process().await);
     // A connection that has carried nothing has this long for its first request.
-    let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
+    let group = LinkedGroup::new(
+        backend.entry("only"),
+        r#","timeouts":{"firstRequest":"30s"}"#,
+    );
     let (ending, other) = group.start_two(&valkey.url()).await;
     let connection = Connection::open(ending.gateway.mcp).await;
     signal(&ending.gateway, Signal::TERM);
-    until("not to be ready", async || admin(&ending.gateway, "GET", "/readyz").await.0 == 503).await;
-    let told = async || admin(&other.gateway, "GET", "/api/overview").await.1.contains(r#""isEnding":true"#);
+    until("not to be ready", async || {
+        admin(&ending.gateway, "GET", "/readyz").await.0 == 503
+    })
+    .await;
+    let told = async || {
+        admin(&other.gateway, "GET", "/api/overview")
+            .await
+            .1
+            .contains(r#""isEnding":true"#)
+    };
     until("the other to know", told).await;
     let client = Client::open_on(connection, ANN, "{}").await;
     until("one replica", async || members(&other.gateway).await == 1).await;
@@ -87,7 +113,10 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opened_there() {
     let (valkey, backend) = (Valkey::start().await, process().await);
-    let group = LinkedGroup::new(backend.entry("only"), r#","timeouts":{"firstRequest":"30s"}"#);
+    let group = LinkedGroup::new(
+        backend.entry("only"),
+        r#","timeouts":{"firstRequest":"30s"}"#,
+    );
     let [place, next, _] = Fleet::places();
     let url = valkey.url();
     let (mut moving, mut other) = tokio::join!(group.start_at(&url, place, &[]), group.start(&url));
@@ -95,20 +124,33 @@ async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opene
         until("two replicas", async || members(&at.gateway).await == 2).await;
     }
     let connection = Connection::open(moving.gateway.mcp).await;
-    moving.gateway.configure(&group.text_at(&url, Place { clients: next.clients, ..place }));
+    moving.gateway.configure(&group.text_at(
+        &url,
+        Place {
+            clients: next.clients,
+            ..place
+        },
+    ));
     let (_, report) = admin(&moving.gateway, "POST", "/api/reload").await;
     assert!(report.contains(&next.clients.to_string()), "{report}");
     let client = Client::open_on(connection, ANN, "{}").await;
     moving.gateway.mcp = next.clients;
     other.gateway.kill().await;
     assert_eq!(client.post(&moving, INITIALIZED).await.status, 202);
-    assert_eq!(client.post(&moving, &forwarding::say("1")).await.status, 200);
+    assert_eq!(
+        client.post(&moving, &forwarding::say("1")).await.status,
+        200
+    );
 }
 
 /// No client of its own keeps it from ending.
 #[tokio::test]
 async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends() {
-    let (valkey, backend, gate) = (Valkey::start().await, forwarding::backend().await, Gate::new());
+    let (valkey, backend, gate) = (
+        Valkey::start().await,
+        forwarding::backend().await,
+        Gate::new(),
+    );
     backend.on_target(
         "tools/call",
         "say",
@@ -120,7 +162,10 @@ async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends
     let until_told = async {
         gate.reached(1).await;
         signal(&owner.gateway, Signal::TERM);
-        until("not to be ready", async || admin(&owner.gateway, "GET", "/readyz").await.0 == 503).await;
+        until("not to be ready", async || {
+            admin(&owner.gateway, "GET", "/readyz").await.0 == 503
+        })
+        .await;
         // It ends by itself when it can.
         owner.gateway.log.line_with("shutting down").await;
         gate.open();
@@ -137,13 +182,20 @@ async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends
 #[tokio::test]
 async fn replica_that_is_told_to_end_is_not_ready_and_finishes_its_calls() {
     let (valkey, backend, gate) = (Valkey::start().await, backend().await, Gate::new());
-    backend.on_target("tools/call", "search", Reply::result(r#"{"resultType":"complete","content":[]}"#).gated(&gate));
+    backend.on_target(
+        "tools/call",
+        "search",
+        Reply::result(r#"{"resultType":"complete","content":[]}"#).gated(&gate),
+    );
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, _other) = group.start_two(&valkey.url()).await;
     let until_told = async {
         gate.reached(1).await;
         signal(&owner.gateway, Signal::TERM);
-        until("not to be ready", async || admin(&owner.gateway, "GET", "/readyz").await.0 == 503).await;
+        until("not to be ready", async || {
+            admin(&owner.gateway, "GET", "/readyz").await.0 == 503
+        })
+        .await;
         gate.open();
     };
     let (answer, ()) = tokio::join!(call(&owner.gateway, "search", ANN), until_told);

@@ -59,10 +59,19 @@ struct Setting {
 impl Setting {
     async fn counts(&self) -> (f64, f64) {
         let stats = self.valkey.ask("INFO commandstats").await;
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap_or("calls=0,usec=0,");
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:"))
+            .unwrap_or("calls=0,usec=0,");
         let number = |name: &str| {
-            let (_, after) = line.split_once(&format!("{name}=")).expect("a member of the line");
-            after.split(',').next().and_then(|number| number.parse().ok()).expect("a number")
+            let (_, after) = line
+                .split_once(&format!("{name}="))
+                .expect("a member of the line");
+            after
+                .split(',')
+                .next()
+                .and_then(|number| number.parse().ok())
+                .expect("a number")
         };
         (number("calls"), number("usec"))
     }
@@ -70,11 +79,20 @@ impl Setting {
     /// The bytes of the keys whose names have this part, and how many they are.
     async fn keys(&self, part: &str) -> (f64, usize) {
         let names = self.valkey.ask(&format!("KEYS *{part}*")).await;
-        let names: Vec<_> = names.lines().filter(|line| line.contains(part)).map(str::trim).collect();
+        let names: Vec<_> = names
+            .lines()
+            .filter(|line| line.contains(part))
+            .map(str::trim)
+            .collect();
         let mut bytes = 0.0;
         for name in &names {
-            let usage = self.valkey.ask(&format!("MEMORY USAGE {name} SAMPLES 0")).await;
-            let usage = usage.lines().find_map(|line| line.strip_prefix(':')?.trim().parse::<f64>().ok());
+            let usage = self
+                .valkey
+                .ask(&format!("MEMORY USAGE {name} SAMPLES 0"))
+                .await;
+            let usage = usage
+                .lines()
+                .find_map(|line| line.strip_prefix(':')?.trim().parse::<f64>().ok());
             bytes += usage.unwrap_or_default();
         }
         (bytes, names.len())
@@ -95,21 +113,35 @@ impl Setting {
         Cost {
             scripts: each(counts.0, idle.scripts),
             micros: each(counts.1, idle.micros),
-            bytes: [each(carried[0], idle.bytes[0]), each(carried[1], idle.bytes[1])],
+            bytes: [
+                each(carried[0], idle.bytes[0]),
+                each(carried[1], idle.bytes[1]),
+            ],
         }
     }
 
     /// What the gateways do in each second.
     async fn idle(&self) -> Cost {
         const SECONDS: u32 = 5;
-        const NOTHING: Cost = Cost { scripts: 0.0, micros: 0.0, bytes: [0.0, 0.0] };
-        self.cost(SECONDS, NOTHING, async || sleep(Duration::from_secs(SECONDS.into())).await).await
+        const NOTHING: Cost = Cost {
+            scripts: 0.0,
+            micros: 0.0,
+            bytes: [0.0, 0.0],
+        };
+        self.cost(SECONDS, NOTHING, async || {
+            sleep(Duration::from_secs(SECONDS.into())).await
+        })
+        .await
     }
 }
 
 fn less(one: Cost, other: Cost) -> Cost {
     let bytes = [0, 1].map(|way| (one.bytes[way] - other.bytes[way]).max(0.0));
-    Cost { scripts: (one.scripts - other.scripts).max(0.0), micros: (one.micros - other.micros).max(0.0), bytes }
+    Cost {
+        scripts: (one.scripts - other.scripts).max(0.0),
+        micros: (one.micros - other.micros).max(0.0),
+        bytes,
+    }
 }
 
 fn minus(one: (f64, f64), other: (f64, f64)) -> (f64, f64) {
@@ -152,7 +184,12 @@ async fn cost_in_valkey_of_replicas() {
     let released = setting.cost(TIMES, idle, async || {
         signal(&one.gateway, Signal::TERM);
         one.gateway.log.line_with("sessions handed over").await;
-        until("the end", async || tokio::net::TcpStream::connect(one.gateway.admin).await.is_err()).await;
+        until("the end", async || {
+            tokio::net::TcpStream::connect(one.gateway.admin)
+                .await
+                .is_err()
+        })
+        .await;
     });
     costs.insert("4 session handed over", released.await);
     let taken = setting.cost(TIMES, idle, async || {
@@ -174,11 +211,23 @@ async fn cost_in_valkey_of_replicas() {
     let calls = calls.await;
     costs.insert("6 call under a common limit", calls);
     let limit = setting.keys("{rates}").await;
-    tasks::ask(&gateway, "tools/call", r#""name":"made__t","arguments":{}"#, ANN).await;
+    tasks::ask(
+        &gateway,
+        "tools/call",
+        r#""name":"made__t","arguments":{}"#,
+        ANN,
+    )
+    .await;
     until("the task", async || setting.keys(":task").await.1 == 1).await;
     let made = setting.cost(TIMES, idle_of_one, async || {
         for _ in 0..TIMES {
-            tasks::ask(&gateway, "tools/call", r#""name":"made__t","arguments":{}"#, ANN).await;
+            tasks::ask(
+                &gateway,
+                "tools/call",
+                r#""name":"made__t","arguments":{}"#,
+                ANN,
+            )
+            .await;
         }
     });
     // A call under a common limit as well.
@@ -189,7 +238,11 @@ async fn cost_in_valkey_of_replicas() {
     load::figures(&measured(
         &costs,
         idle,
-        [("session of a legacy client", session), ("limit of one client", limit), ("task", task)],
+        [
+            ("session of a legacy client", session),
+            ("limit of one client", limit),
+            ("task", task),
+        ],
         steady,
         changing,
     ));
@@ -224,7 +277,10 @@ async fn renew(setting: &Setting) {
         MADE_UP - 1
     );
     loop {
-        setting.valkey.ask(&format!("EVAL \"{script}\" 1 {LEASES}")).await;
+        setting
+            .valkey
+            .ask(&format!("EVAL \"{script}\" 1 {LEASES}"))
+            .await;
         sleep(Duration::from_millis(500)).await;
     }
 }
@@ -236,19 +292,44 @@ async fn members_that_renew(setting: &Setting, gateway: &Gateway) -> (Cost, Cost
         let text = format!(
             r#"1 {{\"name\":\"replica-{number:04}\",\"address\":\"{address}\",\"version\":\"0.2.0\",\"since\":1795766166}}"#
         );
-        setting.valkey.ask(&format!("HSET {table} id{number:014} \"{text}\"")).await;
+        setting
+            .valkey
+            .ask(&format!("HSET {table} id{number:014} \"{text}\""))
+            .await;
     }
     // It is told of all.
-    setting.valkey.ask(&format!("HSET {table} #since 99999999999999")).await;
-    setting.valkey.ask(&format!("HINCRBY {table} #version 1")).await;
-    until("the list", async || crate::group::members(gateway).await > MADE_UP).await;
+    setting
+        .valkey
+        .ask(&format!("HSET {table} #since 99999999999999"))
+        .await;
+    setting
+        .valkey
+        .ask(&format!("HINCRBY {table} #version 1"))
+        .await;
+    until("the list", async || {
+        crate::group::members(gateway).await > MADE_UP
+    })
+    .await;
     setting.valkey.ask(&format!("HSET {table} #since 0")).await;
     let steady = setting.idle().await;
     let changes = async {
         for number in (0..MADE_UP).cycle() {
-            let version = setting.valkey.ask(&format!("HINCRBY {table} #version 1")).await;
-            let version = version.lines().find_map(|line| line.strip_prefix(':')).expect("a number").trim().to_owned();
-            setting.valkey.ask(&format!("ZADD fanlight:{{members}}:changes {version} id{number:014}")).await;
+            let version = setting
+                .valkey
+                .ask(&format!("HINCRBY {table} #version 1"))
+                .await;
+            let version = version
+                .lines()
+                .find_map(|line| line.strip_prefix(':'))
+                .expect("a number")
+                .trim()
+                .to_owned();
+            setting
+                .valkey
+                .ask(&format!(
+                    "ZADD fanlight:{{members}}:changes {version} id{number:014}"
+                ))
+                .await;
             sleep(Duration::from_millis(50)).await;
         }
     };
@@ -274,8 +355,16 @@ fn measured(
     let mut text =
         "| what | scripts | processor of Valkey, us | bytes to Valkey | bytes back |\n|---|--:|--:|--:|--:|\n"
             .to_owned();
-    let mut row = |what: &str, Cost { scripts, micros, bytes: [there, back] }: Cost| {
-        let _ = writeln!(text, "| {what} | {scripts:.1} | {micros:.0} | {there:.0} | {back:.0} |");
+    let mut row = |what: &str,
+                   Cost {
+                       scripts,
+                       micros,
+                       bytes: [there, back],
+                   }: Cost| {
+        let _ = writeln!(
+            text,
+            "| {what} | {scripts:.1} | {micros:.0} | {there:.0} | {back:.0} |"
+        );
     };
     costs.iter().for_each(|(what, cost)| row(&what[2..], *cost));
     let half = |cost: Cost| Cost {
@@ -285,7 +374,10 @@ fn measured(
     };
     row("one replica, in a second", half(idle));
     row("one renewal among 1,000 replicas", steady);
-    row("the same while 20 replicas come or go in a second", changing);
+    row(
+        "the same while 20 replicas come or go in a second",
+        changing,
+    );
     text.push_str("\n| key | bytes of memory |\n|---|--:|\n");
     for (what, (bytes, count)) in keys {
         let _ = writeln!(text, "| {what} | {:.0} |", bytes / count as f64);
@@ -302,18 +394,35 @@ fn computed(
     steady: Cost,
     changing: Cost,
 ) -> String {
-    let of = |number: &str| *costs.iter().find(|(what, _)| what.starts_with(number)).expect("a measured cost").1;
+    let of = |number: &str| {
+        *costs
+            .iter()
+            .find(|(what, _)| what.starts_with(number))
+            .expect("a measured cost")
+            .1
+    };
     // A prolongation and the end of a session are one script each, like a release.
-    let small = Cost { scripts: 1.0, ..of("4") };
+    let small = Cost {
+        scripts: 1.0,
+        ..of("4")
+    };
     let renewals = REPLICAS * idle.scripts / 2.0;
     let rates = [
         ("leases of 1,000 replicas", renewals, steady),
         ("sessions opened", SESSIONS / SESSION_SECONDS, of("1")),
         ("sessions prolonged", SESSIONS / PROLONG_SECONDS, small),
         ("sessions ended", SESSIONS / SESSION_SECONDS, small),
-        ("calls in sessions, nearly all at another replica", SESSIONS / CALL_SECONDS, of("3")),
+        (
+            "calls in sessions, nearly all at another replica",
+            SESSIONS / CALL_SECONDS,
+            of("3"),
+        ),
         ("tasks made", TASKS_EACH_SECOND, of("7")),
-        ("calls of modern clients under a common limit", LIMITED_CALLS, of("6")),
+        (
+            "calls of modern clients under a common limit",
+            LIMITED_CALLS,
+            of("6"),
+        ),
     ];
     let mut text = "\n| load | in a second | scripts in a second | processors of Valkey | Mbit/s to Valkey | Mbit/s back |\n|---|--:|--:|--:|--:|--:|\n".to_owned();
     let mut all = [0.0; 4];
@@ -321,10 +430,17 @@ fn computed(
         let [there, back] = cost.bytes.map(|bytes| bytes * rate * 8.0 / 1e6);
         let row = [rate * cost.scripts, rate * cost.micros / 1e6, there, back];
         all.iter_mut().zip(row).for_each(|(all, one)| *all += one);
-        let _ =
-            writeln!(text, "| {what} | {rate:.0} | {:.0} | {:.2} | {:.1} | {:.1} |", row[0], row[1], row[2], row[3]);
+        let _ = writeln!(
+            text,
+            "| {what} | {rate:.0} | {:.0} | {:.2} | {:.1} | {:.1} |",
+            row[0], row[1], row[2], row[3]
+        );
     }
-    let _ = writeln!(text, "| **all** | | {:.0} | {:.2} | {:.1} | {:.1} |", all[0], all[1], all[2], all[3]);
+    let _ = writeln!(
+        text,
+        "| **all** | | {:.0} | {:.2} | {:.1} | {:.1} |",
+        all[0], all[1], all[2], all[3]
+    );
     let memory = [
         ("sessions", SESSIONS, session),
         ("limits of 10,000 clients", LIMITED_CALLS, limit),
@@ -332,7 +448,11 @@ fn computed(
     ];
     text.push_str("\n| keys | number | memory, MB |\n|---|--:|--:|\n");
     for (what, number, bytes) in memory {
-        let _ = writeln!(text, "| {what} | {number:.0} | {:.0} |", number * bytes / 1e6);
+        let _ = writeln!(
+            text,
+            "| {what} | {number:.0} | {:.0} |",
+            number * bytes / 1e6
+        );
     }
     let shards = (all[1] / BUSY).ceil().max(1.0);
     // Half of all sessions change hands within the time in which each client comes back once.
@@ -340,13 +460,30 @@ fn computed(
     let moving = moved * (of("4").micros + of("5").micros) / 1e6;
     let listing = renewals * changing.micros / 1e6;
     text.push_str("\n| question | answer |\n|---|--:|\n");
-    let _ = writeln!(text, "| servers of Valkey, each busy to {:.0}% of a processor | {shards:.0} |", BUSY * 100.0);
+    let _ = writeln!(
+        text,
+        "| servers of Valkey, each busy to {:.0}% of a processor | {shards:.0} |",
+        BUSY * 100.0
+    );
     // Each call goes to another replica, which this one has passed nothing on to for longer than connections are kept.
     let passed_on = SESSIONS / CALL_SECONDS / REPLICAS;
-    let _ = writeln!(text, "| connections that a replica makes to others in a second | {passed_on:.0} |");
-    let _ = writeln!(text, "| … and has open, made by it or by others | {:.0} |", 2.0 * passed_on * LINK_SECONDS);
-    let _ = writeln!(text, "| half of the replicas restart: sessions that change hands | {moved:.0} |");
-    let _ = writeln!(text, "| … processor seconds of Valkey for them | {moving:.0} |");
+    let _ = writeln!(
+        text,
+        "| connections that a replica makes to others in a second | {passed_on:.0} |"
+    );
+    let _ = writeln!(
+        text,
+        "| … and has open, made by it or by others | {:.0} |",
+        2.0 * passed_on * LINK_SECONDS
+    );
+    let _ = writeln!(
+        text,
+        "| half of the replicas restart: sessions that change hands | {moved:.0} |"
+    );
+    let _ = writeln!(
+        text,
+        "| … processor seconds of Valkey for them | {moving:.0} |"
+    );
     let _ = writeln!(
         text,
         "| … processors of Valkey while clients come back within {CALL_SECONDS:.0} s | {:.2} |",
@@ -356,6 +493,10 @@ fn computed(
         text,
         "| … processors of Valkey for the list of replicas, while 20 come or go in a second | {listing:.2} |"
     );
-    let _ = writeln!(text, "| … Mbit/s for that list meanwhile | {:.0} |", renewals * changing.bytes[1] * 8.0 / 1e6);
+    let _ = writeln!(
+        text,
+        "| … Mbit/s for that list meanwhile | {:.0} |",
+        renewals * changing.bytes[1] * 8.0 / 1e6
+    );
     text
 }

@@ -17,28 +17,43 @@ use crate::valkey::Valkey;
 
 /// The session at the server of the last call of a tool.
 fn session_of_last_call(backend: &Backend) -> String {
-    backend.received("tools/call").last().unwrap().header("mcp-session-id").unwrap().to_owned()
+    backend
+        .received("tools/call")
+        .last()
+        .unwrap()
+        .header("mcp-session-id")
+        .unwrap()
+        .to_owned()
 }
 
 /// The sessions that the server was told to end.
 fn ended_at(backend: &Backend) -> Vec<String> {
     let ended = backend.received("HTTP DELETE");
-    ended.iter().map(|request| request.header("mcp-session-id").unwrap().to_owned()).collect()
+    ended
+        .iter()
+        .map(|request| request.header("mcp-session-id").unwrap().to_owned())
+        .collect()
 }
 
 /// Calls a tool, and returns the session at the server.
 async fn call(client: &Client, at: &Linked, backend: &Backend, id: &str) -> String {
     let before = backend.received("tools/call").len();
     assert_eq!(client.post(at, &say(id)).await.status, 200);
-    assert_eq!(backend.received("tools/call").len(), before + 1, "the call runs once");
+    assert_eq!(
+        backend.received("tools/call").len(),
+        before + 1,
+        "the call runs once"
+    );
     session_of_last_call(backend)
 }
 
 /// No number of a request is used twice in the session at a server.
 fn assert_numbers_differ(backend: &Backend) {
     let calls = backend.received("tools/call");
-    let numbers: BTreeSet<_> =
-        calls.iter().map(|call| (call.header("mcp-session-id"), call.member("id").unwrap())).collect();
+    let numbers: BTreeSet<_> = calls
+        .iter()
+        .map(|call| (call.header("mcp-session-id"), call.member("id").unwrap()))
+        .collect();
     assert_eq!(numbers.len(), calls.len(), "{numbers:?}");
 }
 
@@ -67,7 +82,11 @@ async fn session_at_a_server_goes_on_when_its_replica_is_killed() {
     assert!(!ended_at(&backend).contains(&session));
     assert_numbers_differ(&backend);
     let calls = backend.received("tools/call");
-    let revision = |index: usize| calls[index].header("mcp-protocol-version").map(ToOwned::to_owned);
+    let revision = |index: usize| {
+        calls[index]
+            .header("mcp-protocol-version")
+            .map(ToOwned::to_owned)
+    };
     assert!(revision(0).is_some() && revision(0) == revision(2));
 }
 
@@ -82,11 +101,19 @@ async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
     let session = call(&client, &owner, &server, "1").await;
     let of_moved = call(&moved, &owner, &server, "2").await;
     // A replica whose configuration has another server under the name.
-    let renamed = LinkedGroup::new(stranger.entry("only"), "").start(&valkey.url()).await;
+    let renamed = LinkedGroup::new(stranger.entry("only"), "")
+        .start(&valkey.url())
+        .await;
     until("two replicas", async || members(&other.gateway).await == 3).await;
     owner.gateway.kill().await;
-    until("two replicas", async || members(&renamed.gateway).await == 2).await;
-    assert_eq!(client.stolen_by(BOB).post(&other, &say("3")).await.status, 404);
+    until("two replicas", async || {
+        members(&renamed.gateway).await == 2
+    })
+    .await;
+    assert_eq!(
+        client.stolen_by(BOB).post(&other, &say("3")).await.status,
+        404
+    );
     assert_eq!(call(&client, &other, &server, "4").await, session);
     let own = Client::open(&other, BOB).await;
     let of_bob = call(&own, &other, &server, "5").await;
@@ -96,9 +123,16 @@ async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
     assert!(told.is_empty(), "{told:?}");
     // What is in Valkey says nothing of it without the keys of the replicas.
     let keys = valkey.ask("KEYS *session*").await;
-    for key in keys.lines().map(str::trim).filter(|key| key.contains("session")) {
+    for key in keys
+        .lines()
+        .map(str::trim)
+        .filter(|key| key.contains("session"))
+    {
         let record = valkey.ask(&format!("HGETALL {key}")).await;
-        assert!(!record.contains(&session) && !record.contains(&of_moved), "{record}");
+        assert!(
+            !record.contains(&session) && !record.contains(&of_moved),
+            "{record}"
+        );
     }
 }
 
@@ -112,9 +146,16 @@ async fn session_at_a_server_goes_on_through_an_update_of_all_replicas() {
     for number in 0..3 {
         fleet.renew(number).await;
         let next = fleet.replica((number + 1) % 3);
-        assert_eq!(call(&client, next, &backend, &format!("{}", number + 2)).await, session);
+        assert_eq!(
+            call(&client, next, &backend, &format!("{}", number + 2)).await,
+            session
+        );
     }
-    assert!(!ended_at(&backend).contains(&session), "{:?}", ended_at(&backend));
+    assert!(
+        !ended_at(&backend).contains(&session),
+        "{:?}",
+        ended_at(&backend)
+    );
     assert_numbers_differ(&backend);
 }
 
@@ -132,8 +173,17 @@ async fn server_that_has_forgotten_the_session_meanwhile_gets_another_and_runs_t
     let next = session_of_last_call(&backend);
     assert_ne!(next, session);
     assert_eq!(backend.received("initialize").len(), opened + 1);
-    let in_next = |call: &&std::sync::Arc<crate::scripted::Received>| call.header("mcp-session-id") == Some(&*next);
-    assert_eq!(backend.received("tools/call").iter().filter(in_next).count(), 1);
+    let in_next = |call: &&std::sync::Arc<crate::scripted::Received>| {
+        call.header("mcp-session-id") == Some(&*next)
+    };
+    assert_eq!(
+        backend
+            .received("tools/call")
+            .iter()
+            .filter(in_next)
+            .count(),
+        1
+    );
     // That is on record in its place.
     let third = group.start(&valkey.url()).await;
     let mut other = other;
@@ -146,7 +196,10 @@ async fn session_at_a_server_ends_with_the_session_of_its_client_wherever_that_i
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (mut owner, other) = group.start_two(&valkey.url()).await;
-    let (used, unused) = (Client::open(&owner, ANN).await, Client::open(&owner, ANN).await);
+    let (used, unused) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&owner, ANN).await,
+    );
     let first = call(&used, &owner, &backend, "1").await;
     let second = call(&unused, &owner, &backend, "2").await;
     assert_ne!(first, second);
@@ -156,11 +209,19 @@ async fn session_at_a_server_ends_with_the_session_of_its_client_wherever_that_i
     // The first that its new replica hears of it.
     assert_eq!(unused.send(&other, "DELETE", &[], "").await.status, 204);
     backend.wait_for("HTTP DELETE", 2).await;
-    assert_eq!(BTreeSet::from_iter(ended_at(&backend)), BTreeSet::from([first, second]));
+    assert_eq!(
+        BTreeSet::from_iter(ended_at(&backend)),
+        BTreeSet::from([first, second])
+    );
 }
 
 /// Stops a replica, and has another go on with these sessions and those at the server.
-async fn taken_over_while_stopped(owner: &Linked, other: &Linked, backend: &Backend, both: [(&Client, &String); 2]) {
+async fn taken_over_while_stopped(
+    owner: &Linked,
+    other: &Linked,
+    backend: &Backend,
+    both: [(&Client, &String); 2],
+) {
     signal(&owner.gateway, Signal::STOP);
     until("one replica", async || members(&other.gateway).await == 1).await;
     for ((client, session), id) in both.into_iter().zip(["3", "4"]) {
@@ -174,17 +235,36 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
-    let (client, idle) = (Client::open(&owner, ANN).await, Client::open(&owner, ANN).await);
+    let (client, idle) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&owner, ANN).await,
+    );
     let session = call(&client, &owner, &backend, "1").await;
     let of_idle = call(&idle, &owner, &backend, "2").await;
-    taken_over_while_stopped(&owner, &other, &backend, [(&client, &session), (&idle, &of_idle)]).await;
+    taken_over_while_stopped(
+        &owner,
+        &other,
+        &backend,
+        [(&client, &session), (&idle, &of_idle)],
+    )
+    .await;
     signal(&owner.gateway, Signal::CONT);
-    owner.gateway.log.line_with("has joined the others anew").await;
+    owner
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     // One that it hears of again, and one that it does not.
     assert_eq!(call(&client, &owner, &backend, "5").await, session);
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(call(&idle, &other, &backend, "6").await, of_idle);
-    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+    assert!(
+        ended_at(&backend)
+            .iter()
+            .all(|ended| *ended != session && *ended != of_idle),
+        "{:?}",
+        ended_at(&backend)
+    );
 }
 
 /// That another has taken the session over is still true when that has released it.
@@ -195,22 +275,54 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
     let (owner, other) = group.start_two(&valkey.url()).await;
     let idle = Client::open(&owner, ANN).await;
     let (_, shown) = admin(&owner.gateway, "GET", "/api/sessions").await;
-    let digest = shown.split_once(r#""digest":""#).and_then(|(_, rest)| rest.split('"').next()).unwrap();
+    let digest = shown
+        .split_once(r#""digest":""#)
+        .and_then(|(_, rest)| rest.split('"').next())
+        .unwrap();
     let client = Client::open(&owner, ANN).await;
     let session = call(&client, &owner, &backend, "1").await;
     let of_idle = call(&idle, &owner, &backend, "2").await;
-    taken_over_while_stopped(&owner, &other, &backend, [(&client, &session), (&idle, &of_idle)]).await;
+    taken_over_while_stopped(
+        &owner,
+        &other,
+        &backend,
+        [(&client, &session), (&idle, &of_idle)],
+    )
+    .await;
     assert!(other.gateway.terminate().await.success());
     signal(&owner.gateway, Signal::CONT);
-    owner.gateway.log.line_with("has joined the others anew").await;
+    owner
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     // What it still has of it ends, if it has not given that up by now.
-    admin(&owner.gateway, "POST", &format!("/api/sessions/{digest}/end")).await;
+    admin(
+        &owner.gateway,
+        "POST",
+        &format!("/api/sessions/{digest}/end"),
+    )
+    .await;
     assert_eq!(call(&client, &owner, &backend, "5").await, session);
-    owner.gateway.log.line_with("another replica has taken it over").await;
-    owner.gateway.log.line_with("session taken over from a replica").await;
+    owner
+        .gateway
+        .log
+        .line_with("another replica has taken it over")
+        .await;
+    owner
+        .gateway
+        .log
+        .line_with("session taken over from a replica")
+        .await;
     assert_eq!(call(&idle, &owner, &backend, "6").await, of_idle);
     assert!(owner.gateway.terminate().await.success());
-    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+    assert!(
+        ended_at(&backend)
+            .iter()
+            .all(|ended| *ended != session && *ended != of_idle),
+        "{:?}",
+        ended_at(&backend)
+    );
     assert_numbers_differ(&backend);
 }
 
@@ -219,19 +331,43 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
 async fn replica_that_does_not_reach_valkey_does_not_end_the_session_at_a_server() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let (mut fleet, networks) = with_networks(&backend, &valkey).await;
-    let (client, idle) = (Client::open(fleet.replica(0), ANN).await, Client::open(fleet.replica(0), ANN).await);
+    let (client, idle) = (
+        Client::open(fleet.replica(0), ANN).await,
+        Client::open(fleet.replica(0), ANN).await,
+    );
     let session = call(&client, fleet.replica(0), &backend, "1").await;
     let of_idle = call(&idle, fleet.replica(0), &backend, "2").await;
     networks.to_valkey(0, Network::Silent);
-    until("two replicas", async || members(&fleet.replica(1).gateway).await == 2).await;
-    assert_eq!(call(&client, fleet.replica(1), &backend, "3").await, session);
+    until("two replicas", async || {
+        members(&fleet.replica(1).gateway).await == 2
+    })
+    .await;
+    assert_eq!(
+        call(&client, fleet.replica(1), &backend, "3").await,
+        session
+    );
     assert_eq!(call(&idle, fleet.replica(1), &backend, "4").await, of_idle);
     // For all that it knows, the session is its own.
-    assert_eq!(client.send(fleet.replica(0), "DELETE", &[], "").await.status, 204);
+    assert_eq!(
+        client
+            .send(fleet.replica(0), "DELETE", &[], "")
+            .await
+            .status,
+        204
+    );
     fleet.end(0).await;
-    assert_eq!(call(&client, fleet.replica(0), &backend, "5").await, session);
+    assert_eq!(
+        call(&client, fleet.replica(0), &backend, "5").await,
+        session
+    );
     assert_eq!(call(&idle, fleet.replica(0), &backend, "6").await, of_idle);
-    assert!(ended_at(&backend).iter().all(|ended| *ended != session && *ended != of_idle), "{:?}", ended_at(&backend));
+    assert!(
+        ended_at(&backend)
+            .iter()
+            .all(|ended| *ended != session && *ended != of_idle),
+        "{:?}",
+        ended_at(&backend)
+    );
 }
 
 #[tokio::test]
@@ -243,11 +379,22 @@ async fn stream_of_a_session_at_a_server_is_opened_anew() {
     let (mut owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open_with(&owner, ANN, r#"{"roots":{}}"#).await;
     let session = call(&client, &owner, &backend, "1").await;
-    let of_session =
-        || backend.streams().iter().filter(|it| it.request.header("mcp-session-id") == Some(&session)).count();
+    let of_session = || {
+        backend
+            .streams()
+            .iter()
+            .filter(|it| it.request.header("mcp-session-id") == Some(&session))
+            .count()
+    };
     assert_eq!(of_session(), 1);
     killed(&mut owner, &other).await;
     // This is for no server, and has the session taken over.
-    assert_eq!(client.post(&other, &legacy_request("2", "ping", "")).await.status, 200);
+    assert_eq!(
+        client
+            .post(&other, &legacy_request("2", "ping", ""))
+            .await
+            .status,
+        200
+    );
     until("a second stream", async || of_session() == 2).await;
 }

@@ -35,7 +35,10 @@ async fn taken_by_clients(valkeys: &[Valkey]) -> Vec<String> {
 async fn cluster_of_valkey_keeps_what_replicas_share() {
     let (valkeys, backend) = (Valkey::cluster().await, backend().await);
     let group = Group::new(backend.entry("only"), MIXED);
-    let (one, other) = tokio::join!(group.start(valkeys[0].cluster_url()), group.start(valkeys[1].cluster_url()));
+    let (one, other) = tokio::join!(
+        group.start(valkeys[0].cluster_url()),
+        group.start(valkeys[1].cluster_url())
+    );
     for gateway in [&one, &other] {
         until("two replicas", async || members(gateway).await == 2).await;
     }
@@ -47,20 +50,46 @@ async fn cluster_of_valkey_keeps_what_replicas_share() {
         assert_eq!(call(gateway, "search", BOB).await.status, 429);
     }
     // and what a limit refuses that it shares takes nothing of its own.
-    until("what was taken to be given back", async || taken_by_clients(&valkeys).await == before).await;
+    until("what was taken to be given back", async || {
+        taken_by_clients(&valkeys).await == before
+    })
+    .await;
     let mut statuses = Vec::new();
     for gateway in [&one, &other, &one] {
         statuses.push(request(gateway, "tools/list", "", BOB).await.status);
     }
     assert_eq!(statuses, [200, 200, 429]);
     // Each client's are together, and not with those of others.
-    let keys = [valkeys[0].ask("KEYS *rates*").await, valkeys[1].ask("KEYS *rates*").await].concat();
-    let mut tags: Vec<_> = keys.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).collect();
+    let keys = [
+        valkeys[0].ask("KEYS *rates*").await,
+        valkeys[1].ask("KEYS *rates*").await,
+    ]
+    .concat();
+    let mut tags: Vec<_> = keys
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once('}')?.0))
+        .collect();
     tags.sort_unstable();
-    assert!(tags.len() == 3 && tags[0] == "rates" && tags[1].starts_with("rates-") && tags[1] != tags[2], "{keys}");
+    assert!(
+        tags.len() == 3
+            && tags[0] == "rates"
+            && tags[1].starts_with("rates-")
+            && tags[1] != tags[2],
+        "{keys}"
+    );
 
-    assert_eq!(admin(&one, "POST", "/api/servers/only/disable").await.0, 200);
-    until("the switch", async || admin(&other, "GET", "/api/backends").await.1.contains(r#""backends":[]"#)).await;
+    assert_eq!(
+        admin(&one, "POST", "/api/servers/only/disable").await.0,
+        200
+    );
+    until("the switch", async || {
+        admin(&other, "GET", "/api/backends")
+            .await
+            .1
+            .contains(r#""backends":[]"#)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -75,9 +104,17 @@ async fn replica_of_valkey_takes_over_with_what_was_shared() {
     primary.kill().await;
     one.log.line_with("Valkey is away").await;
     assert_eq!(call(&one, "search", ANN).await.status, 429);
-    until("the replica to be the primary", async || replica.ask("ROLE").await.contains("master")).await;
+    until("the replica to be the primary", async || {
+        replica.ask("ROLE").await.contains("master")
+    })
+    .await;
     for gateway in [&one, &other] {
-        let is_back = async || admin(gateway, "GET", "/metrics").await.1.contains("fanlight_valkey_connected 1");
+        let is_back = async || {
+            admin(gateway, "GET", "/metrics")
+                .await
+                .1
+                .contains("fanlight_valkey_connected 1")
+        };
         until("the connection", is_back).await;
     }
     // What was used is known where it was replicated to.

@@ -16,7 +16,9 @@ async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again(
     assert!(shows_second(&gateway).await);
     for server in &cluster {
         // One of them has the key.
-        server.ask("HSET fanlight:{switches}:servers second off").await;
+        server
+            .ask("HSET fanlight:{switches}:servers second off")
+            .await;
     }
     for server in &cluster {
         server.ask("CLIENT KILL TYPE pubsub").await;
@@ -33,14 +35,23 @@ async fn server_of_a_cluster_that_does_not_answer_keeps_no_replica_from_the_othe
     for change in ["DELSLOTSRANGE", "ADDSLOTSRANGE"] {
         one.ask(&format!("CLUSTER {change} 8192 16383")).await;
     }
-    until("the cluster", async || one.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
-    let gateway = group.start(format!("{},{}", one.cluster_url(), two.address)).await;
+    until("the cluster", async || {
+        one.ask("CLUSTER INFO").await.contains("cluster_state:ok")
+    })
+    .await;
+    let gateway = group
+        .start(format!("{},{}", one.cluster_url(), two.address))
+        .await;
     assert!(shows_second(&gateway).await);
 }
 
 /// Whether clients are shown the tools of the second server.
 async fn shows_second(gateway: &Gateway) -> bool {
-    request(gateway, "tools/list", "", ANN).await.text().await.contains("second__erase")
+    request(gateway, "tools/list", "", ANN)
+        .await
+        .text()
+        .await
+        .contains("second__erase")
 }
 
 #[tokio::test]
@@ -50,7 +61,10 @@ async fn server_that_is_switched_while_valkey_refuses_to_write_is_switched_elsew
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     assert!(shows_second(&other).await);
     valkey.ask("CONFIG SET maxmemory 1").await;
-    assert_eq!(admin(&one, "POST", "/api/servers/second/disable").await.0, 200);
+    assert_eq!(
+        admin(&one, "POST", "/api/servers/second/disable").await.0,
+        200
+    );
     one.log.line_with("the other replicas are told later").await;
     valkey.ask("CONFIG SET maxmemory 0").await;
     until("the other replica", async || !shows_second(&other).await).await;
@@ -62,14 +76,23 @@ async fn server_is_switched_at_all_replicas_and_at_those_that_come_later() {
     let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     assert!(shows_second(&one).await && shows_second(&other).await);
-    assert_eq!(admin(&one, "POST", "/api/servers/second/disable").await.0, 200);
+    assert_eq!(
+        admin(&one, "POST", "/api/servers/second/disable").await.0,
+        200
+    );
     until("the other replica", async || !shows_second(&other).await).await;
     let later = group.start(valkey.url()).await;
-    until("the replica that came later", async || !shows_second(&later).await).await;
+    until("the replica that came later", async || {
+        !shows_second(&later).await
+    })
+    .await;
     // While Valkey is away, it is switched where that is asked, and elsewhere as soon as that is possible.
     valkey.kill().await;
     one.log.line_with("Valkey is away").await;
-    assert_eq!(admin(&one, "POST", "/api/servers/second/enable").await.0, 200);
+    assert_eq!(
+        admin(&one, "POST", "/api/servers/second/enable").await.0,
+        200
+    );
     assert!(shows_second(&one).await && !shows_second(&other).await);
     valkey.start_again(true).await;
     for gateway in [&one, &other, &later] {

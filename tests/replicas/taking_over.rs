@@ -18,7 +18,8 @@ use crate::valkey::Valkey;
 /// A server with a resource that clients subscribe to.
 async fn with_resource() -> Backend {
     let backend = backend().await;
-    backend.declares(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
+    backend
+        .declares(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
     backend.serves_get();
     backend.on("resources/subscribe", Reply::result("{}"));
     backend.on("logging/setLevel", Reply::result("{}"));
@@ -41,7 +42,10 @@ async fn list_in(valkey: &Valkey) -> String {
 /// The replica that the only session is kept by, as Valkey has it.
 async fn keeper_in(valkey: &Valkey) -> String {
     let keys = valkey.ask("KEYS fanlight:*:session").await;
-    let key = keys.lines().nth(2).unwrap_or_else(|| panic!("no session: {keys}"));
+    let key = keys
+        .lines()
+        .nth(2)
+        .unwrap_or_else(|| panic!("no session: {keys}"));
     valkey.ask(&format!("HGET {key} owner")).await
 }
 
@@ -59,7 +63,10 @@ async fn is_back(valkey: &mut Valkey, keeps_data: bool, both: [&Linked; 2]) {
     }
     valkey.start_again(keeps_data).await;
     for Linked { gateway, .. } in both {
-        until("Valkey", async || of_replicas(gateway, &["valkey", "trouble"]).await == "null").await;
+        until("Valkey", async || {
+            of_replicas(gateway, &["valkey", "trouble"]).await == "null"
+        })
+        .await;
         until("two replicas", async || members(gateway).await == 2).await;
     }
 }
@@ -80,16 +87,34 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     // What is sent before that is noticed may have run, and is not sent again.
     until("two replicas", async || members(&other.gateway).await == 2).await;
     assert_eq!(client.post(&other, &say("3")).await.status, 200);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     backend.wait_for("resources/subscribe", 2).await;
     // The third replica finds the session where it is now.
     assert_eq!(client.post(&third, &say("4")).await.status, 200);
-    assert!(third.gateway.log.text().lines().all(|line| !line.contains("taken over")));
+    assert!(
+        third
+            .gateway
+            .log
+            .text()
+            .lines()
+            .all(|line| !line.contains("taken over"))
+    );
     // The client is told that it may have missed something.
     let mut stream = client.stream(&third, None).await;
-    let told = [stream.event().await.unwrap().unwrap(), stream.event().await.unwrap().unwrap()].concat();
+    let told = [
+        stream.event().await.unwrap().unwrap(),
+        stream.event().await.unwrap().unwrap(),
+    ]
+    .concat();
     assert!(told.contains("notifications/tools/list_changed"), "{told}");
-    assert!(told.contains("notifications/resources/updated") && told.contains("a:1"), "{told}");
+    assert!(
+        told.contains("notifications/resources/updated") && told.contains("a:1"),
+        "{told}"
+    );
 }
 
 /// What a canary goes by is the session's own, and not of the replica that keeps it.
@@ -128,7 +153,10 @@ async fn session_is_not_lost_when_the_client_disconnects_whose_request_it_is_tak
         () = until("another replica", async || keeper_in(&valkey).await != before) => {}
     }
     for number in [1, 2] {
-        assert_eq!(client.post(fleet.replica(number), &say("2")).await.status, 200);
+        assert_eq!(
+            client.post(fleet.replica(number), &say("2")).await.status,
+            200
+        );
     }
 }
 
@@ -136,7 +164,12 @@ async fn session_is_not_lost_when_the_client_disconnects_whose_request_it_is_tak
 async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
     let (valkey, one, two) = (Valkey::start().await, backend().await, backend().await);
     for (version, name) in [(&one, "v1"), (&two, "v2")] {
-        version.on("tools/call", Reply::result(format!(r#"{{"content":[{{"type":"text","text":"{name}"}}]}}"#)));
+        version.on(
+            "tools/call",
+            Reply::result(format!(
+                r#"{{"content":[{{"type":"text","text":"{name}"}}]}}"#
+            )),
+        );
     }
     let canary = r#""canary":{"server":"next","share":0.5,"sticky":"session"}"#;
     let entries = format!("{},{}", one.entry_with("only", canary), two.entry("next"));
@@ -144,7 +177,10 @@ async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
     let (mut owner, other) = group.start_two(&valkey.url()).await;
     let version = async |client: &Client, at: &Linked| {
         let answer = client.post(at, &say("1")).await.text().await;
-        let named: Vec<_> = ["v1", "v2"].into_iter().filter(|name| answer.contains(name)).collect();
+        let named: Vec<_> = ["v1", "v2"]
+            .into_iter()
+            .filter(|name| answer.contains(name))
+            .collect();
         assert_eq!(named.len(), 1, "{answer}");
         named[0]
     };
@@ -154,7 +190,10 @@ async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
         before.push(version(&client, &owner).await);
         clients.push(client);
     }
-    assert!(before.contains(&"v1") && before.contains(&"v2"), "{before:?}");
+    assert!(
+        before.contains(&"v1") && before.contains(&"v2"),
+        "{before:?}"
+    );
     owner.gateway.kill().await;
     until("one replica", async || members(&other.gateway).await == 1).await;
     // In another order, since replicas number sessions in the same way.
@@ -173,9 +212,15 @@ async fn session_that_was_taken_over_is_that_of_its_client_alone() {
     let client = Client::open(&owner, ANN).await;
     owner.gateway.kill().await;
     until("one replica", async || members(&other.gateway).await == 1).await;
-    assert_eq!(client.stolen_by(BOB).post(&other, &say("1")).await.status, 404);
+    assert_eq!(
+        client.stolen_by(BOB).post(&other, &say("1")).await.status,
+        404
+    );
     assert_eq!(client.post(&other, &say("2")).await.status, 200);
-    assert_eq!(client.stolen_by(BOB).post(&other, &say("3")).await.status, 404);
+    assert_eq!(
+        client.stolen_by(BOB).post(&other, &say("3")).await.status,
+        404
+    );
     let calls = backend.received("tools/call");
     assert_eq!(calls.len(), 1);
     // What is in Valkey says nothing of the session without the keys of the replicas.
@@ -214,9 +259,11 @@ async fn session_is_taken_over_once() {
     owner.gateway.kill().await;
     let requests = ["1", "2", "3", "4", "5", "6"].map(say);
     let requests = requests.iter().zip([&other, &third].into_iter().cycle());
-    let answers = futures_util::future::join_all(requests.map(|(body, at)| client.post(at, body))).await;
+    let answers =
+        futures_util::future::join_all(requests.map(|(body, at)| client.post(at, body))).await;
     assert!(answers.iter().all(|answer| answer.status == 200));
-    let taken = [&other, &third].map(|at| at.gateway.log.text().matches("session taken over").count());
+    let taken =
+        [&other, &third].map(|at| at.gateway.log.text().matches("session taken over").count());
     assert_eq!(taken.iter().sum::<usize>(), 1, "{taken:?}");
 }
 
@@ -235,7 +282,11 @@ async fn session_with_a_process_ends_with_its_replica() {
     let began = Instant::now();
     until("one replica", async || members(&other.gateway).await == 1).await;
     assert_eq!(client.post(&other, &say("2")).await.status, 404);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
     let again = Client::open(&other, ANN).await;
     assert_eq!(again.post(&other, &say("3")).await.status, 200);
 }
@@ -249,11 +300,23 @@ async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     let client = Client::open(&owner, ANN).await;
     taken_over_while_stopped(&client, &owner, &other).await;
     signal(&owner.gateway, Signal::CONT);
-    owner.gateway.log.line_with("has joined the others anew").await;
+    owner
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     assert_eq!(client.post(&owner, &say("2")).await.status, 200);
-    owner.gateway.log.line_with("another replica has taken it over").await;
+    owner
+        .gateway
+        .log
+        .line_with("another replica has taken it over")
+        .await;
     let sessions = backend.received("tools/call");
-    assert_eq!(sessions[0].header("mcp-session-id"), sessions[1].header("mcp-session-id"), "both at the same replica");
+    assert_eq!(
+        sessions[0].header("mcp-session-id"),
+        sessions[1].header("mcp-session-id"),
+        "both at the same replica"
+    );
 }
 
 /// It must not take what it does not find for what Valkey has lost.
@@ -265,9 +328,16 @@ async fn replica_that_was_stopped_does_not_bring_back_what_has_ended_elsewhere()
     let client = Client::open(&owner, ANN).await;
     taken_over_while_stopped(&client, &owner, &other).await;
     assert_eq!(client.send(&other, "DELETE", &[], "").await.status, 204);
-    until("the end of the session", async || keeper_in(&valkey).await.contains("ended")).await;
+    until("the end of the session", async || {
+        keeper_in(&valkey).await.contains("ended")
+    })
+    .await;
     signal(&owner.gateway, Signal::CONT);
-    owner.gateway.log.line_with("has joined the others anew").await;
+    owner
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     for at in [&owner, &other] {
         assert_eq!(client.post(at, &say("2")).await.status, 404);
     }
@@ -289,9 +359,17 @@ async fn session_is_handed_over_when_its_replica_is_told_to_end() {
     let mut answer = client.post(&other, &say("1")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(member(&answer.text().await, "id"), Some("1"));
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
     let resumed = client.stream(&other, opening.id.as_deref()).await;
-    assert_eq!((resumed.status, resumed.is_event_stream()), (200, true), "it begins anew");
+    assert_eq!(
+        (resumed.status, resumed.is_event_stream()),
+        (200, true),
+        "it begins anew"
+    );
 }
 
 /// What cannot be taken over of a replica that cannot be reached changes nothing for anybody.
@@ -320,15 +398,36 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
     let event = stream.whole_event().await.unwrap().unwrap().id.unwrap();
     networks.between_replicas(Network::Silent);
     assert_eq!(client.post(other, &say("1")).await.status, 200);
-    assert_eq!(list_in(&valkey).await.matches("version\":").count(), 3, "{}", list_in(&valkey).await);
-    owner.gateway.log.line_with("has joined the others anew").await;
+    assert_eq!(
+        list_in(&valkey).await.matches("version\":").count(),
+        3,
+        "{}",
+        list_in(&valkey).await
+    );
+    owner
+        .gateway
+        .log
+        .line_with("has joined the others anew")
+        .await;
     // It is taken back: the way to the one that has it now is cut, too.
     assert_eq!(client.post(owner, &say("2")).await.status, 200);
-    owner.gateway.log.line_with("another replica has taken it over").await;
+    owner
+        .gateway
+        .log
+        .line_with("another replica has taken it over")
+        .await;
     assert_eq!(backend.received("tools/call").len(), 2);
     // What it has sent the first time is no part of what it sends now.
     let mut again = client.stream(owner, Some(&event)).await;
-    assert!(again.whole_event().await.unwrap().unwrap().id.is_some_and(|id| id != event));
+    assert!(
+        again
+            .whole_event()
+            .await
+            .unwrap()
+            .unwrap()
+            .id
+            .is_some_and(|id| id != event)
+    );
 }
 
 #[tokio::test]
@@ -380,7 +479,11 @@ fn subscribe(uri: &str) -> String {
 #[tokio::test]
 async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
     let (valkey, backend) = (Valkey::start().await, with_resource().await);
-    backend.on_target("resources/subscribe", "a:refused", Reply::error(r#"{"code":-32002,"message":"no"}"#));
+    backend.on_target(
+        "resources/subscribe",
+        "a:refused",
+        Reply::error(r#"{"code":-32002,"message":"no"}"#),
+    );
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (mut owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
@@ -391,18 +494,31 @@ async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
     until("one replica", async || members(&other.gateway).await == 1).await;
     assert_eq!(client.post(&other, &say("2")).await.status, 200);
     let made = backend.received("resources/subscribe");
-    let again: Vec<_> = made[3..].iter().map(|request| request.member("params.uri").unwrap()).collect();
+    let again: Vec<_> = made[3..]
+        .iter()
+        .map(|request| request.member("params.uri").unwrap())
+        .collect();
     assert_eq!(again, [r#""a:1""#]);
 }
 
 /// The client does not wait until all are made, either.
 #[tokio::test]
 async fn subscriptions_are_made_again_beside_a_server_that_does_not_answer() {
-    let (valkey, stuck, other_server) = (Valkey::start().await, with_resource().await, with_resource().await);
+    let (valkey, stuck, other_server) = (
+        Valkey::start().await,
+        with_resource().await,
+        with_resource().await,
+    );
     for (server, uri) in [(&stuck, "a:1"), (&other_server, "b:1")] {
-        server.on("resources/list", Reply::result(format!(r#"{{"resources":[{{"uri":"{uri}","name":"r"}}]}}"#)));
+        server.on(
+            "resources/list",
+            Reply::result(format!(r#"{{"resources":[{{"uri":"{uri}","name":"r"}}]}}"#)),
+        );
     }
-    let group = LinkedGroup::new(format!("{},{}", stuck.entry("a"), other_server.entry("b")), "");
+    let group = LinkedGroup::new(
+        format!("{},{}", stuck.entry("a"), other_server.entry("b")),
+        "",
+    );
     let (mut owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
     for uri in ["a:1", "b:1"] {
@@ -437,9 +553,15 @@ async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_after
     };
     let call = say("1");
     let (answer, ()) = tokio::join!(client.post(other, &call), goes_away);
-    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some("1"))
+    );
     networks.to_valkey(1, Network::Takes(Duration::ZERO));
-    until("the session", async || client.post(other, &call).await.status == 200).await;
+    until("the session", async || {
+        client.post(other, &call).await.status == 200
+    })
+    .await;
 }
 
 /// What it does not know is not what has ended: clients give up sessions that have.
@@ -450,10 +572,24 @@ async fn session_of_a_replica_that_is_not_known_yet_is_not_taken_for_one_that_ha
     let client = Client::open(fleet.replica(0), ANN).await;
     networks.to_valkey(1, Network::Silent);
     fleet.kill(0).await;
-    fleet.replica(1).gateway.log.line_with("Valkey is away").await;
+    fleet
+        .replica(1)
+        .gateway
+        .log
+        .line_with("Valkey is away")
+        .await;
     assert_eq!(client.post(fleet.replica(1), &say("1")).await.status, 503);
-    assert_eq!(client.send(fleet.replica(1), "DELETE", &[], "").await.status, 503);
+    assert_eq!(
+        client
+            .send(fleet.replica(1), "DELETE", &[], "")
+            .await
+            .status,
+        503
+    );
     networks.to_valkey(1, Network::Takes(Duration::ZERO));
     let other = fleet.replica(1);
-    until("the session", async || client.post(other, &say("2")).await.status == 200).await;
+    until("the session", async || {
+        client.post(other, &say("2")).await.status == 200
+    })
+    .await;
 }

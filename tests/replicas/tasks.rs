@@ -12,7 +12,12 @@ use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
 
 const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0,"cacheScope":"public"}"#;
-const TASK: Task<'_> = Task { id: "t-1", status: "working", ttl: 60_000, poll: 1000 };
+const TASK: Task<'_> = Task {
+    id: "t-1",
+    status: "working",
+    ttl: 60_000,
+    poll: 1000,
+};
 
 /// A modern server with tasks and one tool, which knows the task.
 pub(crate) async fn backend() -> Backend {
@@ -36,7 +41,12 @@ pub(crate) async fn ask(gateway: &Gateway, method: &str, params: &str, key: &str
 async fn asked(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
     let fields = [("Authorization", format!("Bearer {key}"))];
     let tasks = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
-    send(gateway, &modern_request_with(tasks, "1", method, params, ""), &fields).await
+    send(
+        gateway,
+        &modern_request_with(tasks, "1", method, params, ""),
+        &fields,
+    )
+    .await
 }
 
 #[tokio::test]
@@ -45,11 +55,20 @@ async fn task_is_asked_of_its_own_server_at_every_replica_and_belongs_to_its_cli
     let entries = [first.entry("first"), second.entry("second")].join(",");
     let group = Group::new(entries, "");
     let (mut one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
-    let made = ask(&one, "tools/call", r#""name":"second__t","arguments":{}"#, ANN).await;
+    let made = ask(
+        &one,
+        "tools/call",
+        r#""name":"second__t","arguments":{}"#,
+        ANN,
+    )
+    .await;
     assert!(made.contains("t-1"), "{made}");
     one.kill().await;
     let asked = ask(&other, "tasks/get", r#""taskId":"t-1""#, ANN).await;
-    assert!(slicer::member_at(&asked, &["result", "taskId"]).is_some(), "{asked}");
+    assert!(
+        slicer::member_at(&asked, &["result", "taskId"]).is_some(),
+        "{asked}"
+    );
     assert!(first.received("tasks/get").is_empty() && !second.received("tasks/get").is_empty());
     // To another client it is a task of which nothing is known: all servers are asked.
     ask(&other, "tasks/get", r#""taskId":"t-1""#, BOB).await;
@@ -76,16 +95,30 @@ struct Scene {
 impl Scene {
     async fn start() -> Self {
         let (valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
-        second.on("tools/list", second.list("tools", &format!("{},{},{}", tool("look"), tool("erase"), tool("t"))));
+        second.on(
+            "tools/list",
+            second.list(
+                "tools",
+                &format!("{},{},{}", tool("look"), tool("erase"), tool("t")),
+            ),
+        );
         second.on("tools/call", Reply::compute(begun));
-        Self { valkey, first, second, files: Vec::new() }
+        Self {
+            valkey,
+            first,
+            second,
+            files: Vec::new(),
+        }
     }
 
     /// A replica with these policies.
     async fn replica(&mut self, policies: &str) -> Gateway {
         let file = TempFile::new("cedar", policies);
         let entries = [self.first.entry("first"), self.second.entry("second")].join(",");
-        let group = Group::new(entries, &format!(r#","policy":{{"files":[{:?}]}}"#, file.path()));
+        let group = Group::new(
+            entries,
+            &format!(r#","policy":{{"files":[{:?}]}}"#, file.path()),
+        );
         self.files.push(file);
         group.start(self.valkey.url()).await
     }
@@ -94,13 +127,18 @@ impl Scene {
     async fn begins(&self, at: &Gateway, tool: &str, task: &str, more: &str, key: &str) {
         let params = format!(r#""name":"second__{tool}","arguments":{{"task":"{task}"{more}}}"#);
         let made = ask(at, "tools/call", &params, key).await;
-        assert_eq!(slicer::member(&made, "result.taskId"), Some(&*format!("{task:?}")), "{made}");
+        assert_eq!(
+            slicer::member(&made, "result.taskId"),
+            Some(&*format!("{task:?}")),
+            "{made}"
+        );
     }
 
     /// Whether a client is told of a task. If not, the answer is the one about a task that was never made, and no server is
     /// asked.
     async fn knows(&self, at: &Gateway, task: &str, key: &str) -> bool {
-        let asked = || self.first.received("tasks/get").len() + self.second.received("tasks/get").len();
+        let asked =
+            || self.first.received("tasks/get").len() + self.second.received("tasks/get").len();
         let before = asked();
         let answer = ask(at, "tasks/get", &format!(r#""taskId":"{task}""#), key).await;
         if slicer::member(&answer, "result.taskId").is_some() {
@@ -115,7 +153,11 @@ impl Scene {
     /// The keys of all tasks in Valkey.
     async fn keys(&self) -> Vec<String> {
         let all = self.valkey.ask("KEYS fanlight:*:task").await;
-        all.lines().map(str::trim).filter(|line| line.starts_with("fanlight:")).map(str::to_owned).collect()
+        all.lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("fanlight:"))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// What Valkey has of a task.
@@ -125,7 +167,10 @@ impl Scene {
     }
 
     async fn put(&self, key: &str, record: &str) {
-        let put = self.valkey.ask(&format!(r#"SET {key} "{record}" KEEPTTL"#)).await;
+        let put = self
+            .valkey
+            .ask(&format!(r#"SET {key} "{record}" KEEPTTL"#))
+            .await;
         assert!(put.starts_with("+OK"), "{put}");
     }
 }
@@ -139,28 +184,43 @@ fn tool(name: &str) -> String {
 
 /// The task that a call begins, with the id that it names.
 fn begun(call: &Received) -> String {
-    let id = call.member("params.arguments.task").and_then(slicer::plain_string).unwrap();
+    let id = call
+        .member("params.arguments.task")
+        .and_then(slicer::plain_string)
+        .unwrap();
     Task { id, ..TASK }.created(Era::Modern)
 }
 
 #[tokio::test]
 async fn task_is_known_at_a_replica_whose_own_policy_permits_the_call_that_made_it() {
     let mut scene = Scene::start().await;
-    let (mut one, other) = (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await);
+    let (mut one, other) = (
+        scene.replica(EVERYTHING).await,
+        scene.replica(EVERYTHING).await,
+    );
     scene.begins(&one, "look", "t-1", "", ANN).await;
     one.kill().await;
     assert!(scene.knows(&other, "t-1", ANN).await);
-    assert!(scene.knows(&other, "t-1", ANN).await, "also after it has been asked for once");
+    assert!(
+        scene.knows(&other, "t-1", ANN).await,
+        "also after it has been asked for once"
+    );
     assert!(!scene.knows(&other, "t-1", BOB).await);
     let reads = scene.replica(READING).await;
-    assert!(scene.knows(&reads, "t-1", ANN).await, "by what the server says of the tool");
+    assert!(
+        scene.knows(&reads, "t-1", ANN).await,
+        "by what the server says of the tool"
+    );
 }
 
 #[tokio::test]
 async fn task_is_unknown_at_a_replica_whose_own_policy_denies_the_call_that_made_it() {
     let mut scene = Scene::start().await;
-    let (one, other, less) =
-        (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await, scene.replica(LESS).await);
+    let (one, other, less) = (
+        scene.replica(EVERYTHING).await,
+        scene.replica(EVERYTHING).await,
+        scene.replica(LESS).await,
+    );
     let long = format!(r#","path":"/public/{}""#, "x".repeat(2000));
     for (tool, task, more, known) in [
         ("erase", "t-1", "", false),
@@ -181,11 +241,20 @@ async fn task_is_unknown_at_a_replica_whose_own_policy_denies_the_call_that_made
 async fn client_is_told_of_its_task_at_a_replica_whose_own_policy_permits_the_call_that_made_it() {
     let mut scene = Scene::start().await;
     scene.second.on("subscriptions/listen", Reply::listening());
-    let (one, other, less) =
-        (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await, scene.replica(LESS).await);
+    let (one, other, less) = (
+        scene.replica(EVERYTHING).await,
+        scene.replica(EVERYTHING).await,
+        scene.replica(LESS).await,
+    );
     scene.begins(&one, "erase", "t-1", "", ANN).await;
     let listen = async |at: &Gateway, key| {
-        let mut stream = asked(at, "subscriptions/listen", r#""notifications":{"taskIds":["t-1"]}"#, key).await;
+        let mut stream = asked(
+            at,
+            "subscriptions/listen",
+            r#""notifications":{"taskIds":["t-1"]}"#,
+            key,
+        )
+        .await;
         let opened = stream.event().await.unwrap().expect("an acknowledgement");
         (opened.contains("t-1"), stream)
     };
@@ -195,37 +264,72 @@ async fn client_is_told_of_its_task_at_a_replica_whose_own_policy_permits_the_ca
     let (is_heard, mut stream) = listen(&other, ANN).await;
     assert!(is_heard);
     let is_about = |stream: &Stream| stream.filter().is_some_and(|filter| filter.contains("t-1"));
-    let server = scene.second.streams().into_iter().find(is_about).expect("a subscription to the task");
-    server.notify("notifications/tasks", &TASK.members(Era::Modern)).await;
+    let server = scene
+        .second
+        .streams()
+        .into_iter()
+        .find(is_about)
+        .expect("a subscription to the task");
+    server
+        .notify("notifications/tasks", &TASK.members(Era::Modern))
+        .await;
     let told = stream.event().await.unwrap().expect("an update");
-    assert!(told.contains("notifications/tasks") && told.contains("t-1"), "{told}");
+    assert!(
+        told.contains("notifications/tasks") && told.contains("t-1"),
+        "{told}"
+    );
 }
 
 #[tokio::test]
 async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the_session_over() {
     let (valkey, first) = (Valkey::start().await, backend().await);
     let second = Backend::start(Era::Legacy, Transport::Http).await;
-    second.declares(r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#);
-    let can_be_a_task = r#"{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}"#;
+    second.declares(
+        r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
+    );
+    let can_be_a_task =
+        r#"{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}"#;
     second.on("tools/list", second.list("tools", can_be_a_task));
     second.on("tools/call", Reply::result(TASK.created(Era::Legacy)));
     second.on("tasks/get", Reply::result(TASK.got(Era::Legacy, "")));
     let policy = TempFile::new("cedar", EVERYTHING);
     let entries = [first.entry("first"), second.entry("second")].join(",");
-    let group = LinkedGroup::new(entries, &format!(r#","policy":{{"files":[{:?}]}}"#, policy.path()));
+    let group = LinkedGroup::new(
+        entries,
+        &format!(r#","policy":{{"files":[{:?}]}}"#, policy.path()),
+    );
     let (mut owner, mut other) = group.start_two(&valkey.url()).await;
-    let (client, neighbour) = (Client::open(&owner, ANN).await, Client::open(&owner, ANN).await);
-    let call = legacy_request("1", "tools/call", r#""name":"second__t","arguments":{},"task":{}"#);
+    let (client, neighbour) = (
+        Client::open(&owner, ANN).await,
+        Client::open(&owner, ANN).await,
+    );
+    let call = legacy_request(
+        "1",
+        "tools/call",
+        r#""name":"second__t","arguments":{},"task":{}"#,
+    );
     let made = client.post(&owner, &call).await.messages().await.1;
-    assert_eq!(slicer::member(&made, "result.task.taskId"), Some(r#""t-1""#), "{made}");
+    assert_eq!(
+        slicer::member(&made, "result.task.taskId"),
+        Some(r#""t-1""#),
+        "{made}"
+    );
     for _ in 0..2 {
         owner.gateway.kill().await;
         until("one replica", async || members(&other.gateway).await == 1).await;
         let got = about(&client, &other, "tasks/get", "t-1").await;
-        assert_eq!(slicer::member(&got, "result.taskId"), Some(r#""t-1""#), "{got}");
+        assert_eq!(
+            slicer::member(&got, "result.taskId"),
+            Some(r#""t-1""#),
+            "{got}"
+        );
         // It is no task of any other session.
         let unknown = about(&neighbour, &other, "tasks/get", "t-1").await;
-        assert_eq!(slicer::member(&unknown, "error.code"), Some("-32602"), "{unknown}");
+        assert_eq!(
+            slicer::member(&unknown, "error.code"),
+            Some("-32602"),
+            "{unknown}"
+        );
         (owner, other) = (other, group.start(&valkey.url()).await);
     }
     assert!(first.received("tasks/get").is_empty());
@@ -234,7 +338,10 @@ async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the
 #[tokio::test]
 async fn task_of_another_replica_is_unknown_under_a_policy_while_valkey_is_away() {
     let mut scene = Scene::start().await;
-    let (one, other) = (scene.replica(EVERYTHING).await, scene.replica(EVERYTHING).await);
+    let (one, other) = (
+        scene.replica(EVERYTHING).await,
+        scene.replica(EVERYTHING).await,
+    );
     scene.begins(&one, "look", "t-1", "", ANN).await;
     scene.valkey.kill().await;
     assert!(!scene.knows(&other, "t-1", ANN).await && scene.knows(&one, "t-1", ANN).await);
@@ -248,11 +355,19 @@ async fn task_is_unknown_where_no_policy_has_decided_or_its_tool_is_not_known() 
     let free = free.start(scene.valkey.url()).await;
     scene.begins(&free, "look", "t-1", "", ANN).await;
     let one = scene.replica(EVERYTHING).await;
-    assert!(!scene.knows(&one, "t-1", ANN).await, "what made it was not kept");
+    assert!(
+        !scene.knows(&one, "t-1", ANN).await,
+        "what made it was not kept"
+    );
     scene.begins(&one, "look", "t-2", "", ANN).await;
-    scene.second.on("tools/list", scene.second.list("tools", &tool("t")));
+    scene
+        .second
+        .on("tools/list", scene.second.list("tools", &tool("t")));
     let later = scene.replica(EVERYTHING).await;
-    assert!(!scene.knows(&later, "t-2", ANN).await, "its server has no such tool any more");
+    assert!(
+        !scene.knows(&later, "t-2", ANN).await,
+        "its server has no such tool any more"
+    );
 }
 
 #[tokio::test]
@@ -261,8 +376,15 @@ async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
     let (one, less) = (scene.replica(EVERYTHING).await, scene.replica(LESS).await);
     scene.begins(&one, "erase", "t-1", "", ANN).await;
     let denied = scene.keys().await.pop().unwrap();
-    scene.begins(&one, "look", "t-2", r#","path":"/public/a""#, ANN).await;
-    let permitted = scene.keys().await.into_iter().find(|key| *key != denied).unwrap();
+    scene
+        .begins(&one, "look", "t-2", r#","path":"/public/a""#, ANN)
+        .await;
+    let permitted = scene
+        .keys()
+        .await
+        .into_iter()
+        .find(|key| *key != denied)
+        .unwrap();
     let (of_denied, of_permitted) = (scene.record(&denied).await, scene.record(&permitted).await);
     for secret in ["second", "look", "public", "t-2"] {
         assert!(!of_permitted.contains(secret), "{of_permitted}");
@@ -275,18 +397,38 @@ async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
     // Of the same id and tool, made by another client.
     scene.begins(&one, "look", "t-1", "", BOB).await;
     let known = [&denied, &permitted];
-    let of_bob = scene.keys().await.into_iter().find(|key| !known.contains(&key)).unwrap();
+    let of_bob = scene
+        .keys()
+        .await
+        .into_iter()
+        .find(|key| !known.contains(&key))
+        .unwrap();
     let of_bob = scene.record(&of_bob).await;
     assert!(scene.knows(&less, "t-1", BOB).await);
     scene.put(&denied, &of_bob).await;
     assert!(!scene.knows(&less, "t-1", ANN).await);
     // Changed, cut, or without a seal.
     let (clear, sealed) = of_permitted.split_once(' ').expect("a record with a seal");
-    let changed = sealed.replacen(&sealed[20..21], if &sealed[20..21] == "A" { "B" } else { "A" }, 1);
-    for record in [&*format!("{clear} {changed}"), &sealed[..sealed.len() - 4], sealed, clear, "second", "", " "] {
+    let changed = sealed.replacen(
+        &sealed[20..21],
+        if &sealed[20..21] == "A" { "B" } else { "A" },
+        1,
+    );
+    for record in [
+        &*format!("{clear} {changed}"),
+        &sealed[..sealed.len() - 4],
+        sealed,
+        clear,
+        "second",
+        "",
+        " ",
+    ] {
         scene.put(&permitted, record).await;
         assert!(!scene.knows(&less, "t-2", ANN).await, "{record}");
     }
     scene.put(&permitted, &of_permitted).await;
-    assert!(scene.knows(&less, "t-2", ANN).await, "the record itself is as it was");
+    assert!(
+        scene.knows(&less, "t-2", ANN).await,
+        "the record itself is as it was"
+    );
 }

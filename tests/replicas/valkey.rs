@@ -37,23 +37,51 @@ impl Valkey {
         let (address, folder) = (ports::free(), TempFile::folder());
         let more: Vec<_> = more.iter().map(|&argument| argument.to_owned()).collect();
         let child = started(address, &folder, &more).await;
-        Self { address, folder, more, child }
+        Self {
+            address,
+            folder,
+            more,
+            child,
+        }
     }
 
     /// A cluster of two servers, each of which has half of the slots.
     pub(crate) async fn cluster() -> [Self; 2] {
         // By itself a server takes the port that is larger by 10,000, which another may have.
-        let buses = [ports::free().port().to_string(), ports::free().port().to_string()];
+        let buses = [
+            ports::free().port().to_string(),
+            ports::free().port().to_string(),
+        ];
         let start = async |bus: &str| {
             let announced = ["--cluster-announce-ip", "127.0.0.1"];
-            Self::start_with(&["--cluster-enabled", "yes", "--cluster-port", bus, announced[0], announced[1]]).await
+            Self::start_with(&[
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                bus,
+                announced[0],
+                announced[1],
+            ])
+            .await
         };
         let servers = [start(&buses[0]).await, start(&buses[1]).await];
         servers[0].ask("CLUSTER ADDSLOTSRANGE 0 8191").await;
         servers[1].ask("CLUSTER ADDSLOTSRANGE 8192 16383").await;
-        servers[0].ask(&format!("CLUSTER MEET 127.0.0.1 {} {}", servers[1].address.port(), buses[1])).await;
+        servers[0]
+            .ask(&format!(
+                "CLUSTER MEET 127.0.0.1 {} {}",
+                servers[1].address.port(),
+                buses[1]
+            ))
+            .await;
         for server in &servers {
-            until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+            until("the cluster", async || {
+                server
+                    .ask("CLUSTER INFO")
+                    .await
+                    .contains("cluster_state:ok")
+            })
+            .await;
         }
         servers
     }
@@ -61,11 +89,26 @@ impl Valkey {
     /// A cluster of one server, which others reach at this port.
     pub(crate) async fn whole_cluster(port: u16) -> Self {
         let (bus, port) = (ports::free().port().to_string(), port.to_string());
-        let announced = ["--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", &port];
-        let more = [&["--cluster-enabled", "yes", "--cluster-port", &bus], &announced[..]].concat();
+        let announced = [
+            "--cluster-announce-ip",
+            "127.0.0.1",
+            "--cluster-announce-port",
+            &port,
+        ];
+        let more = [
+            &["--cluster-enabled", "yes", "--cluster-port", &bus],
+            &announced[..],
+        ]
+        .concat();
         let server = Self::start_with(&more).await;
         server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-        until("the cluster", async || server.ask("CLUSTER INFO").await.contains("cluster_state:ok")).await;
+        until("the cluster", async || {
+            server
+                .ask("CLUSTER INFO")
+                .await
+                .contains("cluster_state:ok")
+        })
+        .await;
         server
     }
 
@@ -73,7 +116,13 @@ impl Valkey {
     pub(crate) async fn replica_of(primary: &Self) -> Self {
         let port = primary.address.port().to_string();
         let server = Self::start_with(&["--replicaof", "127.0.0.1", &port]).await;
-        until("the replica", async || server.ask("INFO replication").await.contains("master_link_status:up")).await;
+        until("the replica", async || {
+            server
+                .ask("INFO replication")
+                .await
+                .contains("master_link_status:up")
+        })
+        .await;
         server
     }
 
@@ -89,12 +138,18 @@ impl Valkey {
 
     /// Kills it, so that it can finish nothing.
     pub(crate) async fn kill(&mut self) {
-        within("the end of valkey-server", self.child.kill()).await.unwrap();
+        within("the end of valkey-server", self.child.kill())
+            .await
+            .unwrap();
     }
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.try_into().unwrap())).unwrap();
+        let pid = self
+            .child
+            .id()
+            .and_then(|pid| Pid::from_raw(pid.try_into().unwrap()))
+            .unwrap();
         kill_process(pid, signal).unwrap();
     }
 
@@ -112,12 +167,22 @@ impl Valkey {
         let mut monitor = BufReader::new(TcpStream::connect(self.address).await.unwrap());
         monitor.write_all(b"MONITOR\r\n").await.unwrap();
         let mut lines = monitor.lines();
-        assert_eq!(within("an answer of valkey-server", lines.next_line()).await.unwrap().unwrap(), "+OK");
+        assert_eq!(
+            within("an answer of valkey-server", lines.next_line())
+                .await
+                .unwrap()
+                .unwrap(),
+            "+OK"
+        );
         done.await;
         self.ask(&format!("ECHO '{END}'")).await;
         let mut sent = Vec::new();
         loop {
-            match within("a command", lines.next_line()).await.unwrap().unwrap() {
+            match within("a command", lines.next_line())
+                .await
+                .unwrap()
+                .unwrap()
+            {
                 line if line.contains(END) => return sent,
                 // What scripts do is theirs.
                 line if line.contains(" lua] ") => {}
@@ -130,7 +195,10 @@ impl Valkey {
     pub(crate) async fn ask(&self, command: &str) -> String {
         within("an answer of valkey-server", async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).await.unwrap();
+            stream
+                .write_all(format!("{command}\r\nQUIT\r\n").as_bytes())
+                .await
+                .unwrap();
             let mut answer = String::new();
             // One that becomes the primary ends the connections of its clients.
             let _ = stream.read_to_string(&mut answer).await;
@@ -179,17 +247,34 @@ impl Sentinel {
         );
         std::fs::write(&file, config).unwrap();
         let mut command = program();
-        command.arg(file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .arg(file)
+            .arg("--sentinel")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let child = command.spawn().unwrap();
-        until("the sentinel", async || TcpStream::connect(address).await.is_ok()).await;
-        let sentinel = Self { address, _folder: folder, _child: child };
-        until("the sentinel to know the replica", async || sentinel.knows_replica().await).await;
+        until("the sentinel", async || {
+            TcpStream::connect(address).await.is_ok()
+        })
+        .await;
+        let sentinel = Self {
+            address,
+            _folder: folder,
+            _child: child,
+        };
+        until("the sentinel to know the replica", async || {
+            sentinel.knows_replica().await
+        })
+        .await;
         sentinel
     }
 
     async fn knows_replica(&self) -> bool {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(b"SENTINEL REPLICAS main\r\n").await.unwrap();
+        stream
+            .write_all(b"SENTINEL REPLICAS main\r\n")
+            .await
+            .unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -203,7 +288,8 @@ impl Sentinel {
 }
 
 fn program() -> Command {
-    let program = std::env::var_os("VALKEY_SERVER").expect("VALKEY_SERVER names the program: use tests/replicas/run");
+    let program = std::env::var_os("VALKEY_SERVER")
+        .expect("VALKEY_SERVER names the program: use tests/replicas/run");
     let mut command = Command::new(program);
     command.kill_on_drop(true);
     command
@@ -212,16 +298,37 @@ fn program() -> Command {
 /// The users of servers and of sentinels with their rights, as the page has them.
 fn users() -> [String; 2] {
     let (page, command) = (page(), "ACL SETUSER ");
-    let users: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(command)).map(str::to_owned).collect();
+    let users: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(command))
+        .map(str::to_owned)
+        .collect();
     users.try_into().expect("the users of the page")
 }
 
 async fn started(address: SocketAddr, folder: &TempFile, more: &[String]) -> Child {
     let mut command = program();
-    command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"]);
-    command.arg(folder.path()).args(["--appendonly", "yes", "--appendfsync", "always"]);
-    command.args(["--repl-diskless-sync-delay", "0", "--user"]).args(users()[0].split(' ')).args(more);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    command.args([
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        &address.port().to_string(),
+        "--save",
+        "",
+        "--dir",
+    ]);
+    command
+        .arg(folder.path())
+        .args(["--appendonly", "yes", "--appendfsync", "always"]);
+    command
+        .args(["--repl-diskless-sync-delay", "0", "--user"])
+        .args(users()[0].split(' '))
+        .args(more);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     within("valkey-server to be ready", async {
         while let Ok(Some(line)) = lines.next_line().await {

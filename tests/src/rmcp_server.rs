@@ -6,10 +6,11 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -100,7 +101,8 @@ impl RmcpServer {
     async fn count(context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
         if let Some(token) = context.meta.get_progress_token() {
             for step in 1..=3 {
-                let progress = ProgressNotificationParam::new(token.clone(), f64::from(step)).with_total(3.0);
+                let progress =
+                    ProgressNotificationParam::new(token.clone(), f64::from(step)).with_total(3.0);
                 context
                     .peer
                     .notify_progress(progress)
@@ -114,14 +116,16 @@ impl RmcpServer {
 
 /// Builds an SDK type from its JSON.
 fn model<T: rmcp::serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 impl ServerHandler for RmcpServer {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::default();
         info.capabilities =
-            model(json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} })).unwrap_or_default();
+            model(json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} }))
+                .unwrap_or_default();
         info.server_info.name = format!("rmcp-{}", self.label);
         info.server_info.version = "1.0.0".to_owned();
         info.instructions = Some(format!("Instructions of {}", self.label));
@@ -154,7 +158,12 @@ impl ServerHandler for RmcpServer {
             "refuse" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
             "count" => Self::count(&context).await?,
             "ask" => return server_requests::ask(&self.label, &request, &context).await,
-            name => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
+            name => {
+                return Err(ErrorData::invalid_params(
+                    format!("Unknown tool: {name}"),
+                    None,
+                ));
+            }
         };
         Ok(model::<CallToolResult>(result)?.into())
     }
@@ -165,7 +174,9 @@ impl ServerHandler for RmcpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let uri = Self::resource_uri(&self.label);
-        model(json!({ "resources": [{ "uri": uri, "name": "readme", "title": "Read me", "mimeType": "text/plain" }] }))
+        model(
+            json!({ "resources": [{ "uri": uri, "name": "readme", "title": "Read me", "mimeType": "text/plain" }] }),
+        )
     }
 
     async fn list_resource_templates(
@@ -183,10 +194,14 @@ impl ServerHandler for RmcpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         if request.uri != Self::resource_uri(&self.label) {
-            return Err(ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri }))));
+            return Err(ErrorData::resource_not_found(
+                "Resource not found",
+                Some(json!({ "uri": request.uri })),
+            ));
         }
         let text = format!("The read-me of {}", self.label);
-        let result = json!({ "contents": [{ "uri": request.uri, "mimeType": "text/plain", "text": text }] });
+        let result =
+            json!({ "contents": [{ "uri": request.uri, "mimeType": "text/plain", "text": text }] });
         Ok(model::<ReadResourceResult>(result)?.into())
     }
 
@@ -207,7 +222,11 @@ impl ServerHandler for RmcpServer {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let who = request.arguments.unwrap_or_default().remove("who").unwrap_or_default();
+        let who = request
+            .arguments
+            .unwrap_or_default()
+            .remove("who")
+            .unwrap_or_default();
         let text = format!("{} greets {who}", self.label);
         let result = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] });
         Ok(model::<GetPromptResult>(result)?.into())

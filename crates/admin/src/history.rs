@@ -36,7 +36,9 @@ impl History {
     /// Looks at the states at the interval of events, for ever.
     pub(crate) async fn follow(admin: &Admin) {
         loop {
-            admin.history.note(&admin.subject.gateway.status(), SystemTime::now());
+            admin
+                .history
+                .note(&admin.subject.gateway.status(), SystemTime::now());
             sleep(admin.now().settings.event_interval).await;
         }
     }
@@ -46,10 +48,16 @@ impl History {
         let mut table = self.table();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
         for (name, status) in status {
-            let error = reason(&status.state).map(|error| error.to_string().chars().take(LONGEST).collect());
-            let change = StateChange { at_ms: moment(at), state: state(&status.state), error };
+            let error = reason(&status.state)
+                .map(|error| error.to_string().chars().take(LONGEST).collect());
+            let change = StateChange {
+                at_ms: moment(at),
+                state: state(&status.state),
+                error,
+            };
             let changes = table.entry(name.clone()).or_default();
-            let is_known = |last: &StateChange| (last.state, &last.error) == (change.state, &change.error);
+            let is_known =
+                |last: &StateChange| (last.state, &last.error) == (change.state, &change.error);
             if changes.back().is_some_and(is_known) {
                 continue;
             }
@@ -62,7 +70,12 @@ impl History {
 
     /// The changes of one backend, oldest first.
     pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
-        self.table().get(name).into_iter().flatten().cloned().collect()
+        self.table()
+            .get(name)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, VecDeque<StateChange>>> {
@@ -82,7 +95,9 @@ mod tests {
     fn changes_are_noted_once_bounded_and_forgotten_with_their_backend() {
         let history = History::default();
         let down = |reason: &str| BackendState::Down {
-            error: BackendError::Unreachable { reason: reason.to_owned() },
+            error: BackendError::Unreachable {
+                reason: reason.to_owned(),
+            },
             retry_in: Duration::ZERO,
         };
         let note = |name: &str, state, second| {
@@ -95,7 +110,10 @@ mod tests {
                 starting: None,
                 failure: None,
             };
-            history.note(&[(name.to_owned(), status)], UNIX_EPOCH + Duration::from_secs(second));
+            history.note(
+                &[(name.to_owned(), status)],
+                UNIX_EPOCH + Duration::from_secs(second),
+            );
         };
         note("a", BackendState::Ready, 1);
         note("a", BackendState::Ready, 2);
@@ -104,10 +122,21 @@ mod tests {
         note("a", down("y"), 5);
         let of = |name: &str| history.of(name);
         let states: Vec<_> = of("a").iter().map(|one| (one.state, one.at_ms)).collect();
-        assert_eq!(states, [("ready", 1000.0), ("down", 3000.0), ("down", 5000.0)]);
+        assert_eq!(
+            states,
+            [("ready", 1000.0), ("down", 3000.0), ("down", 5000.0)]
+        );
         assert!(of("a")[2].error.as_ref().unwrap().contains('y') && of("b").is_empty());
         for second in 6..200 {
-            note("a", if second % 2 == 0 { BackendState::Idle } else { BackendState::Ready }, second);
+            note(
+                "a",
+                if second % 2 == 0 {
+                    BackendState::Idle
+                } else {
+                    BackendState::Ready
+                },
+                second,
+            );
         }
         assert_eq!((of("a").len(), of("a")[49].at_ms), (KEPT, 199_000.0));
         note("b", BackendState::Idle, 200);

@@ -57,7 +57,8 @@ use router::{health_router, router};
 use settings::InForce;
 
 /// The refusal of a request that comes after its listener was closed.
-const CLOSED: &str = "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
+const CLOSED: &str =
+    "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
 
 /// How long the answer to a request that exchanges the listening socket has at least.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -104,12 +105,28 @@ struct Admin {
 }
 
 impl Admin {
-    fn new(subject: Subject, live: LiveSettings, started: SystemTime, shutdown: CancellationToken) -> Self {
+    fn new(
+        subject: Subject,
+        live: LiveSettings,
+        started: SystemTime,
+        shutdown: CancellationToken,
+    ) -> Self {
         let subject = Arc::new(subject);
         let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
-        let (sessions, throttle, attempts) = (Sessions::default(), Throttle::default(), Attempts::new());
+        let (sessions, throttle, attempts) =
+            (Sessions::default(), Throttle::default(), Attempts::new());
         let (calls, history) = (RunningCalls::default(), History::default());
-        Self { latest, subject, live, shutdown, sessions, throttle, attempts, calls, history }
+        Self {
+            latest,
+            subject,
+            live,
+            shutdown,
+            sessions,
+            throttle,
+            attempts,
+            calls,
+            history,
+        }
     }
 
     /// The settings in force.
@@ -125,34 +142,52 @@ impl Admin {
 
 /// Serves on `sockets` until `shutdown` is cancelled; running responses then have [`AdminSettings::drain`] to end. Those of
 /// an earlier socket have a second at least, since one of them may be the answer to the request that has exchanged it.
-pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSettings, shutdown: CancellationToken) {
-    let admin = Arc::new(Admin::new(subject, live.clone(), SystemTime::now(), shutdown.clone()));
+pub async fn serve_admin(
+    sockets: SocketReceiver,
+    subject: Subject,
+    live: LiveSettings,
+    shutdown: CancellationToken,
+) {
+    let admin = Arc::new(Admin::new(
+        subject,
+        live.clone(),
+        SystemTime::now(),
+        shutdown.clone(),
+    ));
     let all = TowerToHyperService::new(router(&admin));
     let health = TowerToHyperService::new(health_router(&admin));
     let serve = |stream, usage, is_reserve, ending: CancellationToken| {
-        let service = if is_reserve { health.clone() } else { all.clone() };
+        let service = if is_reserve {
+            health.clone()
+        } else {
+            all.clone()
+        };
         let (limits, tls) = (live.load().connection_limits(), live.tls().load());
         async move {
             // A handshake takes from the time for the first head.
             let opening = timeout(limits.head_timeout, open(stream, tls.as_deref()));
             let opened = match ending.run_until_cancelled(opening).await {
                 Some(Ok(Ok(opened))) => opened,
-                Some(Ok(Err(error))) => return tracing::debug!(%error, "TLS handshake with an operator failed"),
+                Some(Ok(Err(error))) => {
+                    return tracing::debug!(%error, "TLS handshake with an operator failed");
+                }
                 Some(Err(_)) | None => return,
             };
             let connection = OperatorConnection(Arc::new(facts_of(&opened)));
             // The settings in force may be those of another address by then, and demand less of a client.
             let has_ended = ending.clone();
-            let service = service_fn(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(connection.clone());
-                let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
-                async move {
-                    match answering {
-                        Some(answering) => answering.await,
-                        None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED).into_response()),
+            let service =
+                service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(connection.clone());
+                    let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
+                    async move {
+                        match answering {
+                            Some(answering) => answering.await,
+                            None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED)
+                                .into_response()),
+                        }
                     }
-                }
-            });
+                });
             if let Err(error) = serve_http1(opened.stream, service, limits, usage, ending).await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }
@@ -161,7 +196,11 @@ pub async fn serve_admin(sockets: SocketReceiver, subject: Subject, live: LiveSe
     let is_ending = shutdown.clone();
     let drain = || {
         let configured = live.load().settings.drain;
-        if is_ending.is_cancelled() { configured } else { configured.max(LAST_ANSWER) }
+        if is_ending.is_cancelled() {
+            configured
+        } else {
+            configured.max(LAST_ANSWER)
+        }
     };
     let serving = accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve);
     tokio::select! {
@@ -175,7 +214,9 @@ fn facts_of(opened: &OpenedStream) -> ConnectionFacts {
     ConnectionFacts {
         local: opened.local.map(|address| address.ip()),
         peer: opened.peer,
-        socket: opened.socket.map(|(user, group)| SocketPeer { user, group }),
+        socket: opened
+            .socket
+            .map(|(user, group)| SocketPeer { user, group }),
         certificate: opened.certificate.clone(),
         is_tls: opened.is_tls,
     }

@@ -21,15 +21,18 @@ pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool 
 /// Whether requests can be sent. One that is left alone counts: only calls show that it answers again, and none would come
 /// to a gateway that is not ready.
 fn is_usable(state: &BackendState) -> bool {
-    matches!(state, BackendState::Ready | BackendState::Idle | BackendState::Ejected { .. })
+    matches!(
+        state,
+        BackendState::Ready | BackendState::Idle | BackendState::Ejected { .. }
+    )
 }
 
 /// Why a backend is not used.
 pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
     match state {
-        BackendState::Down { error, .. } | BackendState::Failed { error } | BackendState::Ejected { error, .. } => {
-            Some(error)
-        }
+        BackendState::Down { error, .. }
+        | BackendState::Failed { error }
+        | BackendState::Ejected { error, .. } => Some(error),
         BackendState::Idle | BackendState::Connecting | BackendState::Ready => None,
     }
 }
@@ -42,10 +45,14 @@ pub(crate) fn report(subject: &Subject, is_ready: bool, details: bool) -> Json {
         let mut backends = ArrayBuilder::default();
         for (name, status) in subject.gateway.status() {
             let mut backend = ObjectBuilder::new();
-            backend.string("name", &name).string("transport", status.transport);
+            backend
+                .string("name", &name)
+                .string("transport", status.transport);
             backend.string("state", state(&status.state));
             if let (Some(era), Some(revision)) = (status.era, status.revision) {
-                backend.string("era", &era.to_string()).string("revision", revision);
+                backend
+                    .string("era", &era.to_string())
+                    .string("revision", revision);
             }
             if let Some(error) = reason(&status.state) {
                 backend.string("error", &error.to_string());

@@ -7,8 +7,8 @@ use fanlight_audit::NotRecorded;
 use fanlight_http_edge::Rejection;
 use fanlight_protocol::{Json, visible};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -21,10 +21,16 @@ use crate::values::to_json;
 const DEFAULTS: [(HeaderName, HeaderValue); 6] = [
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     // Nothing of this is ever within another page.
-    (CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'")),
+    (
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
+    ),
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
     (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
 ];
 
@@ -63,7 +69,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), header: None }
+        Self {
+            status,
+            message: message.into(),
+            header: None,
+        }
     }
 
     pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
@@ -84,14 +94,24 @@ impl Refusal {
         let how = "sign in at `/ui`, or send a token as `Authorization: Bearer <token>`: that of `admin.token` or \
                    `admin.viewerToken` of the configuration, or one whose groups or scopes `admin.roles` names";
         let unauthorized = |text: String| {
-            let header = Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"fanlight\"")));
-            Self { header, ..Self::new(StatusCode::UNAUTHORIZED, text) }
+            let header = Some((
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"fanlight\""),
+            ));
+            Self {
+                header,
+                ..Self::new(StatusCode::UNAUTHORIZED, text)
+            }
         };
         match denied {
             Denied::Missing => unauthorized(format!("this needs an operator: {how}")),
             Denied::Invalid(text) => unauthorized(format!("{text}: {how}")),
-            Denied::SessionOver => unauthorized(format!("the session of the page has ended: {how}")),
-            Denied::Malformed(text) => Self::bad_request(format!("credentials cannot be read: {text}")),
+            Denied::SessionOver => {
+                unauthorized(format!("the session of the page has ended: {how}"))
+            }
+            Denied::Malformed(text) => {
+                Self::bad_request(format!("credentials cannot be read: {text}"))
+            }
             Denied::NoRole(name) => {
                 let name = visible::escaped(name);
                 let text = format!(
@@ -102,10 +122,16 @@ impl Refusal {
             }
             Denied::Throttled(wait) => {
                 let seconds = wait.as_secs().max(1);
-                let text =
-                    format!("too many credentials from your address were not accepted; try again in {seconds} s");
-                let header = HeaderValue::try_from(seconds.to_string()).ok().map(|value| (RETRY_AFTER, value));
-                Self { header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, text) }
+                let text = format!(
+                    "too many credentials from your address were not accepted; try again in {seconds} s"
+                );
+                let header = HeaderValue::try_from(seconds.to_string())
+                    .ok()
+                    .map(|value| (RETRY_AFTER, value));
+                Self {
+                    header,
+                    ..Self::new(StatusCode::TOO_MANY_REQUESTS, text)
+                }
             }
             Denied::Unavailable(text) => Self::new(StatusCode::SERVICE_UNAVAILABLE, text.clone()),
         }
@@ -113,7 +139,9 @@ impl Refusal {
 
     /// The operator's role does not include what the route needs.
     pub(crate) fn role(needed: Role, has: Role) -> Self {
-        let text = format!("this needs the role {needed}, and yours is {has}: ask an operator, or sign in as one");
+        let text = format!(
+            "this needs the role {needed}, and yours is {has}: ask an operator, or sign in as one"
+        );
         Self::new(StatusCode::FORBIDDEN, text)
     }
 }
@@ -132,7 +160,13 @@ impl From<NotRecorded> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = (self.status, answer(&Error { error: &self.message })).into_response();
+        let mut response = (
+            self.status,
+            answer(&Error {
+                error: &self.message,
+            }),
+        )
+            .into_response();
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }

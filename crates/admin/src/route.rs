@@ -22,6 +22,8 @@ pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodR
 }
 
 /// A route for `POST` alone.
-pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
+pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(
+    handler: H,
+) -> MethodRouter<Arc<Admin>> {
     post(handler).fallback(async || Refusal::method("POST"))
 }

@@ -22,17 +22,49 @@ const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
 
 /// The routes besides those of the API.
 const ROUTES: &[Route] = &[
-    Route { path: "/", needs: Needs::Nothing, serve: || read(async || Redirect::permanent("/ui")) },
-    Route { path: "/healthz", needs: Needs::Nothing, serve: || read(health) },
+    Route {
+        path: "/",
+        needs: Needs::Nothing,
+        serve: || read(async || Redirect::permanent("/ui")),
+    },
+    Route {
+        path: "/healthz",
+        needs: Needs::Nothing,
+        serve: || read(health),
+    },
     // The details need a viewer.
-    Route { path: "/readyz", needs: Needs::Nothing, serve: || read(readiness) },
-    Route { path: "/metrics", needs: Needs::Role(Role::Viewer), serve: || read(metrics) },
+    Route {
+        path: "/readyz",
+        needs: Needs::Nothing,
+        serve: || read(readiness),
+    },
+    Route {
+        path: "/metrics",
+        needs: Needs::Role(Role::Viewer),
+        serve: || read(metrics),
+    },
     // The page has no data of its own, and asks who reads it.
-    Route { path: "/ui", needs: Needs::Nothing, serve: || read(ui::index) },
-    Route { path: "/ui/", needs: Needs::Nothing, serve: || read(ui::index) },
-    Route { path: "/ui/{*file}", needs: Needs::Nothing, serve: || read(ui::file) },
+    Route {
+        path: "/ui",
+        needs: Needs::Nothing,
+        serve: || read(ui::index),
+    },
+    Route {
+        path: "/ui/",
+        needs: Needs::Nothing,
+        serve: || read(ui::index),
+    },
+    Route {
+        path: "/ui/{*file}",
+        needs: Needs::Nothing,
+        serve: || read(ui::file),
+    },
     // What the issuer adds to this address is sent to the API by the page itself.
-    Route { path: "/sign-in/callback", needs: Needs::Nothing, serve: || read(ui::callback) },
+    Route {
+        path: "/sign-in/callback",
+        needs: Needs::Nothing,
+        serve: || read(ui::callback),
+    },
 ];
 
 /// All routes with what they need.
@@ -44,7 +76,10 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
 pub(crate) fn router(admin: &Arc<Admin>) -> Router {
     let mut router = Router::new();
     for Route { path, needs, serve } in routes() {
-        router = router.route(path, serve().layer(from_fn_with_state((Arc::clone(admin), *needs), require)));
+        router = router.route(
+            path,
+            serve().layer(from_fn_with_state((Arc::clone(admin), *needs), require)),
+        );
     }
     router
         .fallback(async || {
@@ -73,24 +108,43 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
 
 /// That the process runs, and which gateway it is: a command compares that before it asks or shows a token.
 async fn health(State(admin): State<Arc<Admin>>) -> Response {
-    let instance = admin.subject.operations.instance().and_then(|text| HeaderValue::from_str(text).ok());
+    let instance = admin
+        .subject
+        .operations
+        .instance()
+        .and_then(|text| HeaderValue::from_str(text).ok());
     let mut response = "ok".into_response();
-    response.headers_mut().extend(instance.map(|instance| (INSTANCE, instance)));
+    response
+        .headers_mut()
+        .extend(instance.map(|instance| (INSTANCE, instance)));
     response
 }
 
 /// The response, after which the connection is closed: others need it.
 async fn closing(mut response: Response) -> Response {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 /// Whether requests of clients can be served; the details need a viewer.
-async fn readiness(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Response {
+async fn readiness(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Response {
     let subject = &admin.subject;
     let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
-    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let is_known = admin.identify(&admin.now(), &headers, &connection.0).await.is_ok();
+    let status = if is_ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let is_known = admin
+        .identify(&admin.now(), &headers, &connection.0)
+        .await
+        .is_ok();
     (status, json(ready::report(subject, is_ready, is_known))).into_response()
 }
 
@@ -98,7 +152,9 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let mut text = admin.subject.telemetry.prometheus();
     let now = admin.now();
-    admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
+    admin
+        .sessions
+        .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
     text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
     if let Some(replicas) = &admin.subject.replicas {
         text.push_str(&prometheus(&replicas.metrics()));
@@ -118,7 +174,10 @@ const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
 
 fn operator_sessions(count: usize) -> Family {
     let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-    Family { info: &OPERATOR_SESSIONS, points: vec![(Vec::new(), value)] }
+    Family {
+        info: &OPERATOR_SESSIONS,
+        points: vec![(Vec::new(), value)],
+    }
 }
 
 #[cfg(test)]
@@ -128,18 +187,38 @@ mod tests {
     /// Only tables of routes say what is served: a route that is added elsewhere would need nothing.
     #[test]
     fn routes_are_added_by_the_tables_alone() {
-        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
-        let added = [".route", ".route_service", ".nest", ".nest_service", ".merge"].map(|name| format!("{name}("));
+        let mut folders = vec![std::path::PathBuf::from(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src"
+        ))];
+        let added = [
+            ".route",
+            ".route_service",
+            ".nest",
+            ".nest_service",
+            ".merge",
+        ]
+        .map(|name| format!("{name}("));
         while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            for entry in std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
                 if entry.is_dir() {
                     folders.push(entry);
                     continue;
                 }
                 let text = std::fs::read_to_string(&entry).unwrap();
-                let count: usize = added.iter().map(|call| text.matches(call.as_str()).count()).sum();
+                let count: usize = added
+                    .iter()
+                    .map(|call| text.matches(call.as_str()).count())
+                    .sum();
                 // One for the tables, two for health alone.
-                let expected = if entry.ends_with("src/router.rs") { 3 } else { 0 };
+                let expected = if entry.ends_with("src/router.rs") {
+                    3
+                } else {
+                    0
+                };
                 assert_eq!(count, expected, "{}", entry.display());
             }
         }
@@ -147,9 +226,22 @@ mod tests {
 
     #[test]
     fn everything_that_changes_needs_an_operator_and_all_of_the_api_an_own_page() {
-        for Route { path, needs, serve: _ } in routes() {
-            let is_public =
-                ["/", "/healthz", "/readyz", "/ui", "/ui/", "/ui/{*file}", "/sign-in/callback"].contains(path);
+        for Route {
+            path,
+            needs,
+            serve: _,
+        } in routes()
+        {
+            let is_public = [
+                "/",
+                "/healthz",
+                "/readyz",
+                "/ui",
+                "/ui/",
+                "/ui/{*file}",
+                "/sign-in/callback",
+            ]
+            .contains(path);
             assert_eq!(*needs == Needs::Nothing, is_public, "{path}");
             let is_session = path.starts_with("/api/session") && !path.starts_with("/api/sessions");
             assert_eq!(*needs == Needs::OwnPage, is_session, "{path}");

@@ -125,7 +125,9 @@ impl Default for AdminSettings {
 impl fmt::Debug for AdminSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let token = self.token.as_ref().map(|_| "***");
-        f.debug_struct("AdminSettings").field("token", &token).finish_non_exhaustive()
+        f.debug_struct("AdminSettings")
+            .field("token", &token)
+            .finish_non_exhaustive()
     }
 }
 
@@ -172,7 +174,11 @@ impl LiveSettings {
     #[must_use]
     pub fn new(settings: AdminSettings) -> Self {
         let admissions = Arc::new(Admissions::new(accept_limits(&settings)));
-        Self { now: Arc::new(ArcSwap::from_pointee(InForce::new(settings))), admissions, tls: LiveTls::default() }
+        Self {
+            now: Arc::new(ArcSwap::from_pointee(InForce::new(settings))),
+            admissions,
+            tls: LiveTls::default(),
+        }
     }
 
     /// With TLS, as far as `tls` has it.
@@ -188,7 +194,10 @@ impl LiveSettings {
             return;
         }
         self.admissions.set_limits(accept_limits(&settings));
-        self.now.swap(Arc::new(InForce::new(settings))).ended.cancel();
+        self.now
+            .swap(Arc::new(InForce::new(settings)))
+            .ended
+            .cancel();
     }
 
     pub(crate) fn load(&self) -> Arc<InForce> {
@@ -208,15 +217,25 @@ impl InForce {
     /// A listener that other machines can reach asks who makes a request, which a page of another site cannot show, so it
     /// serves any host.
     fn new(settings: AdminSettings) -> Self {
-        let mut hosts = if is_local(&settings) { settings.allowed_hosts.clone() } else { vec!["*".to_owned()] };
-        let public = settings.public_url.as_ref().and_then(|url| url.split_once("://"));
+        let mut hosts = if is_local(&settings) {
+            settings.allowed_hosts.clone()
+        } else {
+            vec!["*".to_owned()]
+        };
+        let public = settings
+            .public_url
+            .as_ref()
+            .and_then(|url| url.split_once("://"));
         hosts.extend(public.map(|(_, host)| host.to_owned()));
-        let digest = |token: &Option<String>| token.as_ref().map(|token| Digest::of(token.as_bytes()));
+        let digest =
+            |token: &Option<String>| token.as_ref().map(|token| Digest::of(token.as_bytes()));
         Self {
             guard: Guard::new(&hosts, Origins::Own),
             token: digest(&settings.token),
             viewer_token: digest(&settings.viewer_token),
-            followers: Arc::new(Semaphore::new(settings.max_followers.clamp(1, Semaphore::MAX_PERMITS))),
+            followers: Arc::new(Semaphore::new(
+                settings.max_followers.clamp(1, Semaphore::MAX_PERMITS),
+            )),
             ended: CancellationToken::new(),
             settings,
         }
@@ -225,8 +244,15 @@ impl InForce {
     /// Whether everybody who reaches the listener may do everything: only where nothing says who may, and only other
     /// programs of this machine reach it.
     pub(crate) fn is_open(&self) -> bool {
-        let AdminSettings { token, viewer_token, roles, sign_in, .. } = &self.settings;
-        let is_unset = token.is_none() && viewer_token.is_none() && sign_in.is_none() && roles.is_empty();
+        let AdminSettings {
+            token,
+            viewer_token,
+            roles,
+            sign_in,
+            ..
+        } = &self.settings;
+        let is_unset =
+            token.is_none() && viewer_token.is_none() && sign_in.is_none() && roles.is_empty();
         is_unset && is_local(&self.settings)
     }
 
@@ -237,13 +263,25 @@ impl InForce {
 
     /// The cookies of a connection.
     pub(crate) fn cookies(&self, connection: &ConnectionFacts) -> Cookies {
-        let is_public_secure = self.settings.public_url.as_ref().is_some_and(|url| url.starts_with("https:"));
+        let is_public_secure = self
+            .settings
+            .public_url
+            .as_ref()
+            .is_some_and(|url| url.starts_with("https:"));
         let port = self.settings.address.map_or(0, |address| address.port());
-        Cookies { is_secure: is_public_secure || connection.is_tls, port }
+        Cookies {
+            is_secure: is_public_secure || connection.is_tls,
+            port,
+        }
     }
 
     /// Has the response remove a cookie.
-    pub(crate) fn forget<B>(&self, purpose: Purpose, connection: &ConnectionFacts, response: &mut Response<B>) {
+    pub(crate) fn forget<B>(
+        &self,
+        purpose: Purpose,
+        connection: &ConnectionFacts,
+        response: &mut Response<B>,
+    ) {
         set_cookie(&self.cookies(connection).remove(purpose), response);
     }
 
@@ -274,7 +312,9 @@ pub(crate) fn set_cookie<B>(cookie: &str, response: &mut Response<B>) {
 }
 
 fn is_local(settings: &AdminSettings) -> bool {
-    settings.address.is_none_or(|address| address.ip().to_canonical().is_loopback())
+    settings
+        .address
+        .is_none_or(|address| address.ip().to_canonical().is_loopback())
 }
 
 fn accept_limits(settings: &AdminSettings) -> AcceptLimits {

@@ -100,15 +100,21 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
 pub(crate) async fn callback(headers: HeaderMap) -> Result<Response, Refusal> {
     let mut response = file(Path("callback.html".to_owned()), headers).await?;
     // Its address has a code.
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().remove(ETAG);
     Ok(response)
 }
 
 /// One of its files.
-pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Refusal> {
+pub(crate) async fn file(
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
-    let asset = asset.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page has no such file"))?;
+    let asset =
+        asset.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page has no such file"))?;
     Ok(asset.response(&headers))
 }
 
@@ -116,21 +122,33 @@ impl Asset {
     /// The file, or 304 if the browser has it.
     fn response(&self, headers: &HeaderMap) -> Response {
         let tag = self.tag();
-        let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-        let (status, text) = if is_known { (StatusCode::NOT_MODIFIED, "") } else { (StatusCode::OK, self.text) };
+        let is_known = headers
+            .get(IF_NONE_MATCH)
+            .is_some_and(|known| known.as_bytes() == tag.as_bytes());
+        let (status, text) = if is_known {
+            (StatusCode::NOT_MODIFIED, "")
+        } else {
+            (StatusCode::OK, self.text)
+        };
         let headers = [
             (CONTENT_TYPE, self.kind),
             // Checked each time, since the next version of the program has other files at the same paths.
             (CACHE_CONTROL, "no-cache"),
             (CONTENT_SECURITY_POLICY, POLICY),
-            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+            (
+                HeaderName::from_static("cross-origin-opener-policy"),
+                "same-origin",
+            ),
         ];
         (status, headers, [(ETAG, tag)], text).into_response()
     }
 
     fn tag(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.text.as_bytes());
-        format!("\"{}\"", HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default()))
+        format!(
+            "\"{}\"",
+            HEXLOWER.encode(digest.as_ref().get(..8).unwrap_or_default())
+        )
     }
 }
 
@@ -145,14 +163,28 @@ mod tests {
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/ui"));
         let (mut folders, mut files) = (vec![root.to_owned()], BTreeSet::new());
         while let Some(folder) = folders.pop() {
-            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            for path in std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
                 match path.is_dir() {
                     true => folders.push(path),
-                    false => drop(files.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned())),
+                    false => drop(
+                        files.insert(
+                            path.strip_prefix(root)
+                                .unwrap()
+                                .to_str()
+                                .unwrap()
+                                .to_owned(),
+                        ),
+                    ),
                 }
             }
         }
-        assert_eq!(files, ASSETS.iter().map(|asset| asset.name.to_owned()).collect());
+        assert_eq!(
+            files,
+            ASSETS.iter().map(|asset| asset.name.to_owned()).collect()
+        );
     }
 
     #[test]
@@ -172,8 +204,10 @@ mod tests {
             ] {
                 assert!(!text.contains(forbidden), "{} has {forbidden}", asset.name);
             }
-            let inline =
-                asset.kind == HTML && (text.contains("<script>") || text.contains("style=") || text.contains("<style"));
+            let inline = asset.kind == HTML
+                && (text.contains("<script>")
+                    || text.contains("style=")
+                    || text.contains("<style"));
             assert!(!inline, "{}", asset.name);
         }
     }
@@ -182,14 +216,29 @@ mod tests {
     #[test]
     fn page_escapes_what_the_log_escapes() {
         let script = include_str!("../ui/visible.js");
-        let hex = |text: &str| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap();
-        let pairs = script.split("[0x").skip(1).map(|rest| rest.split(']').next().unwrap());
-        let ranges: Vec<(u32, u32)> =
-            pairs.map(|pair| pair.split_once(',').map(|(first, last)| (hex(first), hex(last))).unwrap()).collect();
+        let hex =
+            |text: &str| u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap();
+        let pairs = script
+            .split("[0x")
+            .skip(1)
+            .map(|rest| rest.split(']').next().unwrap());
+        let ranges: Vec<(u32, u32)> = pairs
+            .map(|pair| {
+                pair.split_once(',')
+                    .map(|(first, last)| (hex(first), hex(last)))
+                    .unwrap()
+            })
+            .collect();
         assert!(ranges.len() > 20);
-        for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32).filter(|c| !c.is_control()) {
-            let is_listed = ranges.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(character)));
-            let is_escaped = fanlight_protocol::visible::escaped(character.encode_utf8(&mut [0; 4])).len() > 4;
+        for character in (0..=u32::from(char::MAX))
+            .filter_map(char::from_u32)
+            .filter(|c| !c.is_control())
+        {
+            let is_listed = ranges
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&u32::from(character)));
+            let is_escaped =
+                fanlight_protocol::visible::escaped(character.encode_utf8(&mut [0; 4])).len() > 4;
             assert_eq!(is_listed, is_escaped, "{character:?}");
         }
     }

@@ -16,8 +16,14 @@ const NESTING: usize = 1024;
 pub(crate) fn to_json(value: &impl Serialize) -> Json {
     let mut text = Vec::new();
     // Nothing that is written here has keys that are no texts, the one thing that fails.
-    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, ShortNumbers));
-    written.ok().and_then(|()| Json::parse(Bytes::from(text), NESTING).ok()).unwrap_or_else(Json::null)
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut text,
+        ShortNumbers,
+    ));
+    written
+        .ok()
+        .and_then(|()| Json::parse(Bytes::from(text), NESTING).ok())
+        .unwrap_or_else(Json::null)
 }
 
 /// Milliseconds.
@@ -36,7 +42,9 @@ pub(crate) struct Verbatim(pub(crate) Json);
 impl Serialize for Verbatim {
     /// Of long messages only the structure was checked: what turns out to be no JSON is null.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_str::<&RawValue>(self.0.as_text()).ok().serialize(serializer)
+        serde_json::from_str::<&RawValue>(self.0.as_text())
+            .ok()
+            .serialize(serializer)
     }
 }
 
@@ -56,18 +64,33 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_valid() {
-        for (value, text) in [(0.0, "0"), (1.5, "1.5"), (10.0, "10"), (0.0004, "0"), (f64::NAN, "null"), (1e3, "1000")]
-        {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.5, "1.5"),
+            (10.0, "10"),
+            (0.0004, "0"),
+            (f64::NAN, "null"),
+            (1e3, "1000"),
+        ] {
             assert_eq!(to_json(&value).as_text(), text);
         }
-        assert_eq!(to_json(&millis(Duration::from_micros(1234))).as_text(), "1.234");
-        assert_eq!(to_json(&moment(UNIX_EPOCH + Duration::from_secs(1))).as_text(), "1000");
+        assert_eq!(
+            to_json(&millis(Duration::from_micros(1234))).as_text(),
+            "1.234"
+        );
+        assert_eq!(
+            to_json(&moment(UNIX_EPOCH + Duration::from_secs(1))).as_text(),
+            "1000"
+        );
     }
 
     #[test]
     fn texts_of_others_keep_their_bytes_if_they_are_json() {
         let text = r#"{ "n": 1.50, "deep": [[]] }"#;
-        assert_eq!(to_json(&[Verbatim(Json::literal(text))]).as_text(), format!("[{text}]"));
+        assert_eq!(
+            to_json(&[Verbatim(Json::literal(text))]).as_text(),
+            format!("[{text}]")
+        );
         let unchecked = Json::validate_structure(Bytes::from_static(b"[01]"), 8).unwrap();
         assert_eq!(to_json(&Verbatim(unchecked)).as_text(), "null");
     }

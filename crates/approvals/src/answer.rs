@@ -23,7 +23,12 @@ pub struct ApprovalLimits {
 /// No option: what is more than this, nobody reads.
 impl Default for ApprovalLimits {
     fn default() -> Self {
-        Self { calls: 1000, calls_of_one: 32, call_bytes: 64 << 10, lifetime: Duration::from_secs(600) }
+        Self {
+            calls: 1000,
+            calls_of_one: 32,
+            call_bytes: 64 << 10,
+            lifetime: Duration::from_secs(600),
+        }
     }
 }
 
@@ -59,7 +64,9 @@ pub enum NotDecided {
     #[error("this was decided already, by {0}")]
     Decided(Arc<str>),
     /// The rule wants another person.
-    #[error("the rule wants another person's approval, and it is not certain that you are another than the caller")]
+    #[error(
+        "the rule wants another person's approval, and it is not certain that you are another than the caller"
+    )]
     NotAnother,
     /// What all processes have in common cannot be reached.
     #[error("the approvals of all replicas cannot be reached now; try again later")]
@@ -95,16 +102,22 @@ pub enum NotAsked {
         id: String,
     },
     /// Too many calls wait.
-    #[error("this call needs approval, and too many calls wait for that already; wait for one to be decided")]
+    #[error(
+        "this call needs approval, and too many calls wait for that already; wait for one to be decided"
+    )]
     TooMany,
     /// An approver could not be shown all of it.
-    #[error("this call needs approval, and is too large to be shown to an approver: the limit is {limit} bytes")]
+    #[error(
+        "this call needs approval, and is too large to be shown to an approver: the limit is {limit} bytes"
+    )]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
     /// What all processes have in common cannot be reached.
-    #[error("this call needs approval, and the approvals of all replicas cannot be reached now; try again later")]
+    #[error(
+        "this call needs approval, and the approvals of all replicas cannot be reached now; try again later"
+    )]
     Away,
 }
 
@@ -125,10 +138,15 @@ impl OpenQuestion {
     /// If somebody has answered, or the rule wants somebody else.
     pub fn check(&self, approver: &Approver, is_approved: bool) -> Result<(), NotDecided> {
         match &self.status {
-            Status::Approved(by) | Status::Refused(by) => return Err(NotDecided::Decided(Arc::clone(by))),
+            Status::Approved(by) | Status::Refused(by) => {
+                return Err(NotDecided::Decided(Arc::clone(by)));
+            }
             Status::Open => {}
         }
-        if is_approved && self.question.approver == ApproverRule::Other && !approver.is_another_than(&self.call) {
+        if is_approved
+            && self.question.approver == ApproverRule::Other
+            && !approver.is_another_than(&self.call)
+        {
             return Err(NotDecided::NotAnother);
         }
         Ok(())
@@ -138,7 +156,10 @@ impl OpenQuestion {
 impl Approver {
     /// Whether it is certain that this is another person than the one who calls.
     fn is_another_than(&self, call: &CallToApprove) -> bool {
-        let principal = self.principal.as_ref().filter(|principal| principal.is_named());
+        let principal = self
+            .principal
+            .as_ref()
+            .filter(|principal| principal.is_named());
         call.principal.is_named() && principal.is_some_and(|principal| *principal != call.principal)
     }
 }

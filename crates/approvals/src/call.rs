@@ -28,12 +28,18 @@ impl CallToApprove {
     /// The same without the messages that its arguments are parts of.
     pub(crate) fn detached(&self) -> Self {
         let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
-        Self { arguments: detached(&self.arguments), own: detached(&self.own), ..self.clone() }
+        Self {
+            arguments: detached(&self.arguments),
+            own: detached(&self.own),
+            ..self.clone()
+        }
     }
 
     /// Bytes of what an approver is shown.
     pub(crate) fn len(&self) -> usize {
-        self.server.len() + self.tool.len() + self.arguments.as_ref().map_or(0, |json| json.bytes().len())
+        self.server.len()
+            + self.tool.len()
+            + self.arguments.as_ref().map_or(0, |json| json.bytes().len())
     }
 }
 

@@ -31,7 +31,12 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
     ) -> Pending<'_, Result<CommonAsked, NotAsked>>;
 
     /// What has been said of a call that waits, and that it still does. An approval is used up.
-    fn look<'a>(&'a self, call: &'a CallToApprove, id: &'a str, waiter: &'a str) -> Pending<'a, CommonAnswer>;
+    fn look<'a>(
+        &'a self,
+        call: &'a CallToApprove,
+        id: &'a str,
+        waiter: &'a str,
+    ) -> Pending<'a, CommonAnswer>;
 
     /// The call does not wait any more. Returns at once.
     fn give_up(&self, id: &str, waiter: &str);
@@ -47,7 +52,11 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
     ) -> Pending<'a, ()>;
 
     /// The approval by which a call goes on with this state, which is used up; `None` also if that is not certain.
-    fn is_continued<'a>(&'a self, call: &'a CallToApprove, state: &'a Json) -> Pending<'a, Option<String>>;
+    fn is_continued<'a>(
+        &'a self,
+        call: &'a CallToApprove,
+        state: &'a Json,
+    ) -> Pending<'a, Option<String>>;
 
     /// Puts down what an approver says, as [`Approvals::decide`](crate::Approvals::decide) does.
     fn decide<'a>(
@@ -109,7 +118,13 @@ impl CommonWaiting {
         waiter: String,
         (id, left): (String, Duration),
     ) -> Self {
-        Self { common, call, waiter, id, expires: Instant::now() + left }
+        Self {
+            common,
+            call,
+            waiter,
+            id,
+            expires: Instant::now() + left,
+        }
     }
 
     pub(crate) fn id(&self) -> &str {

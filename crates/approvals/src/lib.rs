@@ -10,7 +10,9 @@ mod common;
 mod rounds;
 mod table;
 
-pub use answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status};
+pub use answer::{
+    ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status,
+};
 pub use call::{ApproverRule, CallToApprove, Question};
 pub use common::{CommonAnswer, CommonApprovals, CommonAsked, Pending};
 pub use table::{Approvals, Asked, Waiting};

@@ -29,10 +29,25 @@ impl Rounds {
     /// Remembers a call that can go on with `state`. If there are too many it is not, and asked about again.
     pub(crate) fn add(&self, limits: ApprovalLimits, id: &str, call: &CallToApprove, state: &Json) {
         let mut rounds = self.lock();
-        let own = rounds.iter().filter(|round| round.call.principal == call.principal).count();
-        if rounds.len() < limits.calls && own < limits.calls_of_one && state.bytes().len() <= LONGEST_STATE {
-            let (id, state, expires) = (id.to_owned(), state.detached(), Instant::now() + limits.lifetime);
-            rounds.push(Round { id, call: call.detached(), state, expires });
+        let own = rounds
+            .iter()
+            .filter(|round| round.call.principal == call.principal)
+            .count();
+        if rounds.len() < limits.calls
+            && own < limits.calls_of_one
+            && state.bytes().len() <= LONGEST_STATE
+        {
+            let (id, state, expires) = (
+                id.to_owned(),
+                state.detached(),
+                Instant::now() + limits.lifetime,
+            );
+            rounds.push(Round {
+                id,
+                call: call.detached(),
+                state,
+                expires,
+            });
         }
     }
 
@@ -43,7 +58,9 @@ impl Rounds {
             (Some(known), Some(state)) => known == state,
             _ => known == state,
         };
-        let at = rounds.iter().position(|round| round.call == *call && is_same(&round.state))?;
+        let at = rounds
+            .iter()
+            .position(|round| round.call == *call && is_same(&round.state))?;
         Some(rounds.swap_remove(at).id)
     }
 

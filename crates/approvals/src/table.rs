@@ -8,7 +8,9 @@ use fanlight_protocol::Json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status};
+use crate::answer::{
+    ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion, Status,
+};
 use crate::call::{CallToApprove, Question};
 use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
 use crate::rounds::Rounds;
@@ -85,7 +87,12 @@ impl Approvals {
     }
 
     fn with(limits: ApprovalLimits, common: Option<Arc<dyn CommonApprovals>>) -> Self {
-        Self(Arc::new(Shared { limits, entries: Mutex::default(), common, rounds: Rounds::default() }))
+        Self(Arc::new(Shared {
+            limits,
+            entries: Mutex::default(),
+            common,
+            rounds: Rounds::default(),
+        }))
     }
 
     /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
@@ -112,7 +119,11 @@ impl Approvals {
     /// If it is too large.
     pub fn check_size(&self, call: &CallToApprove) -> Result<(), NotAsked> {
         let limit = self.0.limits.call_bytes;
-        if call.len() > limit { Err(NotAsked::TooLarge { limit }) } else { Ok(()) }
+        if call.len() > limit {
+            Err(NotAsked::TooLarge { limit })
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether `call` may run: it may if it has been approved, which uses the approval up; else it has to wait.
@@ -122,9 +133,13 @@ impl Approvals {
     /// If it has been refused, or cannot be asked about.
     pub async fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         self.check_size(&call)?;
-        let Some(common) = &self.0.common else { return self.ask_here(call, question) };
+        let Some(common) = &self.0.common else {
+            return self.ask_here(call, question);
+        };
         let waiter = format!("{:016x}", fastrand::u64(..));
-        let asked = common.ask(call.clone(), question, waiter.clone(), self.0.limits).await?;
+        let asked = common
+            .ask(call.clone(), question, waiter.clone(), self.0.limits)
+            .await?;
         Ok(match asked {
             CommonAsked::Approved { id } => Asked::Approved { id },
             CommonAsked::Waiting { id, left } => {
@@ -135,10 +150,19 @@ impl Approvals {
     }
 
     fn ask_here(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
-        let ApprovalLimits { calls, calls_of_one, lifetime, .. } = self.0.limits;
+        let ApprovalLimits {
+            calls,
+            calls_of_one,
+            lifetime,
+            ..
+        } = self.0.limits;
         let mut entries = self.entries();
         let now = Instant::now();
-        if let Some(id) = entries.iter().find(|(_, entry)| entry.is_approved(&call)).map(|(id, _)| id.clone()) {
+        if let Some(id) = entries
+            .iter()
+            .find(|(_, entry)| entry.is_approved(&call))
+            .map(|(id, _)| id.clone())
+        {
             entries.remove(&id);
             return Ok(Asked::Approved { id });
         }
@@ -149,13 +173,23 @@ impl Approvals {
                 _ => Ok(Asked::Waiting(self.wait(id.clone(), entry))),
             };
         }
-        let own = entries.values().filter(|entry| entry.call.principal == call.principal).count();
+        let own = entries
+            .values()
+            .filter(|entry| entry.call.principal == call.principal)
+            .count();
         if entries.len() >= calls || own >= calls_of_one {
             return Err(NotAsked::TooMany);
         }
         let id = new_id(&entries);
         let (asked, expires) = (SystemTime::now(), now + lifetime);
-        let mut entry = Entry { call: call.detached(), question, asked, expires, status: Status::Open, waiter: None };
+        let mut entry = Entry {
+            call: call.detached(),
+            question,
+            asked,
+            expires,
+            status: Status::Open,
+            waiter: None,
+        };
         let waiting = self.wait(id.clone(), &mut entry);
         entries.insert(id, entry);
         Ok(Asked::Waiting(waiting))
@@ -164,7 +198,12 @@ impl Approvals {
     fn wait(&self, id: String, entry: &mut Entry) -> Waiting {
         let (waiter, woken) = oneshot::channel();
         entry.waiter = Some(waiter);
-        Waiting(Wait::Here { approvals: self.clone(), id, woken, expires: entry.expires })
+        Waiting(Wait::Here {
+            approvals: self.clone(),
+            id,
+            woken,
+            expires: entry.expires,
+        })
     }
 
     /// Puts down what an approver says of a call. If that waits, it goes on at once; otherwise the answer is for the same
@@ -173,21 +212,39 @@ impl Approvals {
     /// # Errors
     ///
     /// If the answer changes nothing.
-    pub async fn decide(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+    pub async fn decide(
+        &self,
+        id: &str,
+        approver: &Approver,
+        is_approved: bool,
+    ) -> Result<OpenQuestion, NotDecided> {
         match &self.0.common {
-            Some(common) => common.decide(id, approver, is_approved, self.0.limits).await,
+            Some(common) => {
+                common
+                    .decide(id, approver, is_approved, self.0.limits)
+                    .await
+            }
             None => self.decide_here(id, approver, is_approved),
         }
     }
 
-    fn decide_here(&self, id: &str, approver: &Approver, is_approved: bool) -> Result<OpenQuestion, NotDecided> {
+    fn decide_here(
+        &self,
+        id: &str,
+        approver: &Approver,
+        is_approved: bool,
+    ) -> Result<OpenQuestion, NotDecided> {
         let mut entries = self.entries();
         let entry = entries.get_mut(id).ok_or(NotDecided::Unknown)?;
         let now = Instant::now();
         entry.shown(id, now).check(approver, is_approved)?;
         let name = Arc::clone(&approver.name);
         entry.expires = now + self.0.limits.lifetime;
-        entry.status = if is_approved { Status::Approved(name) } else { Status::Refused(name) };
+        entry.status = if is_approved {
+            Status::Approved(name)
+        } else {
+            Status::Refused(name)
+        };
         let shown = entry.shown(id, now);
         if let Some(waiter) = entry.waiter.take() {
             // An error means that the call does not wait any more.
@@ -210,7 +267,10 @@ impl Approvals {
 
     fn list_here(&self) -> Vec<OpenQuestion> {
         let (entries, now) = (self.entries(), Instant::now());
-        let mut all: Vec<_> = entries.iter().map(|(id, entry)| entry.shown(id, now)).collect();
+        let mut all: Vec<_> = entries
+            .iter()
+            .map(|(id, entry)| entry.shown(id, now))
+            .collect();
         all.sort_by_key(|question| question.asked);
         all
     }
@@ -227,7 +287,11 @@ impl Approvals {
     /// The entries that have not expired.
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         // Nothing that can panic runs under this lock.
-        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self
+            .0
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         entries.retain(|_, entry| now < entry.expires);
         entries
@@ -251,7 +315,12 @@ impl Waiting {
     /// If there is none that lets it run.
     pub async fn answer(&mut self) -> Result<(), NotApproved> {
         let (approvals, id, woken, expires) = match &mut self.0 {
-            Wait::Here { approvals, id, woken, expires } => (approvals, id, woken, *expires),
+            Wait::Here {
+                approvals,
+                id,
+                woken,
+                expires,
+            } => (approvals, id, woken, *expires),
             Wait::Common(waiting) => return waiting.answer().await,
         };
         // Whatever has woken it, the table says what has become of the question.
@@ -271,7 +340,9 @@ impl Entry {
     }
 
     fn is_waited_for(&self) -> bool {
-        self.waiter.as_ref().is_some_and(|waiter| !waiter.is_closed())
+        self.waiter
+            .as_ref()
+            .is_some_and(|waiter| !waiter.is_closed())
     }
 
     fn shown(&self, id: &str, now: Instant) -> OpenQuestion {

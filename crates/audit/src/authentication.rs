@@ -22,7 +22,10 @@ impl AuditedAuthentication {
 
     fn denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
         // Nothing is carried out in any case.
-        let _ = self.record.record(&AuditEvent::ClientDenied { denial, credentials });
+        let _ = self.record.record(&AuditEvent::ClientDenied {
+            denial,
+            credentials,
+        });
     }
 }
 
@@ -30,14 +33,22 @@ impl Authenticate for AuditedAuthentication {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
         match self.inner.authenticate(credentials) {
             Authentication::Ready(outcome) => {
-                outcome.as_ref().err().into_iter().for_each(|denial| self.denied(denial, credentials));
+                outcome
+                    .as_ref()
+                    .err()
+                    .into_iter()
+                    .for_each(|denial| self.denied(denial, credentials));
                 Authentication::Ready(outcome)
             }
             Authentication::Pending(pending) => {
                 let credentials = *credentials;
                 Authentication::Pending(Box::pin(async move {
                     let outcome = pending.await;
-                    outcome.as_ref().err().into_iter().for_each(|denial| self.denied(denial, &credentials));
+                    outcome
+                        .as_ref()
+                        .err()
+                        .into_iter()
+                        .for_each(|denial| self.denied(denial, &credentials));
                     outcome
                 }))
             }
@@ -72,7 +83,10 @@ mod tests {
     async fn refused_clients_are_counted_whether_at_once_or_later() {
         let log = Arc::new(AuditLog::default());
         for is_later in [false, true] {
-            let audited = AuditedAuthentication::new(Arc::new(Refuses(is_later)), Arc::<AuditLog>::clone(&log));
+            let audited = AuditedAuthentication::new(
+                Arc::new(Refuses(is_later)),
+                Arc::<AuditLog>::clone(&log),
+            );
             let (headers, connection) = (HeaderMap::new(), ConnectionFacts::default());
             for (endpoint, is_served) in [("/mcp", false), ("/open", true)] {
                 let credentials = Credentials {
@@ -83,10 +97,18 @@ mod tests {
                     client: None,
                     endpoint,
                 };
-                assert_eq!(audited.authenticate(&credentials).outcome().await.is_ok(), is_served);
+                assert_eq!(
+                    audited.authenticate(&credentials).outcome().await.is_ok(),
+                    is_served
+                );
             }
         }
         let text = fanlight_telemetry::metrics::prometheus(&log.metrics());
-        assert!(text.contains("fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 2\n"), "{text}");
+        assert!(
+            text.contains(
+                "fanlight_auth_refusals_total{listener=\"clients\",reason=\"invalid\"} 2\n"
+            ),
+            "{text}"
+        );
     }
 }

@@ -97,7 +97,9 @@ impl Future for Acknowledged {
     type Output = Result<(), NotRecorded>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(|answer| answer.map_err(|NotWritten| NotRecorded))
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|answer| answer.map_err(|NotWritten| NotRecorded))
     }
 }
 

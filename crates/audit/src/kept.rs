@@ -10,7 +10,8 @@ use fanlight_ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
 use fanlight_protocol::{Json, Method, Response};
 
 use crate::event::{
-    Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition, RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
+    RecordedRequest, RequestEnd,
 };
 use crate::masked::masked;
 
@@ -51,13 +52,19 @@ impl KeptRecord {
     #[must_use]
     pub fn files(&self) -> Vec<LedgerFiles> {
         let own = self.ledger.files();
-        if self.is_one_of_several { LedgerFiles::in_folder(own.folder()) } else { vec![own.clone()] }
+        if self.is_one_of_several {
+            LedgerFiles::in_folder(own.folder())
+        } else {
+            vec![own.clone()]
+        }
     }
 
     /// Adds an event that is no request; what lets somebody do something that is recorded before is acknowledged by nobody.
     /// `limit` bounds what anybody can have written, who could push everything else out of the record.
     pub(crate) fn add(&self, event: &AuditEvent<'_>, limit: &LogLimit) {
-        let Some(mut entry) = self.entry(event) else { return };
+        let Some(mut entry) = self.entry(event) else {
+            return;
+        };
         if is_of_anybody(event) {
             let Some(omitted) = limit.admit() else { return };
             entry.omitted = omitted;
@@ -67,10 +74,20 @@ impl KeptRecord {
 
     fn entry(&self, event: &AuditEvent<'_>) -> Option<Entry> {
         Some(match event {
-            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => return None,
-            AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
+            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {
+                return None;
+            }
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: Some(reason),
+            } => {
                 let tool = subject.tool();
-                let server = tool.as_ref().map(|tool| tool.server).or_else(|| subject.server());
+                let server = tool
+                    .as_ref()
+                    .map(|tool| tool.server)
+                    .or_else(|| subject.server());
                 Entry {
                     endpoint: Some(self.path(endpoint)),
                     action: Some(subject.method().as_str().into()),
@@ -83,17 +100,32 @@ impl KeptRecord {
                     ..of_identity("request", client)
                 }
             }
-            AuditEvent::Approval { client, tool: Item { server, name }, id, outcome } => {
+            AuditEvent::Approval {
+                client,
+                tool: Item { server, name },
+                id,
+                outcome,
+            } => {
                 let of_client = client.map(|client| of_identity("approval", client));
                 Entry {
                     server: Some(cut(server).into()),
                     item: Some(cut(name).into()),
                     reason: Some(cut(id).into()),
                     outcome,
-                    ..of_client.unwrap_or(Entry { event: "approval", ..Entry::default() })
+                    ..of_client.unwrap_or(Entry {
+                        event: "approval",
+                        ..Entry::default()
+                    })
                 }
             }
-            AuditEvent::Definition(PinnedDefinition { server, kind, name, outcome, change, .. }) => Entry {
+            AuditEvent::Definition(PinnedDefinition {
+                server,
+                kind,
+                name,
+                outcome,
+                change,
+                ..
+            }) => Entry {
                 event: "pin",
                 server: Some(cut(server).into()),
                 action: Some((*kind).into()),
@@ -103,7 +135,10 @@ impl KeptRecord {
                 ..Entry::default()
             },
             AuditEvent::Connection(change) => of_connection(change),
-            AuditEvent::ClientDenied { denial, credentials } => Entry {
+            AuditEvent::ClientDenied {
+                denial,
+                credentials,
+            } => Entry {
                 event: "authentication",
                 endpoint: Some(cut(credentials.endpoint).into()),
                 reason: Some(cut(&denial.to_string()).into()),
@@ -112,7 +147,9 @@ impl KeptRecord {
             },
             AuditEvent::SignedIn { operator, .. } => of_operator(operator, "sign-in", "ok"),
             AuditEvent::SignedOut { operator } => of_operator(operator, "sign-out", "ok"),
-            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) if !denied.is_attempt => {
+            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied)
+                if !denied.is_attempt =>
+            {
                 return None;
             }
             AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => Entry {
@@ -122,24 +159,44 @@ impl KeptRecord {
                 outcome: "refused",
                 ..Entry::default()
             },
-            AuditEvent::RoleDenied { operator, path } => {
-                Entry { reason: Some("role".into()), ..of_operator(operator, path, "refused") }
-            }
-            AuditEvent::Changed { operator, path, about, status } => Entry {
+            AuditEvent::RoleDenied { operator, path } => Entry {
+                reason: Some("role".into()),
+                ..of_operator(operator, path, "refused")
+            },
+            AuditEvent::Changed {
+                operator,
+                path,
+                about,
+                status,
+            } => Entry {
                 shown: about.map(|about| cut(about).into()),
                 code: Some(i64::from(*status)),
-                ..of_operator(operator, path, if (200..300).contains(status) { "ok" } else { "error" })
+                ..of_operator(
+                    operator,
+                    path,
+                    if (200..300).contains(status) {
+                        "ok"
+                    } else {
+                        "error"
+                    },
+                )
             },
         })
     }
 
     /// Adds that a user is going to be connected, if that has to be on the disk before.
-    pub(crate) fn connects(&self, change: &ConnectionChange<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+    pub(crate) fn connects(
+        &self,
+        change: &ConnectionChange<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
         self.begun(|| of_connection(change))
     }
 
     /// Adds that a request is going to run, if that has to be on the disk before.
-    pub(crate) fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+    pub(crate) fn begins(
+        &self,
+        request: &RecordedRequest<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
         self.begun(|| self.of_request(request))
     }
 
@@ -147,13 +204,27 @@ impl KeptRecord {
         if !self.is_required {
             return Ok(None);
         }
-        let entry = Entry { outcome: "decided", ..entry() };
-        self.ledger.add_durably(entry).map(|wait| Some(Acknowledged(wait))).map_err(|_| NotRecorded)
+        let entry = Entry {
+            outcome: "decided",
+            ..entry()
+        };
+        self.ledger
+            .add_durably(entry)
+            .map(|wait| Some(Acknowledged(wait)))
+            .map_err(|_| NotRecorded)
     }
 
     /// Adds how a request has ended.
-    pub(crate) fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
-        let mut entry = Entry { duration: Some(duration), ..self.of_request(request) };
+    pub(crate) fn ended(
+        &self,
+        request: &RecordedRequest<'_>,
+        end: &RequestEnd<'_>,
+        duration: Duration,
+    ) {
+        let mut entry = Entry {
+            duration: Some(duration),
+            ..self.of_request(request)
+        };
         match end {
             RequestEnd::Answered(response) => {
                 entry.outcome = outcome(response);
@@ -170,13 +241,30 @@ impl KeptRecord {
     }
 
     fn of_request(&self, request: &RecordedRequest<'_>) -> Entry {
-        let RecordedRequest { context, method, shown, verdict, target, bytes, task, .. } = *request;
+        let RecordedRequest {
+            context,
+            method,
+            shown,
+            verdict,
+            target,
+            bytes,
+            task,
+            ..
+        } = *request;
         let caller = &context.caller;
         let mut entry = match caller.identity() {
             Some(identity) => of_identity("request", identity),
-            None => Entry { event: "request", principal: principal(caller.principal()), ..Entry::default() },
+            None => Entry {
+                event: "request",
+                principal: principal(caller.principal()),
+                ..Entry::default()
+            },
         };
-        let sent = context.sent_to.as_ref().and_then(|place| place.get()).or(target);
+        let sent = context
+            .sent_to
+            .as_ref()
+            .and_then(|place| place.get())
+            .or(target);
         let item = sent.and_then(|sent| sent.item.clone());
         entry.client = client(context);
         entry.era = Some(context.era.as_str());
@@ -184,12 +272,19 @@ impl KeptRecord {
         entry.server = sent.map(|sent| sent.server.clone());
         entry.canary = sent.and_then(|sent| sent.canary.clone());
         entry.action = Some(method.as_str().into());
-        entry.shown = shown.filter(|shown| item.as_deref() != Some(*shown)).map(Box::from);
+        entry.shown = shown
+            .filter(|shown| item.as_deref() != Some(*shown))
+            .map(Box::from);
         entry.item = item.map(|item| cut(&item).into());
         entry.decision = Some(verdict.map_or("allow", |verdict| decision(verdict)));
-        entry.policies = verdict.map(|verdict| Arc::clone(&verdict.policies)).unwrap_or_default();
+        entry.policies = verdict
+            .map(|verdict| Arc::clone(&verdict.policies))
+            .unwrap_or_default();
         entry.request_bytes = Some(bytes);
-        entry.trace = context.trace.ids().map(|ids| ids.trace_id.to_string().into());
+        entry.trace = context
+            .trace
+            .ids()
+            .map(|ids| ids.trace_id.to_string().into());
         entry.task = task.map(|task| cut(task).into());
         entry.arguments = self.arguments(request);
         entry
@@ -197,13 +292,17 @@ impl KeptRecord {
 
     fn arguments(&self, request: &RecordedRequest<'_>) -> Arguments {
         let arguments = request.params.and_then(|params| params.get("arguments"));
-        let Some(arguments) = arguments else { return Arguments::None };
+        let Some(arguments) = arguments else {
+            return Arguments::None;
+        };
         // Which arguments of a tool are secret that no list has, nobody knows.
         let is_known = *request.method != Method::CallTool || request.definition.is_some();
         match self.arguments {
             ArgumentsKept::None => Arguments::None,
             ArgumentsKept::Full if is_known && arguments.bytes().len() <= ARGUMENTS => {
-                let schema = request.definition.and_then(|definition| definition.get("inputSchema"));
+                let schema = request
+                    .definition
+                    .and_then(|definition| definition.get("inputSchema"));
                 Arguments::Full(masked(&arguments, schema.as_ref(), &self.redact))
             }
             // Detached: a slice would keep the whole message in memory until it is written.
@@ -212,14 +311,19 @@ impl KeptRecord {
     }
 
     fn path(&self, endpoint: &Endpoint) -> Box<str> {
-        cut(endpoint.path().map_or(self.default_path.as_str(), |path| path)).into()
+        cut(endpoint
+            .path()
+            .map_or(self.default_path.as_str(), |path| path))
+        .into()
     }
 }
 
 /// Whether somebody can cause it who has not shown who they are.
 fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
     match event {
-        AuditEvent::ClientDenied { .. } | AuditEvent::SignInDenied { .. } | AuditEvent::OperatorDenied(_) => true,
+        AuditEvent::ClientDenied { .. }
+        | AuditEvent::SignInDenied { .. }
+        | AuditEvent::OperatorDenied(_) => true,
         AuditEvent::Decided { client, .. } => client.principal.is_anonymous(),
         AuditEvent::Connection(change) => change.principal.is_none() && change.outcome != "ok",
         _ => false,
@@ -227,7 +331,11 @@ fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
 }
 
 fn of_identity(event: &'static str, identity: &Identity) -> Entry {
-    let act = identity.claims.get("act").map(|actors| actors.to_vec()).unwrap_or_default();
+    let act = identity
+        .claims
+        .get("act")
+        .map(|actors| actors.to_vec())
+        .unwrap_or_default();
     Entry {
         event,
         principal: principal(&identity.principal),
@@ -242,7 +350,9 @@ fn of_connection(change: &ConnectionChange<'_>) -> Entry {
     Entry {
         event: "connection",
         principal: change.principal.and_then(principal),
-        server: Some(change.server).filter(|server| !server.is_empty()).map(|server| cut(server).into()),
+        server: Some(change.server)
+            .filter(|server| !server.is_empty())
+            .map(|server| cut(server).into()),
         action: Some(change.action.into()),
         outcome: change.outcome,
         reason: change.reason.map(|reason| cut(reason).into()),
@@ -267,7 +377,16 @@ fn principal(principal: &Principal) -> Option<Box<str>> {
 }
 
 fn client(context: &CallContext) -> Option<Box<str>> {
-    let text = |member: &str| Some(context.client_info.as_ref()?.peek(member)?.as_str()?.into_owned());
+    let text = |member: &str| {
+        Some(
+            context
+                .client_info
+                .as_ref()?
+                .peek(member)?
+                .as_str()?
+                .into_owned(),
+        )
+    };
     let name = text("name")?;
     let whole = match text("version") {
         Some(version) => format!("{name}/{version}"),
@@ -286,7 +405,9 @@ fn decision(verdict: &Verdict) -> &'static str {
 /// The id of the task that a result says has begun (2025-11-25 basic/utilities/tasks, and the extension for tasks).
 fn begun_task(result: &Json) -> Option<Box<str>> {
     let task = result.get("task");
-    let state = task.as_ref().or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
+    let state = task
+        .as_ref()
+        .or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
     state.peek("taskId")?.as_str().map(|id| cut(&id).into())
 }
 
@@ -295,7 +416,10 @@ fn outcome(response: &Response) -> &'static str {
         return "error";
     }
     let body = response.body();
-    match body.peek("isError").is_some_and(|is_error| is_error.is_true()) {
+    match body
+        .peek("isError")
+        .is_some_and(|is_error| is_error.is_true())
+    {
         true => "tool_error",
         false => "ok",
     }

@@ -10,8 +10,8 @@ mod masked;
 
 pub use authentication::AuditedAuthentication;
 pub use event::{
-    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition,
-    Record, RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
+    PinnedDefinition, Record, RecordedRequest, RequestEnd,
 };
 pub use fanlight_ledger::cut;
 pub use kept::{ArgumentsKept, KeptRecord};

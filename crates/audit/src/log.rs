@@ -16,8 +16,8 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::event::{
-    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded, PinnedDefinition,
-    Record, RecordedRequest, RequestEnd,
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
+    PinnedDefinition, Record, RecordedRequest, RequestEnd,
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
 
@@ -76,7 +76,12 @@ pub struct AuditLog {
 impl Default for AuditLog {
     fn default() -> Self {
         let (lines, kept_lines) = (LogLimit::new(LINES), LogLimit::new(KEPT_LINES));
-        Self { counts: Mutex::default(), lines, kept_lines, kept: ArcSwapOption::empty() }
+        Self {
+            counts: Mutex::default(),
+            lines,
+            kept_lines,
+            kept: ArcSwapOption::empty(),
+        }
     }
 }
 
@@ -95,19 +100,40 @@ impl Record for AuditLog {
             kept.add(event, &self.kept_lines);
         }
         match event {
-            AuditEvent::Decided { client, endpoint, subject, refused: None } => {
-                if subject.verdict().is_some_and(|verdict| verdict.outcome.is_denial()) {
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: None,
+            } => {
+                if subject
+                    .verdict()
+                    .is_some_and(|verdict| verdict.outcome.is_denial())
+                {
                     self.client_not_allowed(client, endpoint, *subject, "policy");
                 }
             }
             AuditEvent::ChangeAsked { .. } => {}
-            AuditEvent::Decided { client, endpoint, subject, refused: Some(reason) } => {
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: Some(reason),
+            } => {
                 self.client_not_allowed(client, endpoint, *subject, reason);
             }
-            AuditEvent::Approval { client, tool, id, outcome } => approval(*client, tool, id, outcome),
+            AuditEvent::Approval {
+                client,
+                tool,
+                id,
+                outcome,
+            } => approval(*client, tool, id, outcome),
             AuditEvent::Definition(pinned) => definition(pinned),
             AuditEvent::Connection(change) => self.connection(change),
-            AuditEvent::ClientDenied { denial, credentials } => self.client_denied(denial, credentials),
+            AuditEvent::ClientDenied {
+                denial,
+                credentials,
+            } => self.client_denied(denial, credentials),
             AuditEvent::SignedIn { operator, method } => {
                 self.count(method, "accepted");
                 signed("sign-in", operator);
@@ -119,14 +145,23 @@ impl Record for AuditLog {
             }
             AuditEvent::OperatorDenied(denied) => self.operator_denied("request", denied),
             AuditEvent::RoleDenied { operator, path } => self.role_denied(operator, path),
-            AuditEvent::Changed { operator, path, about, status } => changed(operator, path, *about, *status),
+            AuditEvent::Changed {
+                operator,
+                path,
+                about,
+                status,
+            } => changed(operator, path, *about, *status),
         }
         Ok(())
     }
 
     fn keeps_requests(&self) -> Option<KeptRequests> {
         let kept = self.kept.load();
-        let KeptRecord { arguments, is_required, .. } = **kept.as_ref()?;
+        let KeptRecord {
+            arguments,
+            is_required,
+            ..
+        } = **kept.as_ref()?;
         Some(KeptRequests {
             arguments: arguments != ArgumentsKept::None,
             definitions: arguments == ArgumentsKept::Full,
@@ -135,7 +170,10 @@ impl Record for AuditLog {
     }
 
     fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.kept.load().as_ref().map_or(Ok(None), |kept| kept.begins(request))
+        self.kept
+            .load()
+            .as_ref()
+            .map_or(Ok(None), |kept| kept.begins(request))
     }
 
     fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
@@ -162,13 +200,25 @@ impl AuditLog {
     /// # Errors
     ///
     /// If that cannot be done. Then the user is not connected.
-    pub fn connects(&self, change: &ConnectionChange<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
-        self.kept.load().as_ref().map_or(Ok(None), |kept| kept.connects(change))
+    pub fn connects(
+        &self,
+        change: &ConnectionChange<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.kept
+            .load()
+            .as_ref()
+            .map_or(Ok(None), |kept| kept.connects(change))
     }
 
     /// Something has become of what a user has granted.
     fn connection(&self, change: &ConnectionChange<'_>) {
-        let ConnectionChange { principal, server, action, outcome, reason } = *change;
+        let ConnectionChange {
+            principal,
+            server,
+            action,
+            outcome,
+            reason,
+        } = *change;
         let what = match action {
             "signIn" => "sign-in at a server",
             "keyDeposit" => "key for a server",
@@ -192,13 +242,23 @@ impl AuditLog {
         subject: &dyn Decidable,
         reason: &'static str,
     ) {
-        let Some(omitted) = self.count_refusal("clients", reason, true) else { return };
+        let Some(omitted) = self.count_refusal("clients", reason, true) else {
+            return;
+        };
         let what = shown(subject.method().as_str());
-        let about = subject.tool().map(|Item { server, name }| shown(&format!("{server}/{name}")));
-        let (who, source, groups) = (shown(&client.name), client.source.as_str(), shown(&client.groups.join(",")));
+        let about = subject
+            .tool()
+            .map(|Item { server, name }| shown(&format!("{server}/{name}")));
+        let (who, source, groups) = (
+            shown(&client.name),
+            client.source.as_str(),
+            shown(&client.groups.join(",")),
+        );
         let endpoint = endpoint.path().map(|path| shown(path));
         let about = about.or_else(|| subject.shown_name().map(|name| shown(&name)));
-        let policies = subject.verdict().map(|verdict| shown(&verdict.policies.join(", ")));
+        let policies = subject
+            .verdict()
+            .map(|verdict| shown(&verdict.policies.join(", ")));
         warn!(target: "audit", what, about, policies, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
     }
 
@@ -214,22 +274,39 @@ impl AuditLog {
             Denial::Unavailable(_) => "unavailable",
         };
         // Clients begin without credentials, to learn which they need.
-        let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing) else { return };
+        let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing)
+        else {
+            return;
+        };
         let (endpoint, text) = (shown(credentials.endpoint), shown(&denial.to_string()));
         let peer = credentials.connection.peer.map(display);
         warn!(target: "audit", what = "request", endpoint, outcome = "refused", reason, text, peer, omitted, "client not authenticated: {reason}");
     }
 
     fn operator_denied(&self, what: &'static str, denied: &DeniedOperator<'_>) {
-        let DeniedOperator { reason, name, is_attempt, peer } = *denied;
-        let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else { return };
+        let DeniedOperator {
+            reason,
+            name,
+            is_attempt,
+            peer,
+        } = *denied;
+        let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else {
+            return;
+        };
         let (who, peer) = (name.map(shown), peer.map(display));
         warn!(target: "audit", what, who, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
     }
 
     fn role_denied(&self, operator: &Actor<'_>, path: &str) {
-        let Some(omitted) = self.count_refusal("admin", "role", true) else { return };
-        let Actor { name, source, role, peer } = *operator;
+        let Some(omitted) = self.count_refusal("admin", "role", true) else {
+            return;
+        };
+        let Actor {
+            name,
+            source,
+            role,
+            peer,
+        } = *operator;
         let (what, who, peer) = (shown(path), shown(name), peer.map(display));
         warn!(target: "audit", what, who, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
     }
@@ -239,8 +316,17 @@ impl AuditLog {
     }
 
     /// Counts a refusal; how many lines were omitted before the line about it, if there is to be one.
-    fn count_refusal(&self, listener: &'static str, reason: &'static str, is_attempt: bool) -> Option<u64> {
-        *self.counts().refusals.entry((listener, reason)).or_default() += 1;
+    fn count_refusal(
+        &self,
+        listener: &'static str,
+        reason: &'static str,
+        is_attempt: bool,
+    ) -> Option<u64> {
+        *self
+            .counts()
+            .refusals
+            .entry((listener, reason))
+            .or_default() += 1;
         if is_attempt { self.lines.admit() } else { None }
     }
 
@@ -250,12 +336,31 @@ impl AuditLog {
         let counts = self.counts();
         let kept = self.kept();
         let kept = kept.as_ref().map(|kept| &kept.ledger);
-        let (written, mirrored) = (kept.map(|ledger| ledger.written()), kept.and_then(|ledger| ledger.mirrored()));
+        let (written, mirrored) = (
+            kept.map(|ledger| ledger.written()),
+            kept.and_then(|ledger| ledger.mirrored()),
+        );
         [
-            Family { info: &SIGN_INS, points: points(&counts.sign_ins, SIGN_INS.labels) },
-            Family { info: &REFUSALS, points: points(&counts.refusals, REFUSALS.labels) },
-            Family { info: &ENTRIES, points: written.map(|written| outcomes("written", written)).unwrap_or_default() },
-            Family { info: &EXPORTED, points: mirrored.map(|sent| outcomes("exported", sent)).unwrap_or_default() },
+            Family {
+                info: &SIGN_INS,
+                points: points(&counts.sign_ins, SIGN_INS.labels),
+            },
+            Family {
+                info: &REFUSALS,
+                points: points(&counts.refusals, REFUSALS.labels),
+            },
+            Family {
+                info: &ENTRIES,
+                points: written
+                    .map(|written| outcomes("written", written))
+                    .unwrap_or_default(),
+            },
+            Family {
+                info: &EXPORTED,
+                points: mirrored
+                    .map(|sent| outcomes("exported", sent))
+                    .unwrap_or_default(),
+            },
         ]
     }
 
@@ -266,16 +371,34 @@ impl AuditLog {
 }
 
 /// Somebody was asked to agree to a call, or has answered.
-fn approval(client: Option<&Identity>, Item { server, name }: &Item<'_>, id: &str, outcome: &'static str) {
-    let (who, source) = (client.map(|client| shown(&client.name)), client.map(|client| client.source.as_str()));
+fn approval(
+    client: Option<&Identity>,
+    Item { server, name }: &Item<'_>,
+    id: &str,
+    outcome: &'static str,
+) {
+    let (who, source) = (
+        client.map(|client| shown(&client.name)),
+        client.map(|client| client.source.as_str()),
+    );
     let about = shown(&format!("{server}/{name}"));
     info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
 }
 
 /// A definition is not as it was approved, or has been approved since.
 fn definition(pinned: &PinnedDefinition<'_>) {
-    let PinnedDefinition { server, kind, name, outcome, change, reasons } = pinned;
-    let (about, reasons) = (shown(&format!("{kind} {server}/{name}")), shown(&reasons.join("; ")));
+    let PinnedDefinition {
+        server,
+        kind,
+        name,
+        outcome,
+        change,
+        reasons,
+    } = pinned;
+    let (about, reasons) = (
+        shown(&format!("{kind} {server}/{name}")),
+        shown(&reasons.join("; ")),
+    );
     match *outcome {
         "held" | "passed" => {
             warn!(target: "audit", what = "pin", about, outcome, reason = change, reasons, "a definition is not as it was approved");
@@ -286,32 +409,65 @@ fn definition(pinned: &PinnedDefinition<'_>) {
 
 /// An operator has signed in or out.
 fn signed(what: &'static str, operator: &Actor<'_>) {
-    let Actor { name, source, role, peer } = *operator;
+    let Actor {
+        name,
+        source,
+        role,
+        peer,
+    } = *operator;
     let (who, peer) = (shown(name), peer.map(display));
     info!(target: "audit", what, who, source, role, outcome = "done", peer, "operator: {what}");
 }
 
 fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
-    let Actor { name, source, role, peer } = *operator;
-    let (what, about, who, peer) = (shown(path), about.map(shown), shown(name), peer.map(display));
-    let outcome = if (200..300).contains(&status) { "done" } else { "failed" };
+    let Actor {
+        name,
+        source,
+        role,
+        peer,
+    } = *operator;
+    let (what, about, who, peer) = (
+        shown(path),
+        about.map(shown),
+        shown(name),
+        peer.map(display),
+    );
+    let outcome = if (200..300).contains(&status) {
+        "done"
+    } else {
+        "failed"
+    };
     info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
 }
 
 /// What has arrived somewhere, under this name, and what was lost.
 fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
     let point = |(outcome, count): (&str, u64)| {
-        let labels = ENTRIES.labels.iter().copied().zip([outcome.to_owned()]).collect();
-        (labels, Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
+        let labels = ENTRIES
+            .labels
+            .iter()
+            .copied()
+            .zip([outcome.to_owned()])
+            .collect();
+        (
+            labels,
+            Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+        )
     };
     [(arrived, written), ("lost", lost)].map(point).into()
 }
 
 /// The values of counts by two labels.
-fn points(counts: &BTreeMap<(&'static str, &'static str), u64>, labels: &[&'static str]) -> Vec<Point> {
+fn points(
+    counts: &BTreeMap<(&'static str, &'static str), u64>,
+    labels: &[&'static str],
+) -> Vec<Point> {
     let point = |((one, other), count): (&(&str, &str), &u64)| {
         let values = [*one, *other].map(str::to_owned);
-        (labels.iter().copied().zip(values).collect(), Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)))
+        (
+            labels.iter().copied().zip(values).collect(),
+            Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)),
+        )
     };
     counts.iter().map(point).collect()
 }
@@ -338,14 +494,36 @@ mod tests {
     #[test]
     fn sign_ins_and_refusals_are_counted() {
         let log = AuditLog::default();
-        let operator = Actor { name: "ann", source: "token", role: "viewer", peer: None };
-        let denied = DeniedOperator { reason: "invalid", name: None, is_attempt: true, peer: None };
+        let operator = Actor {
+            name: "ann",
+            source: "token",
+            role: "viewer",
+            peer: None,
+        };
+        let denied = DeniedOperator {
+            reason: "invalid",
+            name: None,
+            is_attempt: true,
+            peer: None,
+        };
         let events = [
-            AuditEvent::SignedIn { operator, method: "token" },
-            AuditEvent::SignInDenied { method: "token", denied },
+            AuditEvent::SignedIn {
+                operator,
+                method: "token",
+            },
+            AuditEvent::SignInDenied {
+                method: "token",
+                denied,
+            },
             AuditEvent::OperatorDenied(denied),
-            AuditEvent::RoleDenied { operator, path: "/api/reload" },
-            AuditEvent::ChangeAsked { operator, path: "/api/reload" },
+            AuditEvent::RoleDenied {
+                operator,
+                path: "/api/reload",
+            },
+            AuditEvent::ChangeAsked {
+                operator,
+                path: "/api/reload",
+            },
         ];
         events.iter().for_each(|event| log.record(event).unwrap());
         let text = fanlight_telemetry::metrics::prometheus(&log.metrics());

@@ -28,7 +28,11 @@ const SCHEMAS: usize = 64;
 /// A value without its secrets: members whose names say that they are, those that the schema of the tool calls so, and those
 /// that `redact` names, by a path such as `customer.email` or by a name alone, wherever it is.
 pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
-    Masking { redact, root: schema }.value(value, schema.cloned().into_iter().collect(), "", NESTING)
+    Masking {
+        redact,
+        root: schema,
+    }
+    .value(value, schema.cloned().into_iter().collect(), "", NESTING)
 }
 
 struct Masking<'a> {
@@ -40,32 +44,46 @@ struct Masking<'a> {
 impl Masking<'_> {
     /// `schemas` are those that the value may be meant by.
     fn value(&self, value: &Json, schemas: Vec<Json>, path: &str, nesting: usize) -> Json {
-        let (Some(nesting), Some(schemas)) = (nesting.checked_sub(1), self.with_parts(schemas)) else {
+        let (Some(nesting), Some(schemas)) = (nesting.checked_sub(1), self.with_parts(schemas))
+        else {
             return Json::string(MASKED);
         };
         match value.kind() {
             Kind::Object => {
                 let mut object = ObjectBuilder::new();
                 for member in value.members() {
-                    let Some(name) = member.name(value) else { continue };
+                    let Some(name) = member.name(value) else {
+                        continue;
+                    };
                     let of_member = of_member(&schemas, &name);
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    let path = if path.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{path}.{name}")
+                    };
                     if self.is_secret(&name, &path, &of_member) {
                         object.string(&name, MASKED);
                     } else {
-                        object.member(&name, &self.value(&value.slice(member.value), of_member, &path, nesting));
+                        object.member(
+                            &name,
+                            &self.value(&value.slice(member.value), of_member, &path, nesting),
+                        );
                     }
                 }
                 object.finish()
             }
             Kind::Array => {
                 let of_element = of_element(&schemas);
-                let is_secret = self.with_parts(of_element.clone()).is_none_or(|all| all.iter().any(says_secret));
+                let is_secret = self
+                    .with_parts(of_element.clone())
+                    .is_none_or(|all| all.iter().any(says_secret));
                 let mut list = ArrayBuilder::default();
                 for element in value.elements() {
                     list.push(&match is_secret {
                         true => Json::string(MASKED),
-                        false => self.value(&value.slice(element), of_element.clone(), path, nesting),
+                        false => {
+                            self.value(&value.slice(element), of_element.clone(), path, nesting)
+                        }
                     });
                 }
                 list.finish()
@@ -75,11 +93,17 @@ impl Masking<'_> {
     }
 
     fn is_secret(&self, name: &str, path: &str, schemas: &[Json]) -> bool {
-        let folded: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        let folded: String = name
+            .chars()
+            .filter(|c| c.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect();
         SECRET.iter().any(|part| folded.contains(part))
             || folded == "pin"
             || self.redact.iter().any(|one| one == path || one == name)
-            || self.with_parts(schemas.to_vec()).is_none_or(|all| all.iter().any(says_secret))
+            || self
+                .with_parts(schemas.to_vec())
+                .is_none_or(|all| all.iter().any(says_secret))
     }
 
     /// Schemas with those that they consist of or refer to; `None` if there are too many.
@@ -89,11 +113,20 @@ impl Masking<'_> {
             if all.len() > SCHEMAS {
                 return None;
             }
-            for list in ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name)) {
+            for list in ["allOf", "anyOf", "oneOf"]
+                .into_iter()
+                .filter_map(|name| schema.get(name))
+            {
                 all.extend(list.elements().map(|place| list.slice(place)));
             }
-            all.extend(["then", "else"].into_iter().filter_map(|name| schema.get(name)));
-            let target = schema.peek("$ref").and_then(|target| self.target(&target.as_str()?));
+            all.extend(
+                ["then", "else"]
+                    .into_iter()
+                    .filter_map(|name| schema.get(name)),
+            );
+            let target = schema
+                .peek("$ref")
+                .and_then(|target| self.target(&target.as_str()?));
             all.extend(target.filter(|target| !all.contains(target)));
             at += 1;
         }
@@ -113,10 +146,18 @@ impl Masking<'_> {
 fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
-        all.extend(schema.get("properties").and_then(|properties| properties.get(name)));
+        all.extend(
+            schema
+                .get("properties")
+                .and_then(|properties| properties.get(name)),
+        );
         // Which names a pattern means is not looked at: each could be meant.
         if let Some(patterns) = schema.get("patternProperties") {
-            all.extend(patterns.members().map(|member| patterns.slice(member.value)));
+            all.extend(
+                patterns
+                    .members()
+                    .map(|member| patterns.slice(member.value)),
+            );
         }
         all.extend(schema.get("additionalProperties").filter(Json::is_object));
     }
@@ -138,9 +179,13 @@ fn of_element(schemas: &[Json]) -> Vec<Json> {
 /// Whether a schema says that its values are secret (JSON Schema 2020-12 Validation, 7.3 and 9.4), or that they are sent in a
 /// header (2026-07-28 server/tools, `x-mcp-header`).
 fn says_secret(schema: &Json) -> bool {
-    let has = |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));
+    let has =
+        |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));
     let is = |member: &str| schema.peek(member).is_some_and(|value| value.is_true());
-    has("format", "password") || is("writeOnly") || is("x-secret") || schema.peek("x-mcp-header").is_some()
+    has("format", "password")
+        || is("writeOnly")
+        || is("x-secret")
+        || schema.peek("x-mcp-header").is_some()
 }
 
 #[cfg(test)]
@@ -170,14 +215,21 @@ mod tests {
                 "d":{"items":{"properties":{"e":{"x-secret":true}}}},"f":{"items":{"format":"password"}},
                 "g":{"additionalProperties":{"writeOnly":true}},"h":{"$ref":"#/$defs/loop"},"i":{"$ref":"#/nothing"}}}"##,
         );
-        let value =
-            Json::literal(r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9}"#);
+        let value = Json::literal(
+            r#"{"a":"1","b":{"c":"2","x":3},"d":[{"e":4,"y":5}],"f":["6"],"g":{"any":"7"},"h":8,"i":9}"#,
+        );
         assert_eq!(
             masked(&value, Some(&schema), &[]).as_text(),
             r#"{"a":"***","b":{"c":"***","x":3},"d":[{"e":"***","y":5}],"f":["***"],"g":{"any":"***"},"h":8,"i":9}"#
         );
-        let many = format!(r#"{{"properties":{{"a":{{"anyOf":[{}{{}}]}}}}}}"#, "{},".repeat(SCHEMAS));
+        let many = format!(
+            r#"{{"properties":{{"a":{{"anyOf":[{}{{}}]}}}}}}"#,
+            "{},".repeat(SCHEMAS)
+        );
         let many = Json::parse(many.into(), 64).unwrap();
-        assert_eq!(masked(&Json::literal(r#"{"a":1}"#), Some(&many), &[]).as_text(), r#"{"a":"***"}"#);
+        assert_eq!(
+            masked(&Json::literal(r#"{"a":1}"#), Some(&many), &[]).as_text(),
+            r#"{"a":"***"}"#
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing};
+use fanlight_credentials::{
+    Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
+};
 use fanlight_identity::Identity;
 use tokio_util::sync::CancellationToken;
 
@@ -65,20 +67,34 @@ impl Authenticator {
     #[must_use]
     pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
         let policy = Policy::after(&Policy::default(), settings, used.as_ref());
-        Self { policy: ArcSwap::from_pointee(policy), asking: None, used }
+        Self {
+            policy: ArcSwap::from_pointee(policy),
+            asking: None,
+            used,
+        }
     }
 
     /// The same, where the other end is asked before a key is refused as unknown.
     #[must_use]
     pub fn asking(self) -> (Self, UnknownKeys) {
         let (asking, unknown) = unknown_keys::channel();
-        (Self { asking: Some(asking), ..self }, unknown)
+        (
+            Self {
+                asking: Some(asking),
+                ..self
+            },
+            unknown,
+        )
     }
 
     /// Puts other settings in force, and revokes the identities that they no longer accept. What has not changed keeps
     /// what it knows. Only one task may call this.
     pub fn replace(&self, settings: Option<&Settings>) {
-        let new = Arc::new(Policy::after(&self.policy.load(), settings, self.used.as_ref()));
+        let new = Arc::new(Policy::after(
+            &self.policy.load(),
+            settings,
+            self.used.as_ref(),
+        ));
         let old = self.policy.swap(Arc::clone(&new));
         // After the exchange: a client that is thrown out and returns at once is answered by the new settings.
         old.revoke_except(&new);
@@ -93,7 +109,9 @@ impl Policy {
             (Self::Open(everyone), None) => Self::Open(Arc::clone(everyone)),
             (Self::Methods(_), None) => Self::Open(Arc::new(Identity::anonymous())),
             (Self::Open(_), Some(settings)) => Self::Methods(none.after(settings, used)),
-            (Self::Methods(methods), Some(settings)) => Self::Methods(methods.after(settings, used)),
+            (Self::Methods(methods), Some(settings)) => {
+                Self::Methods(methods.after(settings, used))
+            }
         }
     }
 
@@ -114,7 +132,10 @@ impl Methods {
         Self {
             keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
             tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref(), used),
-            certificates: Certificates::after(self.certificates.as_ref(), settings.certificates.as_ref()),
+            certificates: Certificates::after(
+                self.certificates.as_ref(),
+                settings.certificates.as_ref(),
+            ),
             proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
             socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),
         }
@@ -127,17 +148,37 @@ impl Methods {
         if let Some(tokens) = &self.tokens {
             tokens.revoke_except(new.tokens.as_deref());
         }
-        revoke_unless_same(self.certificates.as_ref(), new.certificates.as_ref(), |old| &old.revoked);
+        revoke_unless_same(
+            self.certificates.as_ref(),
+            new.certificates.as_ref(),
+            |old| &old.revoked,
+        );
         revoke_unless_same(self.proxy.as_ref(), new.proxy.as_ref(), |old| &old.revoked);
-        revoke_unless_same(self.socket.as_ref(), new.socket.as_ref(), |old| &old.revoked);
+        revoke_unless_same(self.socket.as_ref(), new.socket.as_ref(), |old| {
+            &old.revoked
+        });
     }
 
     fn authenticate<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
         let others = || {
-            let certificate = self.certificates.as_ref().and_then(|all| all.identity(credentials));
-            let proxy = || self.proxy.as_ref().and_then(|proxy| proxy.identity(credentials));
-            let socket = || self.socket.as_ref().and_then(|users| users.identity(credentials));
-            certificate.or_else(proxy).or_else(socket).map(Authentication::Ready)
+            let certificate = self
+                .certificates
+                .as_ref()
+                .and_then(|all| all.identity(credentials));
+            let proxy = || {
+                self.proxy
+                    .as_ref()
+                    .and_then(|proxy| proxy.identity(credentials))
+            };
+            let socket = || {
+                self.socket
+                    .as_ref()
+                    .and_then(|users| users.identity(credentials))
+            };
+            certificate
+                .or_else(proxy)
+                .or_else(socket)
+                .map(Authentication::Ready)
         };
         self.bearer(credentials).or_else(others)
     }
@@ -159,16 +200,23 @@ impl Methods {
             Ok(bearer) => bearer?,
             Err(denial) => return Some(Authentication::Ready(Err(denial))),
         };
-        let unknown =
-            || Authentication::Ready(Err(Denial::Invalid("credentials of this kind are not accepted".into())));
+        let unknown = || {
+            Authentication::Ready(Err(Denial::Invalid(
+                "credentials of this kind are not accepted".into(),
+            )))
+        };
         Some(match bearer.is_key() {
-            true => match self.keys.as_ref().filter(|_| bearer.scheme() == Scheme::Bearer) {
+            true => match self
+                .keys
+                .as_ref()
+                .filter(|_| bearer.scheme() == Scheme::Bearer)
+            {
                 Some(keys) => Authentication::Ready(keys.identity(bearer.expose())),
                 None => unknown(),
             },
-            false => {
-                self.tokens.as_ref().map_or_else(unknown, |tokens| Arc::clone(tokens).authenticate(bearer, credentials))
-            }
+            false => self.tokens.as_ref().map_or_else(unknown, |tokens| {
+                Arc::clone(tokens).authenticate(bearer, credentials)
+            }),
         })
     }
 }
@@ -182,18 +230,25 @@ impl Authenticate for Authenticator {
         };
         let endpoint = credentials.endpoint;
         match methods.authenticate(credentials) {
-            Some(Authentication::Ready(Err(denial))) => self.unless_new(denial, methods, credentials),
-            None => Authentication::Ready(Err(Denial::Missing)),
-            Some(Authentication::Ready(outcome)) => Authentication::Ready(at_endpoint(outcome, endpoint)),
-            Some(Authentication::Pending(outcome)) => {
-                Authentication::Pending(Box::pin(async move { at_endpoint(outcome.await, endpoint) }))
+            Some(Authentication::Ready(Err(denial))) => {
+                self.unless_new(denial, methods, credentials)
             }
+            None => Authentication::Ready(Err(Denial::Missing)),
+            Some(Authentication::Ready(outcome)) => {
+                Authentication::Ready(at_endpoint(outcome, endpoint))
+            }
+            Some(Authentication::Pending(outcome)) => Authentication::Pending(Box::pin(
+                async move { at_endpoint(outcome.await, endpoint) },
+            )),
         }
     }
 
     fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
         let issuer = match &**self.policy.load() {
-            Policy::Methods(methods) => methods.tokens.as_ref().and_then(|tokens| tokens.issuer(shown.issuer)),
+            Policy::Methods(methods) => methods
+                .tokens
+                .as_ref()
+                .and_then(|tokens| tokens.issuer(shown.issuer)),
             Policy::Open(_) => None,
         };
         Box::pin(async move {
@@ -213,12 +268,18 @@ impl Authenticator {
         credentials: &Credentials<'a>,
     ) -> Authentication<'a> {
         let endpoint = credentials.endpoint;
-        let asked = methods.unknown_key(credentials).and_then(|key| Some((key, self.asking.as_ref()?.ask()?)));
-        let Some((key, looked)) = asked else { return Authentication::Ready(Err(denial)) };
+        let asked = methods
+            .unknown_key(credentials)
+            .and_then(|key| Some((key, self.asking.as_ref()?.ask()?)));
+        let Some((key, looked)) = asked else {
+            return Authentication::Ready(Err(denial));
+        };
         Authentication::Pending(Box::pin(async move {
             unknown_keys::wait(looked).await;
             let identity = match &**self.policy.load() {
-                Policy::Methods(Methods { keys: Some(keys), .. }) => keys.identity(key.expose()),
+                Policy::Methods(Methods {
+                    keys: Some(keys), ..
+                }) => keys.identity(key.expose()),
                 Policy::Methods(_) | Policy::Open(_) => Err(denial),
             };
             at_endpoint(identity, endpoint)
@@ -227,18 +288,27 @@ impl Authenticator {
 }
 
 /// Revokes what a method has shown, if it is off or has other settings now.
-fn revoke_unless_same<M>(old: Option<&Arc<M>>, new: Option<&Arc<M>>, revoked: fn(&M) -> &CancellationToken) {
+fn revoke_unless_same<M>(
+    old: Option<&Arc<M>>,
+    new: Option<&Arc<M>>,
+    revoked: fn(&M) -> &CancellationToken,
+) {
     if let Some(old) = old.filter(|old| !new.is_some_and(|new| Arc::ptr_eq(old, new))) {
         revoked(old).cancel();
     }
 }
 
 /// Denies a client an endpoint that its credentials are not for.
-fn at_endpoint(outcome: Result<Arc<Identity>, Denial>, endpoint: &str) -> Result<Arc<Identity>, Denial> {
+fn at_endpoint(
+    outcome: Result<Arc<Identity>, Denial>,
+    endpoint: &str,
+) -> Result<Arc<Identity>, Denial> {
     let identity = outcome?;
     match identity.may_use(endpoint) {
         true => Ok(identity),
-        false => Err(Denial::Forbidden("these credentials are for other endpoints".into())),
+        false => Err(Denial::Forbidden(
+            "these credentials are for other endpoints".into(),
+        )),
     }
 }
 
@@ -261,7 +331,9 @@ mod tests {
         headers: &[(&'static str, &str)],
         connection: &ConnectionFacts,
     ) -> Result<Arc<Identity>, Denial> {
-        let fields = headers.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
+        let fields = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap()));
         let headers: HeaderMap = fields.collect();
         let credentials = at_mcp(&headers, connection);
         match authenticator.authenticate(&credentials) {
@@ -283,40 +355,86 @@ mod tests {
     fn proxy_and_socket() -> Settings {
         let from = vec!["10.0.0.0/8".parse().unwrap()];
         let header = http::HeaderName::from_static("x-forwarded-user");
-        let proxy = Some(ProxySettings { header, groups: None, from, scopes: None });
-        Settings { proxy, socket: Some(SocketSettings::default()), ..Settings::default() }
+        let proxy = Some(ProxySettings {
+            header,
+            groups: None,
+            from,
+            scopes: None,
+        });
+        Settings {
+            proxy,
+            socket: Some(SocketSettings::default()),
+            ..Settings::default()
+        }
     }
 
     #[test]
     fn request_that_shows_nothing_is_denied() {
         let connection = ConnectionFacts::default();
-        assert_eq!(outcome(&Authenticator::default(), &[], &connection).unwrap_err(), Denial::Missing);
-        let settings = Settings { keys: Some(Vec::new()), ..proxy_and_socket() };
-        assert_eq!(outcome(&Authenticator::new(Some(&settings)), &[], &connection).unwrap_err(), Denial::Missing);
+        assert_eq!(
+            outcome(&Authenticator::default(), &[], &connection).unwrap_err(),
+            Denial::Missing
+        );
+        let settings = Settings {
+            keys: Some(Vec::new()),
+            ..proxy_and_socket()
+        };
+        assert_eq!(
+            outcome(&Authenticator::new(Some(&settings)), &[], &connection).unwrap_err(),
+            Denial::Missing
+        );
     }
 
     #[test]
     fn first_thing_shown_decides() {
         let key = NewKey::make().unwrap();
-        let settings = Settings { keys: Some(vec![with_key(&key)]), ..proxy_and_socket() };
+        let settings = Settings {
+            keys: Some(vec![with_key(&key)]),
+            ..proxy_and_socket()
+        };
         let authenticator = Authenticator::new(Some(&settings));
-        let (peer, socket) = (SocketAddr::from(([10, 1, 2, 3], 99)), SocketPeer { user: 7, group: 8 });
-        let proxied = ConnectionFacts { peer: Some(peer), socket: Some(socket), ..ConnectionFacts::default() };
+        let (peer, socket) = (
+            SocketAddr::from(([10, 1, 2, 3], 99)),
+            SocketPeer { user: 7, group: 8 },
+        );
+        let proxied = ConnectionFacts {
+            peer: Some(peer),
+            socket: Some(socket),
+            ..ConnectionFacts::default()
+        };
         let good = format!("Bearer {}", key.text());
-        let source = |headers: &[_]| outcome(&authenticator, headers, &proxied).map(|identity| identity.source);
-        assert_eq!(source(&[("authorization", &good), ("x-forwarded-user", "ann")]), Ok(Source::Key));
+        let source = |headers: &[_]| {
+            outcome(&authenticator, headers, &proxied).map(|identity| identity.source)
+        };
+        assert_eq!(
+            source(&[("authorization", &good), ("x-forwarded-user", "ann")]),
+            Ok(Source::Key)
+        );
         assert_eq!(source(&[("x-forwarded-user", "ann")]), Ok(Source::Proxy));
         assert_eq!(source(&[]), Ok(Source::Socket));
         // A wrong key is not excused by what else is shown.
-        for wrong in ["Bearer nonsense", "Bearer fanlight_x", "Bearer", "Bearer ", "Basic YTpi", ""] {
-            assert!(source(&[("authorization", wrong), ("x-forwarded-user", "ann")]).is_err(), "{wrong}");
+        for wrong in [
+            "Bearer nonsense",
+            "Bearer fanlight_x",
+            "Bearer",
+            "Bearer ",
+            "Basic YTpi",
+            "",
+        ] {
+            assert!(
+                source(&[("authorization", wrong), ("x-forwarded-user", "ann")]).is_err(),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn authorization_is_not_read_where_neither_keys_nor_tokens_are_configured() {
         let authenticator = Authenticator::new(Some(&proxy_and_socket()));
-        let local = ConnectionFacts { socket: Some(SocketPeer { user: 7, group: 8 }), ..ConnectionFacts::default() };
+        let local = ConnectionFacts {
+            socket: Some(SocketPeer { user: 7, group: 8 }),
+            ..ConnectionFacts::default()
+        };
         let identity = outcome(&authenticator, &[("authorization", "Basic YTpi")], &local).unwrap();
         assert_eq!(identity.source, Source::Socket);
     }
@@ -325,11 +443,20 @@ mod tests {
     fn credentials_for_one_endpoint_are_refused_at_others() {
         let key = NewKey::make().unwrap();
         let endpoints = Some(vec!["/mcp/readers".to_owned()]);
-        let settings =
-            Settings { keys: Some(vec![KeySettings { endpoints, ..with_key(&key) }]), ..Settings::default() };
+        let settings = Settings {
+            keys: Some(vec![KeySettings {
+                endpoints,
+                ..with_key(&key)
+            }]),
+            ..Settings::default()
+        };
         let authenticator = Authenticator::new(Some(&settings));
         let header = format!("Bearer {}", key.text());
-        let outcome = outcome(&authenticator, &[("authorization", &header)], &ConnectionFacts::default());
+        let outcome = outcome(
+            &authenticator,
+            &[("authorization", &header)],
+            &ConnectionFacts::default(),
+        );
         assert!(matches!(outcome, Err(Denial::Forbidden(_))), "{outcome:?}");
     }
 
@@ -337,16 +464,30 @@ mod tests {
     fn methods_that_are_switched_off_revoke_their_identities() {
         let authenticator = Authenticator::new(Some(&proxy_and_socket()));
         let peer = SocketAddr::from(([10, 1, 2, 3], 99));
-        let proxied = ConnectionFacts { peer: Some(peer), ..ConnectionFacts::default() };
-        let local = ConnectionFacts { socket: Some(SocketPeer { user: 7, group: 8 }), ..ConnectionFacts::default() };
+        let proxied = ConnectionFacts {
+            peer: Some(peer),
+            ..ConnectionFacts::default()
+        };
+        let local = ConnectionFacts {
+            socket: Some(SocketPeer { user: 7, group: 8 }),
+            ..ConnectionFacts::default()
+        };
         let ann = outcome(&authenticator, &[("x-forwarded-user", "ann")], &proxied).unwrap();
         let user = outcome(&authenticator, &[], &local).unwrap();
         authenticator.replace(Some(&proxy_and_socket()));
         assert!(!ann.validity.revoked.is_cancelled() && !user.validity.revoked.is_cancelled());
-        authenticator.replace(Some(&Settings { proxy: None, ..proxy_and_socket() }));
+        authenticator.replace(Some(&Settings {
+            proxy: None,
+            ..proxy_and_socket()
+        }));
         assert!(ann.validity.revoked.is_cancelled() && !user.validity.revoked.is_cancelled());
-        let less = SocketSettings { scopes: Some(vec!["mcp:read".to_owned()]) };
-        authenticator.replace(Some(&Settings { socket: Some(less), ..proxy_and_socket() }));
+        let less = SocketSettings {
+            scopes: Some(vec!["mcp:read".to_owned()]),
+        };
+        authenticator.replace(Some(&Settings {
+            socket: Some(less),
+            ..proxy_and_socket()
+        }));
         assert!(user.validity.revoked.is_cancelled());
     }
 
@@ -356,11 +497,23 @@ mod tests {
         let connection = ConnectionFacts::default();
         let everyone = outcome(&authenticator, &[], &connection).unwrap();
         authenticator.replace(None);
-        assert!(Arc::ptr_eq(&everyone, &outcome(&authenticator, &[], &connection).unwrap()));
+        assert!(Arc::ptr_eq(
+            &everyone,
+            &outcome(&authenticator, &[], &connection).unwrap()
+        ));
         authenticator.replace(Some(&proxy_and_socket()));
         assert!(everyone.validity.revoked.is_cancelled());
-        assert_eq!(outcome(&authenticator, &[], &connection).unwrap_err(), Denial::Missing);
+        assert_eq!(
+            outcome(&authenticator, &[], &connection).unwrap_err(),
+            Denial::Missing
+        );
         authenticator.replace(None);
-        assert!(!outcome(&authenticator, &[], &connection).unwrap().validity.revoked.is_cancelled());
+        assert!(
+            !outcome(&authenticator, &[], &connection)
+                .unwrap()
+                .validity
+                .revoked
+                .is_cancelled()
+        );
     }
 }

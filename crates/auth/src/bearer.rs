@@ -39,22 +39,37 @@ impl<'a> Bearer<'a> {
     /// If it has several, or one of another scheme or form.
     pub(crate) fn shown_in(headers: &'a HeaderMap) -> Result<Option<Self>, Denial> {
         let mut fields = headers.get_all(AUTHORIZATION).iter();
-        let Some(field) = fields.next() else { return Ok(None) };
+        let Some(field) = fields.next() else {
+            return Ok(None);
+        };
         if fields.next().is_some() {
-            return Err(Denial::Malformed("there is more than one Authorization header".into()));
+            return Err(Denial::Malformed(
+                "there is more than one Authorization header".into(),
+            ));
         }
         let is_malformed = || Denial::Malformed("the Authorization header is malformed".into());
         let field = field.to_str().map_err(|_| is_malformed())?;
         let (scheme, credentials) = field.split_once(' ').unwrap_or((field, ""));
         let known = [("bearer", Scheme::Bearer), ("dpop", Scheme::Dpop)];
-        let known = known.into_iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name));
+        let known = known
+            .into_iter()
+            .find(|(name, _)| scheme.eq_ignore_ascii_case(name));
         // Another scheme is answered as no credentials are (RFC 6750, 3.1).
-        let Some((_, scheme)) = known else { return Err(Denial::Missing) };
+        let Some((_, scheme)) = known else {
+            return Err(Denial::Missing);
+        };
         let token = credentials.trim_start_matches(' ');
         if token.len() > MAX_LENGTH {
             return Err(Denial::Invalid("the token is too long".into()));
         }
-        if is_token68(token) { Ok(Some(Self { text: token, scheme })) } else { Err(is_malformed()) }
+        if is_token68(token) {
+            Ok(Some(Self {
+                text: token,
+                scheme,
+            }))
+        } else {
+            Err(is_malformed())
+        }
     }
 
     /// Whether these are a key rather than an access token.
@@ -125,7 +140,10 @@ mod tests {
     #[test]
     fn credentials_are_those_of_the_only_bearer_field() {
         assert_eq!(shown(&[]), Ok(None));
-        assert_eq!(shown(&[b"Bearer abc.DEF-_~+/09=="]), Ok(Some("abc.DEF-_~+/09==".to_owned())));
+        assert_eq!(
+            shown(&[b"Bearer abc.DEF-_~+/09=="]),
+            Ok(Some("abc.DEF-_~+/09==".to_owned()))
+        );
         assert_eq!(shown(&[b"bEARER   x"]), Ok(Some("x".to_owned())));
         assert_eq!(shown(&[b"dpop x"]), Ok(Some("x".to_owned())));
     }
@@ -147,14 +165,29 @@ mod tests {
             &[b"\xff"],
         ];
         for fields in malformed {
-            assert!(matches!(shown(fields), Err(Denial::Malformed(_))), "{fields:?}");
+            assert!(
+                matches!(shown(fields), Err(Denial::Malformed(_))),
+                "{fields:?}"
+            );
         }
     }
 
     #[test]
     fn other_schemes_show_nothing() {
-        for field in ["Basic YTpi", "DPoPx abc", "Bearerx abc", "Bearer\tabc", "", "abc", "Negotiate"] {
-            assert_eq!(shown(&[field.as_bytes()]), Err(Denial::Missing), "{field:?}");
+        for field in [
+            "Basic YTpi",
+            "DPoPx abc",
+            "Bearerx abc",
+            "Bearer\tabc",
+            "",
+            "abc",
+            "Negotiate",
+        ] {
+            assert_eq!(
+                shown(&[field.as_bytes()]),
+                Err(Denial::Missing),
+                "{field:?}"
+            );
         }
     }
 
@@ -162,12 +195,16 @@ mod tests {
     fn long_credentials_are_invalid() {
         let token = |length| format!("Bearer {}", "x".repeat(length));
         assert!(shown(&[token(MAX_LENGTH).as_bytes()]).is_ok());
-        assert!(matches!(shown(&[token(MAX_LENGTH + 1).as_bytes()]), Err(Denial::Invalid(_))));
+        assert!(matches!(
+            shown(&[token(MAX_LENGTH + 1).as_bytes()]),
+            Err(Denial::Invalid(_))
+        ));
     }
 
     #[test]
     fn credentials_are_not_printed() {
-        let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer secret"))]);
+        let headers =
+            HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer secret"))]);
         assert_eq!(format!("{:?}", Bearer::shown_in(&headers)), "Ok(Some(***))");
     }
 }

@@ -34,17 +34,28 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// What follows `current` with these settings.
-    pub(crate) fn after(current: Option<&Arc<Self>>, settings: Option<&CertificateSettings>) -> Option<Arc<Self>> {
+    pub(crate) fn after(
+        current: Option<&Arc<Self>>,
+        settings: Option<&CertificateSettings>,
+    ) -> Option<Arc<Self>> {
         let settings = settings?;
         if let Some(current) = current.filter(|current| current.settings == *settings) {
             return Some(Arc::clone(current));
         }
         let (groups, scopes) = (settings.grant.groups(), settings.grant.scopes());
-        Some(Arc::new(Self { settings: settings.clone(), groups, scopes, revoked: CancellationToken::new() }))
+        Some(Arc::new(Self {
+            settings: settings.clone(),
+            groups,
+            scopes,
+            revoked: CancellationToken::new(),
+        }))
     }
 
     /// The identity behind the connection's certificate; `None` without one.
-    pub(crate) fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
+    pub(crate) fn identity(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Option<Result<Arc<Identity>, Denial>> {
         let certificate = credentials.connection.certificate.as_deref()?;
         let identity = |(name, expires): (String, SystemTime)| {
             Arc::new(Identity {
@@ -55,7 +66,10 @@ impl Certificates {
                 scopes: self.scopes.clone(),
                 claims: Claims::default(),
                 endpoints: None,
-                validity: Validity { expires: Some(expires), revoked: self.revoked.clone() },
+                validity: Validity {
+                    expires: Some(expires),
+                    revoked: self.revoked.clone(),
+                },
             })
         };
         Some(read(certificate, self.settings.principal, SystemTime::now()).map(identity))
@@ -63,7 +77,11 @@ impl Certificates {
 }
 
 /// The name in a certificate, and when it expires.
-fn read(der: &[u8], kind: CertificateName, now: SystemTime) -> Result<(String, SystemTime), Denial> {
+fn read(
+    der: &[u8],
+    kind: CertificateName,
+    now: SystemTime,
+) -> Result<(String, SystemTime), Denial> {
     let unreadable = || Denial::Invalid("the client certificate cannot be read".into());
     let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| unreadable())?;
     if !rest.is_empty() {
@@ -71,9 +89,13 @@ fn read(der: &[u8], kind: CertificateName, now: SystemTime) -> Result<(String, S
     }
     // A connection may outlast the certificate that it began with.
     let validity = certificate.validity();
-    let (begins, expires) = moment(validity.not_before).zip(moment(validity.not_after)).ok_or_else(unreadable)?;
+    let (begins, expires) = moment(validity.not_before)
+        .zip(moment(validity.not_after))
+        .ok_or_else(unreadable)?;
     if now < begins || now >= expires {
-        return Err(Denial::Invalid("the client certificate has expired, or is not valid yet".into()));
+        return Err(Denial::Invalid(
+            "the client certificate has expired, or is not valid yet".into(),
+        ));
     }
     let name = match kind {
         CertificateName::Subject => subject(certificate.subject()),
@@ -82,7 +104,9 @@ fn read(der: &[u8], kind: CertificateName, now: SystemTime) -> Result<(String, S
     let name = name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME);
     let nameless = || {
         let what = match kind {
-            CertificateName::SanUri => "the client certificate must have one URI among its subject alternative names",
+            CertificateName::SanUri => {
+                "the client certificate must have one URI among its subject alternative names"
+            }
             CertificateName::SanDns => {
                 "the client certificate must have one DNS name among its subject alternative names"
             }
@@ -94,11 +118,19 @@ fn read(der: &[u8], kind: CertificateName, now: SystemTime) -> Result<(String, S
 }
 
 /// The only value of this kind among the subject alternative names. The outer `None` if they cannot be read.
-fn alternative_name(certificate: &X509Certificate<'_>, kind: CertificateName) -> Option<Option<String>> {
-    let Some(extension) = certificate.subject_alternative_name().ok()? else { return Some(None) };
+fn alternative_name(
+    certificate: &X509Certificate<'_>,
+    kind: CertificateName,
+) -> Option<Option<String>> {
+    let Some(extension) = certificate.subject_alternative_name().ok()? else {
+        return Some(None);
+    };
     let names = &extension.value.general_names;
     // One that cannot be read could be a second value.
-    if names.iter().any(|name| matches!(name, GeneralName::Invalid(..))) {
+    if names
+        .iter()
+        .any(|name| matches!(name, GeneralName::Invalid(..)))
+    {
         return None;
     }
     let mut values = names.iter().filter_map(|name| match (kind, name) {
@@ -161,7 +193,9 @@ fn write_attribute(attribute: &AttributeTypeAndValue<'_>, text: &mut String) -> 
             c if c.is_control() => {
                 let mut buffer = [0; 4];
                 // Writing to a string cannot fail.
-                c.encode_utf8(&mut buffer).bytes().for_each(|byte| _ = write!(text, "\\{byte:02x}"));
+                c.encode_utf8(&mut buffer)
+                    .bytes()
+                    .for_each(|byte| _ = write!(text, "\\{byte:02x}"));
             }
             '"' | '+' | ',' | ';' | '<' | '>' | '\\' => text.extend(['\\', c]),
             ' ' | '#' if index == 0 => text.extend(['\\', c]),

@@ -24,10 +24,13 @@ fn is_distinct(json: &Json) -> bool {
         Kind::Object => {
             let mut names = HashSet::new();
             json.members().all(|member| {
-                member.name(json).is_some_and(|name| names.insert(name)) && is_distinct(&json.slice(member.value))
+                member.name(json).is_some_and(|name| names.insert(name))
+                    && is_distinct(&json.slice(member.value))
             })
         }
-        Kind::Array => json.elements().all(|element| is_distinct(&json.slice(element))),
+        Kind::Array => json
+            .elements()
+            .all(|element| is_distinct(&json.slice(element))),
         _ => true,
     }
 }
@@ -39,7 +42,10 @@ pub(crate) fn base64url(text: &str) -> Option<Vec<u8>> {
 
 /// The text that is the member `name`; `None` if it is absent or something else.
 pub(crate) fn text(object: &Json, name: &str) -> Option<String> {
-    object.peek(name)?.as_str().map(std::borrow::Cow::into_owned)
+    object
+        .peek(name)?
+        .as_str()
+        .map(std::borrow::Cow::into_owned)
 }
 
 /// The texts that a member is, or has as elements; `None` if it or one of them is something else.
@@ -47,14 +53,19 @@ pub(crate) fn texts(value: &Json) -> Option<Vec<String>> {
     let owned = |value: &Json| value.as_str().map(std::borrow::Cow::into_owned);
     match value.kind() {
         Kind::String => Some(vec![owned(value)?]),
-        Kind::Array => value.elements().map(|element| owned(&value.slice(element))).collect(),
+        Kind::Array => value
+            .elements()
+            .map(|element| owned(&value.slice(element)))
+            .collect(),
         _ => None,
     }
 }
 
 /// The value that `path` names: a member, or what a JSON Pointer leads to (RFC 6901), through objects alone.
 pub(crate) fn at(object: &Json, path: &str) -> Option<Json> {
-    let Some(pointer) = path.strip_prefix('/') else { return object.get(path) };
+    let Some(pointer) = path.strip_prefix('/') else {
+        return object.get(path);
+    };
     let mut value = object.clone();
     for name in pointer.split('/') {
         value = value.get(&name.replace("~1", "/").replace("~0", "~"))?;
@@ -97,7 +108,10 @@ mod tests {
 
     #[test]
     fn base64url_has_one_form() {
-        assert_eq!(base64url("eyJ9-w").as_deref(), Some(&[0x7b, 0x22, 0x7d, 0xfb][..]));
+        assert_eq!(
+            base64url("eyJ9-w").as_deref(),
+            Some(&[0x7b, 0x22, 0x7d, 0xfb][..])
+        );
         for text in ["YQ==", "YR", "Y", "YQ\n", "Y Q", "YWJ+", "YWJ/", "YQ.", "ÿ"] {
             assert_eq!(base64url(text), None, "{text:?}");
         }
@@ -116,7 +130,8 @@ mod tests {
 
     #[test]
     fn texts_are_one_or_several() {
-        let json = read(r#"{"a":"x","b":["x","y"],"c":["x",1],"d":1,"e":[],"f":"\ud800"}"#).unwrap();
+        let json =
+            read(r#"{"a":"x","b":["x","y"],"c":["x",1],"d":1,"e":[],"f":"\ud800"}"#).unwrap();
         let found = |name| texts(&json.get(name).unwrap());
         assert_eq!(found("a"), Some(vec!["x".to_owned()]));
         assert_eq!(found("b"), Some(vec!["x".to_owned(), "y".to_owned()]));

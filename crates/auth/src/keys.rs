@@ -29,7 +29,10 @@ const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 #[must_use]
 pub fn digest(key: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
-    bytes.iter_mut().zip(hash(&SHA256, key.as_bytes()).as_ref()).for_each(|(to, from)| *to = *from);
+    bytes
+        .iter_mut()
+        .zip(hash(&SHA256, key.as_bytes()).as_ref())
+        .for_each(|(to, from)| *to = *from);
     bytes
 }
 
@@ -54,7 +57,9 @@ impl NewKey {
             rand::fill(&mut bytes).ok()?;
             // Numbers beyond the last multiple of 62 would make some digits more likely than others.
             let even = bytes.iter().filter(|byte| **byte < 248);
-            let digits = even.filter_map(|byte| DIGITS.get(usize::from(byte % 62)).copied()).map(char::from);
+            let digits = even
+                .filter_map(|byte| DIGITS.get(usize::from(byte % 62)).copied())
+                .map(char::from);
             key.extend(digits.take(whole - key.len()));
         }
         let checksum = checksum(&key);
@@ -85,8 +90,13 @@ fn checksum(text: &str) -> String {
 fn is_whole(key: &str) -> bool {
     let at = KEY_PREFIX.len() + RANDOM;
     key.len() == at + CHECKSUM
-        && key.bytes().skip(KEY_PREFIX.len()).all(|byte| byte.is_ascii_alphanumeric())
-        && key.split_at_checked(at).is_some_and(|(body, end)| checksum(body) == end)
+        && key
+            .bytes()
+            .skip(KEY_PREFIX.len())
+            .all(|byte| byte.is_ascii_alphanumeric())
+        && key
+            .split_at_checked(at)
+            .is_some_and(|(body, end)| checksum(body) == end)
 }
 
 /// The keys in force.
@@ -108,13 +118,20 @@ impl Keys {
                 _ => Arc::new(new),
             }
         };
-        Some(Self(entries?.iter().map(|entry| (entry.digest, identity(entry))).collect()))
+        Some(Self(
+            entries?
+                .iter()
+                .map(|entry| (entry.digest, identity(entry)))
+                .collect(),
+        ))
     }
 
     /// Revokes the identities of entries that `new` does not have, or not with as much.
     pub(crate) fn revoke_except(&self, new: Option<&Self>) {
         for (digest, old) in &self.0 {
-            let kept = new.and_then(|new| new.0.get(digest)).is_some_and(|new| allows_all_of(new, old));
+            let kept = new
+                .and_then(|new| new.0.get(digest))
+                .is_some_and(|new| allows_all_of(new, old));
             if !kept {
                 old.validity.revoked.cancel();
             }
@@ -129,7 +146,9 @@ impl Keys {
     /// The identity behind a key.
     pub(crate) fn identity(&self, key: &str) -> Result<Arc<Identity>, Denial> {
         if !is_whole(key) {
-            return Err(Denial::Invalid("this key is mistyped, or was not copied whole".into()));
+            return Err(Denial::Invalid(
+                "this key is mistyped, or was not copied whole".into(),
+            ));
         }
         let unknown = || Denial::Invalid("this key is unknown, or has been revoked".into());
         let identity = self.0.get(&digest(key)).ok_or_else(unknown)?;
@@ -149,7 +168,10 @@ fn identity(entry: &KeySettings, revoked: CancellationToken) -> Identity {
         scopes: entry.grant.scopes(),
         claims: Claims::default(),
         endpoints: entry.endpoints.as_deref().map(texts),
-        validity: Validity { expires: entry.expires, revoked },
+        validity: Validity {
+            expires: entry.expires,
+            revoked,
+        },
     }
 }
 
@@ -187,8 +209,17 @@ mod tests {
     use crate::settings::Grant;
 
     fn entry(name: &str, key: &NewKey) -> KeySettings {
-        let grant = Grant { groups: vec!["agents".to_owned()], scopes: Some(vec!["mcp:read".to_owned()]) };
-        KeySettings { name: name.to_owned(), digest: digest(key.text()), expires: None, grant, endpoints: None }
+        let grant = Grant {
+            groups: vec!["agents".to_owned()],
+            scopes: Some(vec!["mcp:read".to_owned()]),
+        };
+        KeySettings {
+            name: name.to_owned(),
+            digest: digest(key.text()),
+            expires: None,
+            grant,
+            endpoints: None,
+        }
     }
 
     fn keys_after(current: Option<&Keys>, entries: &[KeySettings]) -> Keys {
@@ -218,10 +249,19 @@ mod tests {
         for at in [9, 20, 51, 57] {
             let mut mistyped: Vec<u8> = known.text().into();
             mistyped[at] = if mistyped[at] == b'a' { b'b' } else { b'a' };
-            assert!(denial(std::str::from_utf8(&mistyped).unwrap()).contains("mistyped"), "{at}");
+            assert!(
+                denial(std::str::from_utf8(&mistyped).unwrap()).contains("mistyped"),
+                "{at}"
+            );
         }
         let long = format!("{}0", known.text());
-        for text in [&known.text()[..57], &long, "fanlight_", &known.text().to_uppercase(), "fanlight_\u{e9}"] {
+        for text in [
+            &known.text()[..57],
+            &long,
+            "fanlight_",
+            &known.text().to_uppercase(),
+            "fanlight_\u{e9}",
+        ] {
             assert!(denial(text).contains("mistyped"), "{text}");
         }
     }
@@ -231,20 +271,38 @@ mod tests {
         let mut counts = HashMap::new();
         let keys: Vec<_> = (0..600).map(|_| key()).collect();
         keys.iter().for_each(|key| {
-            key.text().bytes().skip(9).take(43).for_each(|digit| *counts.entry(digit).or_insert(0) += 1);
+            key.text()
+                .bytes()
+                .skip(9)
+                .take(43)
+                .for_each(|digit| *counts.entry(digit).or_insert(0) += 1);
         });
         // About 416 of each.
         assert_eq!(counts.len(), 62);
-        assert!(counts.values().all(|count| (290..560).contains(count)), "{counts:?}");
+        assert!(
+            counts.values().all(|count| (290..560).contains(count)),
+            "{counts:?}"
+        );
     }
 
     #[test]
     fn expired_key_is_invalid() {
         let key = key();
         let now = SystemTime::now();
-        let expiring = |expires| vec![KeySettings { expires: Some(expires), ..entry("ci", &key) }];
-        assert!(keys_after(None, &expiring(now + Duration::from_secs(60))).identity(key.text()).is_ok());
-        let denial = keys_after(None, &expiring(now)).identity(key.text()).unwrap_err();
+        let expiring = |expires| {
+            vec![KeySettings {
+                expires: Some(expires),
+                ..entry("ci", &key)
+            }]
+        };
+        assert!(
+            keys_after(None, &expiring(now + Duration::from_secs(60)))
+                .identity(key.text())
+                .is_ok()
+        );
+        let denial = keys_after(None, &expiring(now))
+            .identity(key.text())
+            .unwrap_err();
         assert_eq!(denial, Denial::Invalid("this key has expired".into()));
     }
 
@@ -261,7 +319,10 @@ mod tests {
     fn unchanged_entry_keeps_its_identity() {
         let (ci, dev) = (key(), key());
         let before = keys_after(None, &[entry("ci", &ci), entry("dev", &dev)]);
-        let (kept, gone) = (before.identity(ci.text()).unwrap(), before.identity(dev.text()).unwrap());
+        let (kept, gone) = (
+            before.identity(ci.text()).unwrap(),
+            before.identity(dev.text()).unwrap(),
+        );
         let after = keys_after(Some(&before), &[entry("ci", &ci)]);
         before.revoke_except(Some(&after));
         assert!(Arc::ptr_eq(&kept, &after.identity(ci.text()).unwrap()));
@@ -273,13 +334,38 @@ mod tests {
     fn entry_that_is_changed_to_less_is_revoked() {
         let ci = key();
         let now = SystemTime::now() + Duration::from_secs(1000);
-        let base = KeySettings { expires: Some(now), endpoints: Some(vec!["/mcp".to_owned()]), ..entry("ci", &ci) };
+        let base = KeySettings {
+            expires: Some(now),
+            endpoints: Some(vec!["/mcp".to_owned()]),
+            ..entry("ci", &ci)
+        };
         let less = [
-            KeySettings { name: "other".to_owned(), ..base.clone() },
-            KeySettings { grant: Grant { groups: vec![], ..base.grant.clone() }, ..base.clone() },
-            KeySettings { grant: Grant { scopes: Some(vec![]), ..base.grant.clone() }, ..base.clone() },
-            KeySettings { expires: Some(now - Duration::from_secs(1)), ..base.clone() },
-            KeySettings { endpoints: Some(vec![]), ..base.clone() },
+            KeySettings {
+                name: "other".to_owned(),
+                ..base.clone()
+            },
+            KeySettings {
+                grant: Grant {
+                    groups: vec![],
+                    ..base.grant.clone()
+                },
+                ..base.clone()
+            },
+            KeySettings {
+                grant: Grant {
+                    scopes: Some(vec![]),
+                    ..base.grant.clone()
+                },
+                ..base.clone()
+            },
+            KeySettings {
+                expires: Some(now - Duration::from_secs(1)),
+                ..base.clone()
+            },
+            KeySettings {
+                endpoints: Some(vec![]),
+                ..base.clone()
+            },
         ];
         for changed in less {
             let before = keys_after(None, std::slice::from_ref(&base));
@@ -287,7 +373,15 @@ mod tests {
             let after = keys_after(Some(&before), std::slice::from_ref(&changed));
             before.revoke_except(Some(&after));
             assert!(old.validity.revoked.is_cancelled(), "{changed:?}");
-            assert!(!after.identity(ci.text()).unwrap().validity.revoked.is_cancelled(), "{changed:?}");
+            assert!(
+                !after
+                    .identity(ci.text())
+                    .unwrap()
+                    .validity
+                    .revoked
+                    .is_cancelled(),
+                "{changed:?}"
+            );
         }
     }
 
@@ -296,8 +390,17 @@ mod tests {
         let ci = key();
         let before = keys_after(None, &[entry("ci", &ci)]);
         let old = before.identity(ci.text()).unwrap();
-        let all = Grant { groups: vec!["agents".to_owned(), "admins".to_owned()], scopes: None };
-        let after = keys_after(Some(&before), &[KeySettings { grant: all, ..entry("ci", &ci) }]);
+        let all = Grant {
+            groups: vec!["agents".to_owned(), "admins".to_owned()],
+            scopes: None,
+        };
+        let after = keys_after(
+            Some(&before),
+            &[KeySettings {
+                grant: all,
+                ..entry("ci", &ci)
+            }],
+        );
         before.revoke_except(Some(&after));
         let new = after.identity(ci.text()).unwrap();
         assert!(!Arc::ptr_eq(&old, &new) && !old.validity.revoked.is_cancelled());

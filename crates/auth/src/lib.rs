@@ -21,8 +21,13 @@ pub mod untrusted;
 
 pub use authenticator::Authenticator;
 pub use keys::{NewKey, digest as key_digest};
-pub use oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+pub use oauth_settings::{
+    ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
+};
 pub use once::{NotKnown, UsedOnce};
-pub use settings::{CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings, SocketSettings};
+pub use settings::{
+    CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings,
+    SocketSettings,
+};
 pub use sign_in::OpenIdConnect;
 pub use unknown_keys::{Shown, UnknownKeys};

@@ -48,7 +48,11 @@ pub struct ClaimPaths {
 
 impl Default for ClaimPaths {
     fn default() -> Self {
-        Self { principal: "sub".to_owned(), groups: "groups".to_owned(), scopes: "scope".to_owned() }
+        Self {
+            principal: "sub".to_owned(),
+            groups: "groups".to_owned(),
+            scopes: "scope".to_owned(),
+        }
     }
 }
 

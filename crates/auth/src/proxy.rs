@@ -32,20 +32,35 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// What follows `current` with these settings.
-    pub(crate) fn after(current: Option<&Arc<Self>>, settings: Option<&ProxySettings>) -> Option<Arc<Self>> {
+    pub(crate) fn after(
+        current: Option<&Arc<Self>>,
+        settings: Option<&ProxySettings>,
+    ) -> Option<Arc<Self>> {
         let settings = settings?;
         if let Some(current) = current.filter(|current| current.settings == *settings) {
             return Some(Arc::clone(current));
         }
         let scopes = scopes(settings.scopes.as_deref());
-        Some(Arc::new(Self { settings: settings.clone(), scopes, revoked: CancellationToken::new() }))
+        Some(Arc::new(Self {
+            settings: settings.clone(),
+            scopes,
+            revoked: CancellationToken::new(),
+        }))
     }
 
     /// The identity that the proxy names; `None` if the connection is not the proxy's, or it names none.
-    pub(crate) fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
+    pub(crate) fn identity(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Option<Result<Arc<Identity>, Denial>> {
         let address = credentials.connection.peer?.ip();
         let plain = address.to_canonical();
-        if !self.settings.from.iter().any(|network| network.contains(&address) || network.contains(&plain)) {
+        if !self
+            .settings
+            .from
+            .iter()
+            .any(|network| network.contains(&address) || network.contains(&plain))
+        {
             return None;
         }
         let name = match only(credentials.headers, &self.settings.header) {
@@ -75,7 +90,10 @@ impl Proxy {
             scopes: self.scopes.clone(),
             claims: Claims::default(),
             endpoints: None,
-            validity: Validity { expires: None, revoked: self.revoked.clone() },
+            validity: Validity {
+                expires: None,
+                revoked: self.revoked.clone(),
+            },
         }))
     }
 }
@@ -83,12 +101,20 @@ impl Proxy {
 /// The value of the only field of this name. UTF-8 without control characters: names of people are not all ASCII.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Denial> {
     let mut fields = headers.get_all(name).iter();
-    let Some(field) = fields.next() else { return Ok(None) };
+    let Some(field) = fields.next() else {
+        return Ok(None);
+    };
     if fields.next().is_some() {
-        return Err(Denial::Malformed("the header with the user, or that with the groups, is there twice".into()));
+        return Err(Denial::Malformed(
+            "the header with the user, or that with the groups, is there twice".into(),
+        ));
     }
-    let text = std::str::from_utf8(field.as_bytes()).ok().filter(|text| !text.chars().any(char::is_control));
-    let malformed = || Denial::Malformed("the header with the user, or that with the groups, is not text".into());
+    let text = std::str::from_utf8(field.as_bytes())
+        .ok()
+        .filter(|text| !text.chars().any(char::is_control));
+    let malformed = || {
+        Denial::Malformed("the header with the user, or that with the groups, is not text".into())
+    };
     text.map(|text| Some(trimmed(text))).ok_or_else(malformed)
 }
 
@@ -100,10 +126,17 @@ fn trimmed(text: &str) -> &str {
 
 /// The groups of a list with commas.
 fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
-    let groups: Arc<[Arc<str>]> =
-        list.split(',').map(trimmed).filter(|group| !group.is_empty()).take(MAX_GROUPS + 1).map(Arc::from).collect();
+    let groups: Arc<[Arc<str>]> = list
+        .split(',')
+        .map(trimmed)
+        .filter(|group| !group.is_empty())
+        .take(MAX_GROUPS + 1)
+        .map(Arc::from)
+        .collect();
     if groups.len() > MAX_GROUPS || groups.iter().any(|group| group.len() > MAX_NAME) {
-        return Err(Denial::Malformed("the user has too many groups, or one with a name that is too long".into()));
+        return Err(Denial::Malformed(
+            "the user has too many groups, or one with a name that is too long".into(),
+        ));
     }
     Ok(groups)
 }
@@ -122,14 +155,21 @@ mod tests {
         let settings = ProxySettings {
             header: HeaderName::from_static("x-forwarded-user"),
             groups: Some(HeaderName::from_static("x-forwarded-groups")),
-            from: from.iter().map(|network| network.parse().unwrap()).collect(),
+            from: from
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect(),
             scopes: None,
         };
         Proxy::after(None, Some(&settings)).unwrap()
     }
 
     /// What a request of these header fields is, on a connection from `peer`.
-    fn shown(proxy: &Proxy, peer: &str, fields: &[(&'static str, &[u8])]) -> Option<Result<Arc<Identity>, Denial>> {
+    fn shown(
+        proxy: &Proxy,
+        peer: &str,
+        fields: &[(&'static str, &[u8])],
+    ) -> Option<Result<Arc<Identity>, Denial>> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
@@ -137,7 +177,11 @@ mod tests {
         let peer: Option<IpAddr> = peer.parse().ok();
         let socket = peer.is_none().then_some(SocketPeer { user: 1, group: 1 });
         let peer = peer.map(|peer| SocketAddr::from((peer, 1)));
-        let connection = ConnectionFacts { peer, socket, ..ConnectionFacts::default() };
+        let connection = ConnectionFacts {
+            peer,
+            socket,
+            ..ConnectionFacts::default()
+        };
         proxy.identity(&at_mcp(&headers, &connection))
     }
 
@@ -146,15 +190,42 @@ mod tests {
         let proxy = proxy(&["10.0.0.0/8", "fd00::/8"]);
         let ann: (&str, &[u8]) = ("x-forwarded-user", b"ann");
         for peer in ["10.9.9.9", "::ffff:10.9.9.9", "fd00::1"] {
-            let identity = shown(&proxy, peer, &[ann, ("x-forwarded-groups", b"dev, ops,,")]).unwrap().unwrap();
-            assert_eq!(identity.principal, Principal::named("fanlight:proxy", "ann"));
-            assert_eq!(identity.groups.iter().map(|group| &**group).collect::<Vec<_>>(), ["dev", "ops"]);
+            let identity = shown(&proxy, peer, &[ann, ("x-forwarded-groups", b"dev, ops,,")])
+                .unwrap()
+                .unwrap();
+            assert_eq!(
+                identity.principal,
+                Principal::named("fanlight:proxy", "ann")
+            );
+            assert_eq!(
+                identity
+                    .groups
+                    .iter()
+                    .map(|group| &**group)
+                    .collect::<Vec<_>>(),
+                ["dev", "ops"]
+            );
         }
-        for peer in ["11.0.0.1", "::ffff:11.0.0.1", "::1", "127.0.0.1", "::10.0.0.1", "a Unix socket"] {
+        for peer in [
+            "11.0.0.1",
+            "::ffff:11.0.0.1",
+            "::1",
+            "127.0.0.1",
+            "::10.0.0.1",
+            "a Unix socket",
+        ] {
             assert!(shown(&proxy, peer, &[ann]).is_none(), "{peer}");
             // Not the address that a header names.
             let claimed: (&str, &[u8]) = ("x-forwarded-for", b"10.0.0.1");
-            assert!(shown(&proxy, peer, &[ann, claimed, ("forwarded", b"for=10.0.0.1")]).is_none(), "{peer}");
+            assert!(
+                shown(
+                    &proxy,
+                    peer,
+                    &[ann, claimed, ("forwarded", b"for=10.0.0.1")]
+                )
+                .is_none(),
+                "{peer}"
+            );
         }
     }
 
@@ -166,15 +237,36 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let ann: (&str, &[u8]) = ("x-forwarded-user", b"ann");
-        assert!(matches!(denied(&[("x-forwarded-user", b"root"), ann]), Denial::Malformed(_)));
+        assert!(matches!(
+            denied(&[("x-forwarded-user", b"root"), ann]),
+            Denial::Malformed(_)
+        ));
         assert!(matches!(denied(&[ann, ann]), Denial::Malformed(_)));
-        let (one, other): ((&str, &[u8]), _) = (("x-forwarded-groups", b"dev"), ("x-forwarded-groups", &b"ops"[..]));
+        let (one, other): ((&str, &[u8]), _) = (
+            ("x-forwarded-groups", b"dev"),
+            ("x-forwarded-groups", &b"ops"[..]),
+        );
         assert!(matches!(denied(&[ann, one, other]), Denial::Malformed(_)));
-        assert!(matches!(denied(&[("x-forwarded-user", b"\xff")]), Denial::Malformed(_)));
-        assert!(matches!(denied(&[("x-forwarded-user", b"a\tb")]), Denial::Malformed(_)));
-        assert!(matches!(denied(&[("x-forwarded-user", "a\u{85}b".as_bytes())]), Denial::Malformed(_)));
-        assert!(matches!(denied(&[("x-forwarded-user", "x".repeat(1025).as_bytes())]), Denial::Malformed(_)));
-        assert!(matches!(denied(&[ann, ("x-forwarded-groups", "g,".repeat(257).as_bytes())]), Denial::Malformed(_)));
+        assert!(matches!(
+            denied(&[("x-forwarded-user", b"\xff")]),
+            Denial::Malformed(_)
+        ));
+        assert!(matches!(
+            denied(&[("x-forwarded-user", b"a\tb")]),
+            Denial::Malformed(_)
+        ));
+        assert!(matches!(
+            denied(&[("x-forwarded-user", "a\u{85}b".as_bytes())]),
+            Denial::Malformed(_)
+        ));
+        assert!(matches!(
+            denied(&[("x-forwarded-user", "x".repeat(1025).as_bytes())]),
+            Denial::Malformed(_)
+        ));
+        assert!(matches!(
+            denied(&[ann, ("x-forwarded-groups", "g,".repeat(257).as_bytes())]),
+            Denial::Malformed(_)
+        ));
         assert_eq!(denied(&[("x-forwarded-user", b"")]), Denial::Missing);
     }
 
@@ -183,7 +275,10 @@ mod tests {
         let proxy = proxy(&["10.0.0.0/8"]);
         let ann = Principal::named("fanlight:proxy", "ann");
         let user = |name: &str, groups: &str| {
-            let fields = [("x-forwarded-user", name.as_bytes()), ("x-forwarded-groups", groups.as_bytes())];
+            let fields = [
+                ("x-forwarded-user", name.as_bytes()),
+                ("x-forwarded-groups", groups.as_bytes()),
+            ];
             shown(&proxy, "10.0.0.1", &fields).unwrap().unwrap()
         };
         assert_eq!(user("  ann ", " ops , dev").principal, ann);
@@ -202,9 +297,20 @@ mod tests {
     #[test]
     fn headers_of_similar_names_are_not_read() {
         let proxy = proxy(&["10.0.0.0/8"]);
-        for name in ["x_forwarded_user", "x-forwarded_user", "x-forwarded-user-", "xforwardeduser"] {
-            assert!(shown(&proxy, "10.0.0.1", &[(name, b"root")]).is_none(), "{name}");
-            let both: [(&str, &[u8]); 2] = [(name, b"root"), ("x-forwarded-user", "J\u{fc}rgen".as_bytes())];
+        for name in [
+            "x_forwarded_user",
+            "x-forwarded_user",
+            "x-forwarded-user-",
+            "xforwardeduser",
+        ] {
+            assert!(
+                shown(&proxy, "10.0.0.1", &[(name, b"root")]).is_none(),
+                "{name}"
+            );
+            let both: [(&str, &[u8]); 2] = [
+                (name, b"root"),
+                ("x-forwarded-user", "J\u{fc}rgen".as_bytes()),
+            ];
             let identity = shown(&proxy, "10.0.0.1", &both).unwrap().unwrap();
             assert_eq!(&*identity.name, "J\u{fc}rgen");
         }
@@ -213,7 +319,13 @@ mod tests {
     #[test]
     fn user_without_groups_has_none() {
         let proxy = proxy(&["10.0.0.0/8"]);
-        let identity = shown(&proxy, "10.0.0.1", &[("x-forwarded-user", b"ann, O=Example")]).unwrap().unwrap();
+        let identity = shown(
+            &proxy,
+            "10.0.0.1",
+            &[("x-forwarded-user", b"ann, O=Example")],
+        )
+        .unwrap()
+        .unwrap();
         assert!(identity.groups.is_empty());
         assert_eq!(&*identity.name, "ann, O=Example");
     }

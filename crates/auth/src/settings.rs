@@ -102,7 +102,11 @@ impl Grant {
 /// The scopes of a list; all without one.
 pub(crate) fn scopes(list: Option<&[String]>) -> Scopes {
     let only = |list: &[String]| {
-        Scopes::Only(Arc::new(list.iter().map(|scope| scope.as_str().into()).collect::<BTreeSet<_>>()))
+        Scopes::Only(Arc::new(
+            list.iter()
+                .map(|scope| scope.as_str().into())
+                .collect::<BTreeSet<_>>(),
+        ))
     };
     list.map_or(Scopes::All, only)
 }

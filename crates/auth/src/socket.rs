@@ -22,17 +22,27 @@ pub(crate) struct SocketUsers {
 
 impl SocketUsers {
     /// What follows `current` with these settings.
-    pub(crate) fn after(current: Option<&Arc<Self>>, settings: Option<&SocketSettings>) -> Option<Arc<Self>> {
+    pub(crate) fn after(
+        current: Option<&Arc<Self>>,
+        settings: Option<&SocketSettings>,
+    ) -> Option<Arc<Self>> {
         let settings = settings?;
         if let Some(current) = current.filter(|current| current.settings == *settings) {
             return Some(Arc::clone(current));
         }
         let scopes = scopes(settings.scopes.as_deref());
-        Some(Arc::new(Self { settings: settings.clone(), scopes, revoked: CancellationToken::new() }))
+        Some(Arc::new(Self {
+            settings: settings.clone(),
+            scopes,
+            revoked: CancellationToken::new(),
+        }))
     }
 
     /// The user at the other end; `None` if the connection is not one to a Unix socket.
-    pub(crate) fn identity(&self, credentials: &Credentials<'_>) -> Option<Result<Arc<Identity>, Denial>> {
+    pub(crate) fn identity(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Option<Result<Arc<Identity>, Denial>> {
         let peer = credentials.connection.socket?;
         let name = format!("uid:{}", peer.user);
         Some(Ok(Arc::new(Identity {
@@ -43,7 +53,10 @@ impl SocketUsers {
             scopes: self.scopes.clone(),
             claims: Claims::default(),
             endpoints: None,
-            validity: Validity { expires: None, revoked: self.revoked.clone() },
+            validity: Validity {
+                expires: None,
+                revoked: self.revoked.clone(),
+            },
         })))
     }
 }
@@ -63,12 +76,20 @@ mod tests {
         let users = SocketUsers::after(None, Some(&SocketSettings::default())).unwrap();
         let headers = HeaderMap::new();
         let shown = |connection: &ConnectionFacts| users.identity(&at_mcp(&headers, connection));
-        let socket =
-            |user| ConnectionFacts { socket: Some(SocketPeer { user, group: 5 }), ..ConnectionFacts::default() };
+        let socket = |user| ConnectionFacts {
+            socket: Some(SocketPeer { user, group: 5 }),
+            ..ConnectionFacts::default()
+        };
         let root = shown(&socket(0)).unwrap().unwrap();
         assert_eq!(root.principal, Principal::named("fanlight:socket", "uid:0"));
-        assert_ne!(root.principal, shown(&socket(1000)).unwrap().unwrap().principal);
-        let local = ConnectionFacts { peer: Some(SocketAddr::from(([127, 0, 0, 1], 1))), ..ConnectionFacts::default() };
+        assert_ne!(
+            root.principal,
+            shown(&socket(1000)).unwrap().unwrap().principal
+        );
+        let local = ConnectionFacts {
+            peer: Some(SocketAddr::from(([127, 0, 0, 1], 1))),
+            ..ConnectionFacts::default()
+        };
         assert!(shown(&local).is_none());
     }
 }

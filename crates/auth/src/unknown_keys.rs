@@ -34,7 +34,13 @@ pub(crate) struct Asking(mpsc::Sender<oneshot::Sender<()>>);
 /// The two ends.
 pub(crate) fn channel() -> (Asking, UnknownKeys) {
     let (asking, waiting) = mpsc::channel(MOST);
-    (Asking(asking), UnknownKeys { waiting, next: Instant::now() })
+    (
+        Asking(asking),
+        UnknownKeys {
+            waiting,
+            next: Instant::now(),
+        },
+    )
 }
 
 impl UnknownKeys {
@@ -47,7 +53,9 @@ impl UnknownKeys {
             std::future::pending::<()>().await;
         }
         self.next = Instant::now() + PAUSE;
-        Shown { _requests: requests }
+        Shown {
+            _requests: requests,
+        }
     }
 }
 
@@ -82,7 +90,11 @@ mod tests {
                 wait(request).await;
             }
         }
-        assert_eq!(begin.elapsed().as_millis() / PAUSE.as_millis(), 2, "nobody waited for more than the looks");
+        assert_eq!(
+            begin.elapsed().as_millis() / PAUSE.as_millis(),
+            2,
+            "nobody waited for more than the looks"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -92,7 +104,11 @@ mod tests {
         wait(asking.ask().unwrap()).await;
         let shown = unknown.shown().await;
         wait(asking.ask().unwrap()).await;
-        assert_eq!(begin.elapsed().as_secs() / PATIENCE.as_secs(), 2, "{shown:?}");
+        assert_eq!(
+            begin.elapsed().as_secs() / PATIENCE.as_secs(),
+            2,
+            "{shown:?}"
+        );
         drop(unknown);
         assert!(asking.ask().is_none(), "there is nobody to ask");
     }

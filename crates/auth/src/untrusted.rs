@@ -49,13 +49,19 @@ impl KnownIssuer {
     /// Reads an access token, and verifies its signature if it can be that of an accepted one.
     #[must_use]
     pub fn read_token(&self, token: &str) -> Reading {
-        let Ok(Some(jwt)) = Jwt::read(token) else { return Reading::Malformed };
+        let Ok(Some(jwt)) = Jwt::read(token) else {
+            return Reading::Malformed;
+        };
         let accepted = jwt.header().is_ok_and(|header| {
             let key = self.keys.find(header.key.as_deref(), header.algorithm);
             key.is_some_and(|key| jwt.is_signed_by(key, header.algorithm))
         });
         let described = self.describes_client(&jwt.claims);
-        if accepted && described { Reading::Accepted } else { Reading::Refused }
+        if accepted && described {
+            Reading::Accepted
+        } else {
+            Reading::Refused
+        }
     }
 
     /// Whether the answer of an introspection endpoint describes a client.
@@ -67,13 +73,22 @@ impl KnownIssuer {
 
     fn describes_client(&self, claims: &fanlight_protocol::Json) -> bool {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let rules = Rules { issuer: &self.settings, endpoint: None, leeway: Duration::from_secs(30), now };
+        let rules = Rules {
+            issuer: &self.settings,
+            endpoint: None,
+            leeway: Duration::from_secs(30),
+            now,
+        };
         let expires: Option<SystemTime> = match claims::check(claims, &rules) {
             Ok(expires) => expires,
             Err(_) => return false,
         };
-        let validity = Validity { expires, ..Validity::default() };
-        claims::binding(claims).is_ok() && claims::identity(claims, &self.settings, validity).is_ok()
+        let validity = Validity {
+            expires,
+            ..Validity::default()
+        };
+        claims::binding(claims).is_ok()
+            && claims::identity(claims, &self.settings, validity).is_ok()
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails, Listen, Listening,
-    Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
+    Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
 };
 use fanlight_http_pool::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
@@ -28,8 +28,12 @@ use crate::repeats::{self, Repeats};
 use crate::request::BackendContext;
 use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::{BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings};
-use crate::subscriptions::{InMemorySubscriptions, RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
+use crate::settings::{
+    BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
+};
+use crate::subscriptions::{
+    InMemorySubscriptions, RegistrySettings, SessionSubscriptions, SubscriptionRegistry,
+};
 use crate::tasks::TaskTranslation;
 use crate::tasks::owners::InMemory as TaskOwners;
 use crate::transport::http::HttpEndpoint;
@@ -105,7 +109,11 @@ impl Backend {
     /// [`Backend::start`] with what is `known` of the server from an earlier run, which is used until there is a
     /// connection.
     #[must_use]
-    pub fn resume(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Arc<Self> {
+    pub fn resume(
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let log = Arc::new(ProcessLog::new(settings.limits.process_log_kept));
         Self::logging_to(log, settings, known, shutdown)
     }
@@ -117,11 +125,22 @@ impl Backend {
         known: Option<KnownServer>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let telemetry = settings.telemetry.clone().of(&settings.name, &settings.transport);
+        let telemetry = settings
+            .telemetry
+            .clone()
+            .of(&settings.name, &settings.transport);
         let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
         let label = settings.name.as_str().into();
         let subscribed = Arc::new(InMemorySubscriptions::new(settings.limits.subscriptions));
-        let alone = Replica { number: 0, address: None, label, telemetry, owners, subscribed, process_log };
+        let alone = Replica {
+            number: 0,
+            address: None,
+            label,
+            telemetry,
+            owners,
+            subscribed,
+            process_log,
+        };
         Self::begin(settings, known, alone, shutdown)
     }
 
@@ -146,14 +165,26 @@ impl Backend {
             limits,
             memory,
             identity,
-            telemetry: TelemetrySettings { telemetry: recorder, .. },
+            telemetry:
+                TelemetrySettings {
+                    telemetry: recorder,
+                    ..
+                },
             handles,
             endpoints: _,
             repeats,
             is_asked_for_safe,
             names: _,
         } = settings;
-        let Replica { number, address, label, telemetry, owners, subscribed, process_log } = replica;
+        let Replica {
+            number,
+            address,
+            label,
+            telemetry,
+            owners,
+            subscribed,
+            process_log,
+        } = replica;
         let name: Arc<str> = name.into();
         let life_name = Arc::clone(&name);
         let tasks = TaskTracker::new();
@@ -175,7 +206,12 @@ impl Backend {
             timeouts,
             stream_is_late: AtomicBool::new(false),
             ids: AtomicI64::new(1),
-            health: Health::new(label, health, timeouts.reconnect, Arc::clone(telemetry.metrics())),
+            health: Health::new(
+                label,
+                health,
+                timeouts.reconnect,
+                Arc::clone(telemetry.metrics()),
+            ),
             outages: Default::default(),
             process_log,
             memory: memory.of(&name),
@@ -188,34 +224,69 @@ impl Backend {
             connect_timeout: timeouts.connect,
             idle_timeout: timeouts.idle_connection,
             max_idle: limits.concurrency,
-            probes: TcpProbes { interval: timeouts.tcp_probe, unacknowledged: timeouts.tcp_unacknowledged },
+            probes: TcpProbes {
+                interval: timeouts.tcp_probe,
+                unacknowledged: timeouts.tcp_unacknowledged,
+            },
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
             let place = (url, address);
-            let endpoint =
-                HttpEndpoint::new(place, headers, &identity, bounds, ca_file.as_deref(), credentials.clone());
-            endpoint.map_or_else(Target::Unusable, |endpoint| Target::Http(Arc::new(endpoint)))
+            let endpoint = HttpEndpoint::new(
+                place,
+                headers,
+                &identity,
+                bounds,
+                ca_file.as_deref(),
+                credentials.clone(),
+            );
+            endpoint.map_or_else(Target::Unusable, |endpoint| {
+                Target::Http(Arc::new(endpoint))
+            })
         };
         let sse_first = matches!(transport, TransportSettings::Sse { .. });
         let place = match &transport {
             TransportSettings::Http { url, headers } => {
-                let address = address.map(|address| address.to_string()).unwrap_or_default();
-                let headers = headers.iter().flat_map(|(name, value)| [name.as_str(), value.as_written()]);
-                Some(place_of(&name, [url.as_str(), address.as_str()].into_iter().chain(headers)))
+                let address = address
+                    .map(|address| address.to_string())
+                    .unwrap_or_default();
+                let headers = headers
+                    .iter()
+                    .flat_map(|(name, value)| [name.as_str(), value.as_written()]);
+                Some(place_of(
+                    &name,
+                    [url.as_str(), address.as_str()].into_iter().chain(headers),
+                ))
             }
             _ => None,
         };
         let (transport, target) = match transport {
-            TransportSettings::Stdio { command, args, env, cwd } => {
+            TransportSettings::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+            } => {
                 let policy = processes;
                 let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
-                ("stdio", Target::Stdio(Box::new(ProcessSettings { name, command, args, env, cwd, policy, grace })))
+                (
+                    "stdio",
+                    Target::Stdio(Box::new(ProcessSettings {
+                        name,
+                        command,
+                        args,
+                        env,
+                        cwd,
+                        policy,
+                        grace,
+                    })),
+                )
             }
             TransportSettings::Http { url, headers } => ("http", http(&url, &headers)),
             TransportSettings::Sse { url, headers } => ("sse", http(&url, &headers)),
-            TransportSettings::Incomplete { is_process, why } => {
-                (if is_process { "stdio" } else { "http" }, Target::Unusable(incomplete(why)))
-            }
+            TransportSettings::Incomplete { is_process, why } => (
+                if is_process { "stdio" } else { "http" },
+                Target::Unusable(incomplete(why)),
+            ),
         };
         let endpoint = match &target {
             Target::Http(endpoint) => Some(Arc::clone(endpoint)),
@@ -235,16 +306,43 @@ impl Backend {
         };
         let pool = SessionPool::start(connect, sessions, catalogue, registry, known);
         let repeats_lists = repeats.is_none();
-        let calls = Dispatcher::new(Arc::clone(&pool), timeouts, limits.concurrency, repeats_lists, shutdown.clone());
+        let calls = Dispatcher::new(
+            Arc::clone(&pool),
+            timeouts,
+            limits.concurrency,
+            repeats_lists,
+            shutdown.clone(),
+        );
         let calls = Arc::new(calls);
         let translation = (Arc::clone(&calls), handles);
         let owners = (owners, number);
-        let translation =
-            TaskTranslation::new(&name, translation, owners, shared, &limits, tasks.clone(), shutdown.clone());
-        let life = BackendLife { name: life_name, process_stop: timeouts.process_stop, shutdown, tasks };
+        let translation = TaskTranslation::new(
+            &name,
+            translation,
+            owners,
+            shared,
+            &limits,
+            tasks.clone(),
+            shutdown.clone(),
+        );
+        let life = BackendLife {
+            name: life_name,
+            process_stop: timeouts.process_stop,
+            shutdown,
+            tasks,
+        };
         // Of several endpoints, whoever chooses among them repeats.
         let repeats = repeats.filter(|_| number == 0);
-        Arc::new(Self { name, transport, pool, endpoint, calls, tasks: translation, repeats, life })
+        Arc::new(Self {
+            name,
+            transport,
+            pool,
+            endpoint,
+            calls,
+            tasks: translation,
+            repeats,
+            life,
+        })
     }
 
     /// Ends the connection and the child process, and waits for that, for a few seconds at most.
@@ -256,7 +354,10 @@ impl Backend {
     /// Sends the headers of `settings`, those of the same server ([`BackendSettings::is_same_server`]), from the next message
     /// on: secrets that they refer to may have been rotated.
     pub fn use_credentials(&self, settings: &BackendSettings) {
-        let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers()) else { return };
+        let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers())
+        else {
+            return;
+        };
         if let Err(reason) = endpoint.replace_headers(headers) {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
@@ -278,29 +379,44 @@ impl Backend {
             return could_be;
         }
         // What its server would take for the name if there were two is unknown.
-        let name = call.params.as_ref().and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
+        let name = call
+            .params
+            .as_ref()
+            .and_then(|params| params.find_distinct(&["name"]).ok().zip(Some(params)));
         let name = name.and_then(|([at], params)| params.slice(at?).as_str().map(Cow::into_owned));
-        let Some((Ok(base), name)) = self.pool.base().state.borrow().verdict().zip(name) else { return false };
+        let Some((Ok(base), name)) = self.pool.base().state.borrow().verdict().zip(name) else {
+            return false;
+        };
         !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
     }
 
     /// Whether a request that may have run may be sent once more, as its server says now: that may be connecting anew.
     pub(crate) async fn may_repeat(&self, call: &Call) -> bool {
         let reads = call.method != Method::CallTool;
-        (reads || self.pool.base().ready(self.calls.timeouts.connect).await.is_ok())
+        (reads
+            || self
+                .pool
+                .base()
+                .ready(self.calls.timeouts.connect)
+                .await
+                .is_ok())
             && self.does_no_harm(call, Duration::ZERO).await
     }
 
     /// Whether a call could be sent now.
     pub(crate) fn readiness(&self) -> Readiness {
         match &self.pool.base().state.borrow().phase {
-            Phase::Ready(connection) if !connection.is_lost() => match self.pool.health().trial_is_due() {
-                None => Readiness::Ready,
-                Some(true) => Readiness::Trial,
-                Some(false) => Readiness::Down,
-            },
+            Phase::Ready(connection) if !connection.is_lost() => {
+                match self.pool.health().trial_is_due() {
+                    None => Readiness::Ready,
+                    Some(true) => Readiness::Trial,
+                    Some(false) => Readiness::Down,
+                }
+            }
             Phase::Idle | Phase::Connecting { after: None, .. } => Readiness::Connecting,
-            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } | Phase::Stopped => Readiness::Down,
+            Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } | Phase::Stopped => {
+                Readiness::Down
+            }
         }
     }
 
@@ -326,7 +442,10 @@ impl Backend {
 
     /// Whether a client's requests run on a connection that is not everybody's, as far as its server has one for it: that is
     /// found out first.
-    pub(crate) async fn has_own_connection(&self, client: &CallContext) -> Result<bool, BackendError> {
+    pub(crate) async fn has_own_connection(
+        &self,
+        client: &CallContext,
+    ) -> Result<bool, BackendError> {
         self.pool.has_own_connection_for(client).await
     }
 
@@ -347,7 +466,10 @@ impl Backend {
 
     /// Has a client's session that goes on here be subscribed to what it has subscribed to at another endpoint. Returns what it was
     /// not subscribed to here before.
-    pub(crate) async fn subscribe_again(&self, client: &CallContext) -> Result<Vec<Arc<str>>, BackendError> {
+    pub(crate) async fn subscribe_again(
+        &self,
+        client: &CallContext,
+    ) -> Result<Vec<Arc<str>>, BackendError> {
         self.pool.subscribe_again(client).await
     }
 
@@ -379,14 +501,29 @@ impl Backend {
 fn incomplete(why: String) -> BackendError {
     let text = "put it there; a variable is set where Fanlight is started, which is then started again, or gets a default, as in \
                 `${NAME:-default}`";
-    let remedy = Remedy { kind: RemedyKind::Configuration, text: text.into() };
-    let details = FailureDetails { remedy: Some(remedy), ..FailureDetails::default() };
+    let remedy = Remedy {
+        kind: RemedyKind::Configuration,
+        text: text.into(),
+    };
+    let details = FailureDetails {
+        remedy: Some(remedy),
+        ..FailureDetails::default()
+    };
     BackendError::Unreachable { reason: why }.with_details(details)
 }
 
 impl BackendLife {
-    pub(crate) fn new(name: &Arc<str>, process_stop: Duration, shutdown: CancellationToken) -> Self {
-        Self { name: Arc::clone(name), process_stop, shutdown, tasks: TaskTracker::new() }
+    pub(crate) fn new(
+        name: &Arc<str>,
+        process_stop: Duration,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            name: Arc::clone(name),
+            process_stop,
+            shutdown,
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Runs a task that [`Self::stop`] waits for; it must end with the backend.
@@ -408,7 +545,10 @@ impl BackendLife {
     /// See [`Backend::stop`].
     pub async fn stop(&self) {
         self.end();
-        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait()).await.is_err() {
+        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!(backend = self.name(), "backend did not stop in time");
         }
     }
@@ -451,7 +591,9 @@ impl BackendClient for Backend {
                         false => Err(repeats::no_longer_safe()),
                     }
                 };
-                repeats.send(call, self.calls.timeouts.call, first, again).await
+                repeats
+                    .send(call, self.calls.timeouts.call, first, again)
+                    .await
             }),
             _ => self.send(call, 0),
         }
@@ -465,11 +607,22 @@ impl BackendClient for Backend {
         Box::pin(self.tasks.listen(listen))
     }
 
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         Box::pin(async move {
-            let Some(lease) = self.pool.of_session(client) else { return Ok(()) };
-            let Some(request) = &client.request else { return lease.connection.notify(notification).await };
-            match request.at(&self.name).and_then(|named| named.rename(notification)) {
+            let Some(lease) = self.pool.of_session(client) else {
+                return Ok(());
+            };
+            let Some(request) = &client.request else {
+                return lease.connection.notify(notification).await;
+            };
+            match request
+                .at(&self.name)
+                .and_then(|named| named.rename(notification))
+            {
                 Some(renamed) => lease.connection.notify(&renamed).await,
                 None => Ok(()),
             }
@@ -485,7 +638,10 @@ impl BackendClient for Backend {
         self.pool.end_session(session);
     }
 
-    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(
+        &self,
+        since: Option<Instant>,
+    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         Box::pin(self.pool.connection_made(since))
     }
 
@@ -508,7 +664,8 @@ impl BackendClient for Backend {
             _ => None,
         };
         // Others are not to wait for one that takes long to start.
-        let is_slow = attempt.is_some_and(|attempt| attempt.elapsed() >= self.calls.timeouts.connect);
+        let is_slow =
+            attempt.is_some_and(|attempt| attempt.elapsed() >= self.calls.timeouts.connect);
         BackendStatus {
             era: state.revision.map(Revision::era),
             revision: state.revision.map(Revision::as_str),
@@ -524,18 +681,31 @@ impl BackendClient for Backend {
                 Phase::Idle | Phase::Ready(_) | Phase::Stopped => None,
             },
             state: match &state.phase {
-                Phase::Ready(connection) if !connection.is_lost() => match self.pool.health().left_alone() {
-                    Some((error, retry_in)) => BackendState::Ejected { error, retry_in },
-                    None => BackendState::Ready,
-                },
+                Phase::Ready(connection) if !connection.is_lost() => {
+                    match self.pool.health().left_alone() {
+                        Some((error, retry_in)) => BackendState::Ejected { error, retry_in },
+                        None => BackendState::Ready,
+                    }
+                }
                 Phase::Idle => BackendState::Idle,
                 Phase::Ready(_) | Phase::Connecting { .. } => BackendState::Connecting,
-                Phase::Down { error, until: None, .. } => BackendState::Failed { error: error.clone() },
-                Phase::Down { error, until: Some(until), .. } => BackendState::Down {
+                Phase::Down {
+                    error, until: None, ..
+                } => BackendState::Failed {
+                    error: error.clone(),
+                },
+                Phase::Down {
+                    error,
+                    until: Some(until),
+                    ..
+                } => BackendState::Down {
                     error: error.clone(),
                     retry_in: until.saturating_duration_since(Instant::now()),
                 },
-                Phase::Stopped => BackendState::Down { error: BackendError::ShuttingDown, retry_in: Duration::MAX },
+                Phase::Stopped => BackendState::Down {
+                    error: BackendError::ShuttingDown,
+                    retry_in: Duration::MAX,
+                },
             },
         }
     }

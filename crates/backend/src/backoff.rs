@@ -13,7 +13,10 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(delays: RetryDelays) -> Self {
-        Self { delays, failures: 0 }
+        Self {
+            delays,
+            failures: 0,
+        }
     }
 
     /// Begins with the shortest delay again.
@@ -25,7 +28,9 @@ impl Backoff {
     /// gateways do not reconnect to one server at the same time.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let RetryDelays { shortest, longest } = self.delays;
-        let nominal = shortest.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest);
+        let nominal = shortest
+            .saturating_mul(2_u32.saturating_pow(self.failures))
+            .min(longest);
         self.failures = self.failures.saturating_add(1);
         nominal.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -38,10 +43,16 @@ mod tests {
     #[test]
     fn delays_grow_to_a_limit() {
         let longest = Duration::from_secs(30);
-        let mut backoff = Backoff::new(RetryDelays { shortest: Duration::from_millis(500), longest });
+        let mut backoff = Backoff::new(RetryDelays {
+            shortest: Duration::from_millis(500),
+            longest,
+        });
         for nominal in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
             let delay = backoff.next_delay().as_millis();
-            assert!((nominal / 2..=nominal).contains(&delay), "{delay} of {nominal}");
+            assert!(
+                (nominal / 2..=nominal).contains(&delay),
+                "{delay} of {nominal}"
+            );
         }
         backoff.failures = u32::MAX;
         assert!(backoff.next_delay() <= longest);

@@ -19,11 +19,19 @@ pub(crate) fn list(server: &str) -> Response {
         .string("title", &format!("Connect to {server}"))
         .string(
             "description",
-            &format!("Asks the user to sign in to {server:?}. Its tools are listed once the user has."),
+            &format!(
+                "Asks the user to sign in to {server:?}. Its tools are listed once the user has."
+            ),
         )
-        .member("inputSchema", &Json::literal(r#"{"type":"object","properties":{}}"#));
+        .member(
+            "inputSchema",
+            &Json::literal(r#"{"type":"object","properties":{}}"#),
+        );
     let mut result = ObjectBuilder::new();
-    result.member("tools", &only(&tool.finish())).integer("ttlMs", 0).string("cacheScope", "private");
+    result
+        .member("tools", &only(&tool.finish()))
+        .integer("ttlMs", 0)
+        .string("cacheScope", "private");
     Response::from_result(&result.finish())
 }
 
@@ -37,13 +45,20 @@ fn only(element: &Json) -> Json {
 /// Whether a call is of it.
 pub(crate) fn is_called(call: &Call) -> bool {
     call.method == Method::CallTool
-        && call.params.as_ref().and_then(|params| params.get("name")).is_some_and(|name| name.is_str(NAME))
+        && call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("name"))
+            .is_some_and(|name| name.is_str(NAME))
 }
 
 /// The answer to a call of a user who has signed in.
 pub(crate) fn connected(server: &str) -> Response {
     let mut text = ObjectBuilder::new();
-    text.string("type", "text").string("text", &format!("Already connected to {server:?}: its tools can be used."));
+    text.string("type", "text").string(
+        "text",
+        &format!("Already connected to {server:?}: its tools can be used."),
+    );
     let mut result = ObjectBuilder::new();
     result.member("content", &only(&text.finish()));
     Response::from_result(&result.finish())
@@ -56,16 +71,28 @@ pub(crate) async fn is_listed(
     pages: usize,
 ) -> Result<bool, BackendError> {
     let capabilities = CallContext::list_capabilities();
-    let context = CallContext::for_lists_of(context.caller.principal(), capabilities, &context.trace);
+    let context =
+        CallContext::for_lists_of(context.caller.principal(), capabilities, &context.trace);
     let mut params = None;
     for _ in 0..pages {
         let (method, context) = (Method::ListTools, Arc::clone(&context));
-        let asked = server.request(Call { method, params, context, messages: ServerMessages::discard() }).await?;
-        let Some(page) = asked.view::<ListToolsResult>() else { return Ok(false) };
+        let asked = server
+            .request(Call {
+                method,
+                params,
+                context,
+                messages: ServerMessages::discard(),
+            })
+            .await?;
+        let Some(page) = asked.view::<ListToolsResult>() else {
+            return Ok(false);
+        };
         if page.json().get("tools").is_some_and(|tools| has_it(&tools)) {
             return Ok(true);
         }
-        let Some(cursor) = page.next_cursor().filter(|cursor| !cursor.is_null()) else { return Ok(false) };
+        let Some(cursor) = page.next_cursor().filter(|cursor| !cursor.is_null()) else {
+            return Ok(false);
+        };
         let mut next = ObjectBuilder::new();
         next.member("cursor", &cursor);
         params = Some(next.finish());

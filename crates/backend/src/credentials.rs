@@ -10,10 +10,12 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
 /// Credentials, once they are there.
-pub type PendingCredentials = Pin<Box<dyn Future<Output = Result<HeaderMap, NoCredentials>> + Send>>;
+pub type PendingCredentials =
+    Pin<Box<dyn Future<Output = Result<HeaderMap, NoCredentials>> + Send>>;
 
 /// Environment variables of a process, once they are there.
-pub type PendingEnvironment = Pin<Box<dyn Future<Output = Result<Vec<(String, Secret)>, NoCredentials>> + Send>>;
+pub type PendingEnvironment =
+    Pin<Box<dyn Future<Output = Result<Vec<(String, Secret)>, NoCredentials>> + Send>>;
 
 /// The credentials that a server is shown. Asked for each message, so that what was renewed is used at once.
 pub trait CredentialSource: Send + Sync + 'static {

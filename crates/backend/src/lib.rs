@@ -55,7 +55,7 @@ pub use repeats::Repeats;
 pub use replicas::Replicas;
 pub use server::Server;
 pub use settings::{
-    BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice, HealthPolicy, Identity,
-    KnownServer, Landlock, PollIntervals, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,
-    TelemetrySettings, TransportSettings,
+    BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice,
+    HealthPolicy, Identity, KnownServer, Landlock, PollIntervals, ProcessPolicy, RetryDelays,
+    Sandbox, Secret, Serves, SessionPolicy, TelemetrySettings, TransportSettings,
 };

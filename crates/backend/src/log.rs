@@ -5,9 +5,15 @@ use fanlight_protocol::visible::escaped;
 /// The first `limit` characters of `text`, with escapes for those that cannot be seen.
 pub(crate) fn excerpt(text: &[u8], limit: usize) -> String {
     // A character has at most four bytes: the rest need not be decoded.
-    let head = text.get(..limit.saturating_mul(4).min(text.len())).unwrap_or_default();
+    let head = text
+        .get(..limit.saturating_mul(4).min(text.len()))
+        .unwrap_or_default();
     let decoded = String::from_utf8_lossy(head);
-    let mut shown: String = decoded.chars().map(|c| if c == '\t' { ' ' } else { c }).take(limit).collect();
+    let mut shown: String = decoded
+        .chars()
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .take(limit)
+        .collect();
     if head.len() < text.len() || decoded.chars().nth(limit).is_some() {
         shown.push('…');
     }

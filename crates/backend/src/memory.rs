@@ -22,7 +22,10 @@ const STEP: usize = 64 << 10;
 /// other calls give back that have failed does not count, or they would fail one after the other.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What one server may hold.
-const PART: Part = Part { for_each_free: 3, kept: [(usize::MAX, 0); 2] };
+const PART: Part = Part {
+    for_each_free: 3,
+    kept: [(usize::MAX, 0); 2],
+};
 
 /// The memory for messages of all servers, in bytes.
 #[derive(Clone, Debug)]
@@ -51,7 +54,10 @@ impl MessageMemory {
     }
 
     pub(crate) fn of(&self, server: &Arc<str>) -> Arc<ServerMemory> {
-        Arc::new(ServerMemory { budget: self.0.clone(), server: Arc::clone(server) })
+        Arc::new(ServerMemory {
+            budget: self.0.clone(),
+            server: Arc::clone(server),
+        })
     }
 }
 
@@ -65,7 +71,9 @@ impl Default for MessageMemory {
 impl ServerMemory {
     /// The failure of a call whose messages do not fit.
     pub(crate) fn spent(&self) -> BackendError {
-        BackendError::NoMemory { limit: self.budget.limit() }
+        BackendError::NoMemory {
+            limit: self.budget.limit(),
+        }
     }
 }
 
@@ -81,7 +89,12 @@ impl Arriving {
     }
 
     fn new(memory: &Arc<ServerMemory>, uncounted: usize) -> Self {
-        Self { memory: Arc::clone(memory), uncounted, held: None, patience: PATIENCE }
+        Self {
+            memory: Arc::clone(memory),
+            uncounted,
+            held: None,
+            patience: PATIENCE,
+        }
     }
 
     /// Counts a text of which so many bytes have arrived.
@@ -184,7 +197,9 @@ mod tests {
     #[test]
     fn server_leaves_memory_to_others() {
         let (all, server) = memory(16 * STEP);
-        let hold = |memory: &Arc<ServerMemory>| Arriving::messages(memory).try_hold(Bytes::from(vec![0; STEP]));
+        let hold = |memory: &Arc<ServerMemory>| {
+            Arriving::messages(memory).try_hold(Bytes::from(vec![0; STEP]))
+        };
         let held: Vec<Bytes> = std::iter::from_fn(|| hold(&server).ok()).collect();
         assert!((11..=13).contains(&held.len()), "{}", held.len());
         assert!(hold(&all.of(&Arc::from("other"))).is_ok());
@@ -193,15 +208,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stream_waits_while_memory_is_given_back_and_fails_otherwise() {
         let (_, server) = memory(2 * STEP);
-        let first = Arriving::messages(&server).try_hold(Bytes::from(vec![0; STEP])).unwrap();
+        let first = Arriving::messages(&server)
+            .try_hold(Bytes::from(vec![0; STEP]))
+            .unwrap();
         let mut arriving = Arriving::messages(&server);
         let second = arriving.hold(Bytes::from(vec![0; 2 * STEP]));
         let mut second = std::pin::pin!(second);
         assert!(futures_util::FutureExt::now_or_never(second.as_mut()).is_none());
         drop(first);
         let second = second.await.unwrap();
-        let third = Arriving::messages(&server).hold(Bytes::from(vec![0; STEP])).await;
-        assert_eq!(third.unwrap_err(), BackendError::NoMemory { limit: 2 * STEP });
+        let third = Arriving::messages(&server)
+            .hold(Bytes::from(vec![0; STEP]))
+            .await;
+        assert_eq!(
+            third.unwrap_err(),
+            BackendError::NoMemory { limit: 2 * STEP }
+        );
         drop(second);
     }
 

@@ -52,7 +52,8 @@ pub(crate) struct Listener {
 impl OpenWishes {
     /// Remembers a link that a client is given, if it can be told of the end.
     pub(crate) fn given(&self, to: &CallContext, wish: &SignInWish) {
-        let opens_links = MissingCapability::of(&to.capabilities, ClientCapability::ElicitationByUrl).is_none();
+        let opens_links =
+            MissingCapability::of(&to.capabilities, ClientCapability::ElicitationByUrl).is_none();
         if wish.url.is_none() || to.caller.session().is_none() || !opens_links {
             return;
         }
@@ -61,7 +62,11 @@ impl OpenWishes {
         if table.given.len() >= MOST {
             table.given.pop_front();
         }
-        table.given.push_back(Given { caller: to.caller.clone(), id: wish.id.clone(), at: Instant::now() });
+        table.given.push_back(Given {
+            caller: to.caller.clone(),
+            id: wish.id.clone(),
+            at: Instant::now(),
+        });
     }
 
     /// Has a session told of those that it is given; `None` for clients without one.
@@ -71,27 +76,44 @@ impl OpenWishes {
         let mut table = self.lock();
         table.last += 1;
         let number = table.last;
-        table.listeners.insert(caller.clone(), (number, listen.messages.clone()));
+        table
+            .listeners
+            .insert(caller.clone(), (number, listen.messages.clone()));
         drop(table);
-        Some(Listener { of: Arc::clone(self), caller, number })
+        Some(Listener {
+            of: Arc::clone(self),
+            caller,
+            number,
+        })
     }
 
     /// The principals that have been given links.
     pub(crate) fn principals(&self) -> HashSet<Principal> {
-        self.lock().given.iter().map(|given| given.caller.principal().clone()).collect()
+        self.lock()
+            .given
+            .iter()
+            .map(|given| given.caller.principal().clone())
+            .collect()
     }
 
     /// A principal has signed in: tells its sessions. What does not fit is lost, as with any listener.
     pub(crate) fn fulfilled(&self, principal: &Principal) {
         let mut table = self.lock();
-        let Table { given, listeners, .. } = &mut *table;
+        let Table {
+            given, listeners, ..
+        } = &mut *table;
         let is_over = |given: &Given| given.caller.principal() == principal;
         let over: Vec<_> = given.iter().filter(|given| is_over(given)).collect();
         for Given { caller, id, .. } in over {
-            let Some((_, messages)) = listeners.get(caller) else { continue };
+            let Some((_, messages)) = listeners.get(caller) else {
+                continue;
+            };
             let mut params = ObjectBuilder::new();
             params.string("elicitationId", id);
-            let complete = Notification::new(Method::from_name(ELICITATION_COMPLETE), Some(&params.finish()));
+            let complete = Notification::new(
+                Method::from_name(ELICITATION_COMPLETE),
+                Some(&params.finish()),
+            );
             let _ = messages.try_send(ServerMessage::Notification(complete));
         }
         given.retain(|given| !is_over(given));
@@ -99,7 +121,9 @@ impl OpenWishes {
 
     /// Forgets a session that has ended.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        self.lock().given.retain(|given| given.caller.session() != Some(session));
+        self.lock()
+            .given
+            .retain(|given| given.caller.session() != Some(session));
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -111,7 +135,10 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let mut table = self.of.lock();
         // A later one of the same session may have taken its place.
-        let is_own = table.listeners.get(&self.caller).is_some_and(|(number, _)| *number == self.number);
+        let is_own = table
+            .listeners
+            .get(&self.caller)
+            .is_some_and(|(number, _)| *number == self.number);
         let gone = is_own.then(|| table.listeners.remove(&self.caller));
         drop(table);
         drop(gone);
@@ -135,10 +162,17 @@ mod tests {
             capabilities: Json::literal(r#"{"elicitation":{"url":{}}}"#),
             ..(*CallContext::internal()).clone()
         };
-        let wish = SignInWish { id: "1".into(), url: Some("https://x".into()), message: String::new() };
+        let wish = SignInWish {
+            id: "1".into(),
+            url: Some("https://x".into()),
+            message: String::new(),
+        };
         wishes.given(&context, &wish);
         let listen = |messages| Listen {
-            interest: Interest { session: true, ..Interest::default() },
+            interest: Interest {
+                session: true,
+                ..Interest::default()
+            },
             context: Arc::new(context.clone()),
             messages,
         };

@@ -37,19 +37,28 @@ impl Outage {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         self.failures += 1;
-        if self.said.is_some_and(|said| now.duration_since(said) < INTERVAL) {
+        if self
+            .said
+            .is_some_and(|said| now.duration_since(said) < INTERVAL)
+        {
             return None;
         }
         self.said = Some(now);
         Some(match self.failures {
             1 => Line::Began,
-            failures => Line::GoesOn(Extent { after: now.duration_since(since), failures }),
+            failures => Line::GoesOn(Extent {
+                after: now.duration_since(since),
+                failures,
+            }),
         })
     }
 
     /// An attempt has succeeded. Returns what there was until now.
     pub(crate) fn ended(&mut self) -> Option<Extent> {
-        let extent = Extent { after: self.since.take()?.elapsed(), failures: self.failures };
+        let extent = Extent {
+            after: self.since.take()?.elapsed(),
+            failures: self.failures,
+        };
         self.failures = 0;
         Some(extent)
     }
@@ -68,10 +77,22 @@ mod tests {
             tokio::time::advance(Duration::from_secs(5)).await;
         }
         let goes_on = |minutes: u64| {
-            Line::GoesOn(Extent { after: Duration::from_secs(60 * minutes), failures: 12 * minutes + 1 })
+            Line::GoesOn(Extent {
+                after: Duration::from_secs(60 * minutes),
+                failures: 12 * minutes + 1,
+            })
         };
-        assert_eq!(lines, [Line::Began, goes_on(1), goes_on(2), goes_on(3), goes_on(4)]);
-        assert_eq!(outage.ended(), Some(Extent { after: Duration::from_secs(300), failures: 60 }));
+        assert_eq!(
+            lines,
+            [Line::Began, goes_on(1), goes_on(2), goes_on(3), goes_on(4)]
+        );
+        assert_eq!(
+            outage.ended(),
+            Some(Extent {
+                after: Duration::from_secs(300),
+                failures: 60
+            })
+        );
         assert_eq!(outage.ended(), None);
     }
 

@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use fanlight_canonical::{FailureDetails, ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
+use fanlight_canonical::{
+    FailureDetails, ProcessLine, ProcessOutput, ProcessStream, RunningProcess,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -53,7 +55,12 @@ struct Writing {
 
 impl ProcessLog {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, began: SystemTime::now(), lines: Mutex::default(), ended: Notify::new() }
+        Self {
+            limit,
+            began: SystemTime::now(),
+            lines: Mutex::default(),
+            ended: Notify::new(),
+        }
     }
 
     /// A process with this id in the system begins to write.
@@ -63,25 +70,45 @@ impl ProcessLog {
         let number = lines.processes;
         lines.writing.insert(
             number,
-            Writing { writers: 1, id, since: SystemTime::now(), last: Instant::now(), last_line: None },
+            Writing {
+                writers: 1,
+                id,
+                since: SystemTime::now(),
+                last: Instant::now(),
+                last_line: None,
+            },
         );
-        ProcessLogWriter { log: Arc::clone(log), number }
+        ProcessLogWriter {
+            log: Arc::clone(log),
+            number,
+        }
     }
 
     /// All lines that are kept, and the processes that still write.
     pub(crate) fn output(&self) -> ProcessOutput {
         let lines = self.lines();
         let kept = lines.kept.iter().cloned().collect();
-        let process =
-            |(number, one): (&u64, &Writing)| RunningProcess { process: *number, id: one.id, since: one.since };
+        let process = |(number, one): (&u64, &Writing)| RunningProcess {
+            process: *number,
+            id: one.id,
+            since: one.since,
+        };
         let mut running: Vec<RunningProcess> = lines.writing.iter().map(process).collect();
         running.sort_unstable_by_key(|one| one.process);
-        ProcessOutput { lines: kept, dropped: lines.dropped, began: Some(self.began), running }
+        ProcessOutput {
+            lines: kept,
+            dropped: lines.dropped,
+            began: Some(self.began),
+            running,
+        }
     }
 
     /// When a process wrote last to standard error, or was started; `None` once it writes no more.
     pub(crate) fn last_written(&self, process: u64) -> Option<Instant> {
-        self.lines().writing.get(&process).map(|writing| writing.last)
+        self.lines()
+            .writing
+            .get(&process)
+            .map(|writing| writing.last)
     }
 
     /// The last line on standard error of a process that still writes.
@@ -104,14 +131,27 @@ impl ProcessLog {
         let _ = timeout(REST, ended).await;
         let lines = self.lines();
         let last = |stream| {
-            let of_stream = lines.kept.iter().rev().filter(|line| line.process == process && line.stream == stream);
-            let texts = of_stream.map(|line| &*line.text).filter(|text| !text.trim().is_empty());
-            let mut last: Vec<Arc<str>> = texts.take(REPEATED.0).map(|text| quoted(text).into()).collect();
+            let of_stream = lines
+                .kept
+                .iter()
+                .rev()
+                .filter(|line| line.process == process && line.stream == stream);
+            let texts = of_stream
+                .map(|line| &*line.text)
+                .filter(|text| !text.trim().is_empty());
+            let mut last: Vec<Arc<str>> = texts
+                .take(REPEATED.0)
+                .map(|text| quoted(text).into())
+                .collect();
             last.reverse();
             last
         };
         let (stderr, stdout) = (last(ProcessStream::Stderr), last(ProcessStream::Stdout));
-        FailureDetails { stderr, stdout, ..FailureDetails::default() }
+        FailureDetails {
+            stderr,
+            stdout,
+            ..FailureDetails::default()
+        }
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -166,7 +206,12 @@ impl ProcessLogWriter {
             return;
         }
         lines.bytes += bytes;
-        lines.kept.push_back(ProcessLine { at: SystemTime::now(), process: self.number, stream, text: text.into() });
+        lines.kept.push_back(ProcessLine {
+            at: SystemTime::now(),
+            process: self.number,
+            stream,
+            text: text.into(),
+        });
     }
 }
 
@@ -175,7 +220,10 @@ impl Clone for ProcessLogWriter {
         if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
             writing.writers += 1;
         }
-        Self { log: Arc::clone(&self.log), number: self.number }
+        Self {
+            log: Arc::clone(&self.log),
+            number: self.number,
+        }
     }
 }
 
@@ -197,14 +245,20 @@ mod tests {
     use super::*;
 
     fn texts(log: &ProcessLog) -> Vec<String> {
-        log.output().lines.iter().map(|line| line.text.to_string()).collect()
+        log.output()
+            .lines
+            .iter()
+            .map(|line| line.text.to_string())
+            .collect()
     }
 
     #[test]
     fn oldest_lines_leave_for_new_ones() {
         let log = Arc::new(ProcessLog::new(3 * LINE_BYTES + 3));
         let writer = ProcessLog::process(&log, None);
-        ["a", "b", "c", "d"].iter().for_each(|text| writer.add(ProcessStream::Stderr, text));
+        ["a", "b", "c", "d"]
+            .iter()
+            .for_each(|text| writer.add(ProcessStream::Stderr, text));
         assert_eq!(texts(&log), ["b", "c", "d"]);
         writer.add(ProcessStream::Stderr, &"x".repeat(LINE_BYTES));
         assert_eq!(texts(&log).len(), 2);
@@ -226,14 +280,20 @@ mod tests {
     #[tokio::test]
     async fn last_lines_are_those_of_one_process() {
         let log = Arc::new(ProcessLog::new(1 << 20));
-        let (one, two) = (ProcessLog::process(&log, None), ProcessLog::process(&log, None));
+        let (one, two) = (
+            ProcessLog::process(&log, None),
+            ProcessLog::process(&log, None),
+        );
         (0..9).for_each(|n| one.add(ProcessStream::Stderr, &n.to_string()));
         one.add(ProcessStream::Stdout, " ");
         one.add(ProcessStream::Stdout, "banner");
         two.add(ProcessStream::Stderr, &"y".repeat(300));
         drop(one);
         let last = log.last_of(1).await;
-        assert_eq!((last.stderr.join(" "), last.stdout.join(" ")), ("5 6 7 8".to_owned(), "banner".to_owned()));
+        assert_eq!(
+            (last.stderr.join(" "), last.stdout.join(" ")),
+            ("5 6 7 8".to_owned(), "banner".to_owned())
+        );
         let waiting = log.last_of(2);
         let ending = async move { drop(two) };
         let (last, ()) = tokio::join!(waiting, ending);
@@ -253,11 +313,20 @@ mod tests {
         writer.is_writing();
         assert_eq!(log.last_line(1).as_deref(), Some("npm warn"));
         let other = ProcessLog::process(&log, Some(7));
-        let running = || log.output().running.into_iter().map(|one| (one.process, one.id)).collect::<Vec<_>>();
+        let running = || {
+            log.output()
+                .running
+                .into_iter()
+                .map(|one| (one.process, one.id))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(running(), [(1, None), (2, Some(7))]);
         drop(other);
         assert_eq!(running(), [(1, None)]);
-        assert_eq!(log.last_written(1), started.map(|started| started + Duration::from_secs(5)));
+        assert_eq!(
+            log.last_written(1),
+            started.map(|started| started + Duration::from_secs(5))
+        );
         drop(writer);
         assert_eq!((log.last_line(1), log.last_written(1)), (None, None));
     }

@@ -50,13 +50,21 @@ impl Repeats {
         G: Future<Output = Result<Response, BackendError>>,
     {
         let (begun, was_heard) = (Instant::now(), Arc::<AtomicBool>::default());
-        let watched = Call { messages: noting(&call, &was_heard), ..call.clone() };
+        let watched = Call {
+            messages: noting(&call, &was_heard),
+            ..call.clone()
+        };
         let (is_safe, outcome) = first(watched).await;
         if is_safe {
             self.earn();
         }
         let error = match outcome {
-            Err(error) if is_safe && is_broken_off(&error) && !was_heard.load(Ordering::Relaxed) && self.spend() => {
+            Err(error)
+                if is_safe
+                    && is_broken_off(&error)
+                    && !was_heard.load(Ordering::Relaxed)
+                    && self.spend() =>
+            {
                 error
             }
             outcome => return outcome,
@@ -71,12 +79,16 @@ impl Repeats {
 
     fn earn(&self) {
         let add = |earned| (earned < SAVED * PRICE).then_some(earned + 1);
-        let _is_full = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let _is_full = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     fn spend(&self) -> bool {
         let take = |earned| (earned >= PRICE).then_some(earned - PRICE);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
     }
 }
 
@@ -98,7 +110,9 @@ pub(crate) fn could_be_safe(call: &Call) -> bool {
 
 /// The error of a repetition that is not sent. Clients get that of the first attempt.
 pub(crate) fn no_longer_safe() -> BackendError {
-    BackendError::Unreachable { reason: "its tool does not say that it can be called twice".into() }
+    BackendError::Unreachable {
+        reason: "its tool does not say that it can be called twice".into(),
+    }
 }
 
 /// Whether requests of this method read by their definition.
@@ -106,14 +120,20 @@ pub(crate) fn reads(method: &Method) -> bool {
     method.is_list()
         || matches!(
             method,
-            Method::ReadResource | Method::ReadDirectory | Method::GetSkill | Method::Complete | Method::GetTask
+            Method::ReadResource
+                | Method::ReadDirectory
+                | Method::GetSkill
+                | Method::Complete
+                | Method::GetTask
         )
 }
 
 /// Whether the answer broke off, or its place was taken by the error of something in between.
 fn is_broken_off(error: &BackendError) -> bool {
     match error {
-        BackendError::ClosedEarly | BackendError::Exited { .. } | BackendError::GivenUp { .. } => true,
+        BackendError::ClosedEarly | BackendError::Exited { .. } | BackendError::GivenUp { .. } => {
+            true
+        }
         BackendError::Status { status } => matches!(status, 502..=504),
         _ => false,
     }
@@ -127,7 +147,12 @@ mod tests {
 
     fn call() -> Call {
         let (context, messages) = (CallContext::internal(), ServerMessages::discard());
-        Call { method: Method::ReadResource, params: None, context, messages }
+        Call {
+            method: Method::ReadResource,
+            params: None,
+            context,
+            messages,
+        }
     }
 
     async fn broken(_call: Call) -> Result<Response, BackendError> {
@@ -135,7 +160,9 @@ mod tests {
     }
 
     async fn unreachable(_call: Call) -> Result<Response, BackendError> {
-        Err(BackendError::Unreachable { reason: "gone".into() })
+        Err(BackendError::Unreachable {
+            reason: "gone".into(),
+        })
     }
 
     /// The first attempt of a call that is safe.
@@ -150,7 +177,14 @@ mod tests {
             is_repeated = true;
             broken(call)
         };
-        let _outcome = repeats.send(call(), Duration::from_secs(1), |call| safe(broken(call)), again).await;
+        let _outcome = repeats
+            .send(
+                call(),
+                Duration::from_secs(1),
+                |call| safe(broken(call)),
+                again,
+            )
+            .await;
         is_repeated
     }
 
@@ -168,13 +202,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn error_of_a_repeated_call_says_that_it_may_have_run() {
         let repeats = Repeats::default();
-        let outcome = repeats.send(call(), Duration::from_secs(1), |call| safe(broken(call)), unreachable).await;
+        let outcome = repeats
+            .send(
+                call(),
+                Duration::from_secs(1),
+                |call| safe(broken(call)),
+                unreachable,
+            )
+            .await;
         assert_eq!(outcome.unwrap_err(), BackendError::ClosedEarly);
         // What certainly did not run is somebody else's business.
-        let outcome = repeats.send(call(), Duration::from_secs(1), |call| safe(unreachable(call)), broken).await;
+        let outcome = repeats
+            .send(
+                call(),
+                Duration::from_secs(1),
+                |call| safe(unreachable(call)),
+                broken,
+            )
+            .await;
         assert!(outcome.unwrap_err().is_unreachable());
         let never = |_| std::future::pending();
-        let outcome = repeats.send(call(), Duration::from_secs(1), |call| safe(broken(call)), never).await;
+        let outcome = repeats
+            .send(
+                call(),
+                Duration::from_secs(1),
+                |call| safe(broken(call)),
+                never,
+            )
+            .await;
         assert_eq!(outcome.unwrap_err(), BackendError::ClosedEarly);
     }
 
@@ -188,12 +243,18 @@ mod tests {
             panic!()
         };
         let first = |call: Call| {
-            assert!(call.messages.try_send(ServerMessage::Notification(progress)));
+            assert!(
+                call.messages
+                    .try_send(ServerMessage::Notification(progress))
+            );
             safe(broken(call))
         };
-        let again = |_| -> std::future::Ready<Result<Response, BackendError>> { panic!("sent again") };
+        let again =
+            |_| -> std::future::Ready<Result<Response, BackendError>> { panic!("sent again") };
         let call = Call { messages, ..call() };
-        let outcome = Repeats::default().send(call, Duration::from_secs(1), first, again).await;
+        let outcome = Repeats::default()
+            .send(call, Duration::from_secs(1), first, again)
+            .await;
         assert_eq!(outcome.unwrap_err(), BackendError::ClosedEarly);
     }
 }

@@ -24,7 +24,11 @@ impl Server {
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
-    pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: CancellationToken) -> Self {
+    pub fn start(
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        shutdown: CancellationToken,
+    ) -> Self {
         match Places::of(&settings) {
             Some(places) => Self::Several(Replicas::start(settings, places, &shutdown)),
             None => Self::One(Backend::resume(settings, known, shutdown)),

@@ -14,9 +14,12 @@ use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
 pub(crate) use fanlight_settings::origin_of;
 pub use fanlight_settings::{
-    EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings,
+    EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
+    Transport as TransportSettings,
 };
-use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy};
+use fanlight_telemetry::{
+    BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy,
+};
 
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
@@ -89,7 +92,12 @@ impl BackendSettings {
             limits,
             memory: _,
             identity,
-            telemetry: TelemetrySettings { telemetry: _, trace_context, content },
+            telemetry:
+                TelemetrySettings {
+                    telemetry: _,
+                    trace_context,
+                    content,
+                },
             handles: _,
             endpoints,
             repeats,
@@ -145,20 +153,44 @@ impl TelemetrySettings {
     /// The attributes of spans and counters of the backend called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = endpoint_of(transport);
-        let Self { telemetry, trace_context, content } = self;
-        telemetry.backend(BackendInfo { name: name.to_owned(), endpoint, trace_context, content })
+        let Self {
+            telemetry,
+            trace_context,
+            content,
+        } = self;
+        telemetry.backend(BackendInfo {
+            name: name.to_owned(),
+            endpoint,
+            trace_context,
+            content,
+        })
     }
 }
 
 /// How spans name where a server is.
 pub(crate) fn endpoint_of(transport: &TransportSettings) -> Endpoint {
     match transport {
-        TransportSettings::Stdio { .. } | TransportSettings::Incomplete { is_process: true, .. } => Endpoint::Stdio,
-        TransportSettings::Incomplete { .. } => Endpoint::Http { host: String::new(), port: 0 },
+        TransportSettings::Stdio { .. }
+        | TransportSettings::Incomplete {
+            is_process: true, ..
+        } => Endpoint::Stdio,
+        TransportSettings::Incomplete { .. } => Endpoint::Http {
+            host: String::new(),
+            port: 0,
+        },
         TransportSettings::Http { url, .. } | TransportSettings::Sse { url, .. } => {
             let url = reqwest::Url::parse(url).ok();
-            let host = url.as_ref().and_then(|url| url.host_str()).unwrap_or_default().to_owned();
-            Endpoint::Http { host, port: url.and_then(|url| url.port_or_known_default()).unwrap_or_default() }
+            let host = url
+                .as_ref()
+                .and_then(|url| url.host_str())
+                .unwrap_or_default()
+                .to_owned();
+            Endpoint::Http {
+                host,
+                port: url
+                    .and_then(|url| url.port_or_known_default())
+                    .unwrap_or_default(),
+            }
         }
     }
 }
@@ -361,7 +393,9 @@ impl Identity {
     /// The `Implementation` object of the protocol.
     pub(crate) fn to_json(&self) -> Json {
         let mut object = ObjectBuilder::new();
-        object.string("name", &self.name).string("version", &self.version);
+        object
+            .string("name", &self.name)
+            .string("version", &self.version);
         object.finish()
     }
 }

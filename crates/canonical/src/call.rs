@@ -105,7 +105,8 @@ pub enum TaskDialect {
 pub fn cancelled_by_operator() -> RpcError {
     let mut data = ObjectBuilder::new();
     data.member("mayHaveRun", &Json::literal("true"));
-    let message = "an operator of this gateway has cancelled the request; it may have been carried out";
+    let message =
+        "an operator of this gateway has cancelled the request; it may have been carried out";
     RpcError::new(code::CANCELLED_BY_OPERATOR, message).with_data(data.finish())
 }
 
@@ -120,14 +121,21 @@ impl CallContext {
     /// Like [`CallContext::for_lists`], declaring these capabilities.
     #[must_use]
     pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
-        Arc::new(Self { capabilities, ..Self::own(trace) })
+        Arc::new(Self {
+            capabilities,
+            ..Self::own(trace)
+        })
     }
 
     /// Like [`CallContext::for_lists_with`], for lists that are for one principal alone.
     #[must_use]
     pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
         let caller = Caller::request_of(reader.clone());
-        Arc::new(Self { caller, capabilities, ..Self::own(trace) })
+        Arc::new(Self {
+            caller,
+            capabilities,
+            ..Self::own(trace)
+        })
     }
 
     /// What requests declare by which lists are read: everything that Fanlight knows.
@@ -151,7 +159,11 @@ impl CallContext {
     /// The same for a request that Fanlight makes for the client, who wants no progress of that.
     #[must_use]
     pub fn without_progress(&self) -> Arc<Self> {
-        Arc::new(Self { wants_progress: false, request: None, ..self.clone() })
+        Arc::new(Self {
+            wants_progress: false,
+            request: None,
+            ..self.clone()
+        })
     }
 
     /// The client's session, if it has one.

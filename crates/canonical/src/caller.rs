@@ -60,7 +60,12 @@ enum Scope {
 
 impl Caller {
     fn new(holder: Holder, scope: Scope) -> Self {
-        Self { holder, scope, identity: None, server_sessions: None }
+        Self {
+            holder,
+            scope,
+            identity: None,
+            server_sessions: None,
+        }
     }
 
     /// Fanlight itself.
@@ -78,7 +83,11 @@ impl Caller {
     /// A session of `holder` that was opened with this number. It has that in each process that continues it, and no other of the holder
     /// has.
     #[must_use]
-    pub fn continued_session_of(holder: impl Into<Holder>, session: SessionKey, opened_as: u64) -> Self {
+    pub fn continued_session_of(
+        holder: impl Into<Holder>,
+        session: SessionKey,
+        opened_as: u64,
+    ) -> Self {
         Self::new(holder.into(), Scope::Session(session, opened_as))
     }
 
@@ -91,13 +100,19 @@ impl Caller {
     /// This caller, whose request has shown `identity`.
     #[must_use]
     pub fn with_identity(self, identity: Arc<Identity>) -> Self {
-        Self { identity: Some(identity), ..self }
+        Self {
+            identity: Some(identity),
+            ..self
+        }
     }
 
     /// This caller, whose session is on record with these sessions at servers.
     #[must_use]
     pub fn with_server_sessions(self, server_sessions: Option<Arc<ServerSessions>>) -> Self {
-        Self { server_sessions, ..self }
+        Self {
+            server_sessions,
+            ..self
+        }
     }
 
     /// The sessions at servers that are on record with the client's session; `None` where no other process can continue it.
@@ -153,7 +168,8 @@ impl Caller {
     /// the principal is every unauthenticated client, the same session, or none either.
     #[must_use]
     pub fn owns_what_is_of(&self, owner: &Self) -> bool {
-        self.holder == owner.holder && (!self.principal().is_anonymous() || self.session() == owner.session())
+        self.holder == owner.holder
+            && (!self.principal().is_anonymous() || self.session() == owner.session())
     }
 
     /// Whether the request is Fanlight's own.
@@ -180,10 +196,16 @@ mod tests {
         assert!(!anonymous(one).owns_what_is_of(&anonymous(other)));
         let request = || Caller::request_of(Principal::anonymous());
         assert!(request().owns_what_is_of(&request()));
-        assert!(!request().owns_what_is_of(&anonymous(one)) && !anonymous(one).owns_what_is_of(&request()));
+        assert!(
+            !request().owns_what_is_of(&anonymous(one))
+                && !anonymous(one).owns_what_is_of(&request())
+        );
         let of = |name, session| Caller::session_of(Principal::named("issuer", name), session);
         assert!(of("ann", one).owns_what_is_of(&of("ann", other)));
-        assert!(!of("ann", one).owns_what_is_of(&of("bob", one)) && !of("ann", one).owns_what_is_of(&anonymous(one)));
+        assert!(
+            !of("ann", one).owns_what_is_of(&of("bob", one))
+                && !of("ann", one).owns_what_is_of(&anonymous(one))
+        );
     }
 
     #[test]
@@ -193,7 +215,8 @@ mod tests {
         assert!(of("/mcp", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(2))));
         assert!(!of("/mcp/readers", SessionKey(1)).owns_what_is_of(&of("/mcp", SessionKey(1))));
         assert!(
-            !Caller::request_of(at("/mcp")).owns_what_is_of(&Caller::request_of(Principal::named("issuer", "ann")))
+            !Caller::request_of(at("/mcp"))
+                .owns_what_is_of(&Caller::request_of(Principal::named("issuer", "ann")))
         );
     }
 
@@ -203,9 +226,21 @@ mod tests {
         let of = |session| Caller::session_of(Principal::anonymous(), session);
         assert_eq!(of(one), of(one));
         assert_ne!(of(one), of(other));
-        assert_ne!(of(one), Caller::session_of(Principal::named("issuer", "subject"), one));
-        assert_ne!(Caller::request_of(Principal::anonymous()), Caller::request_of(Principal::anonymous()));
+        assert_ne!(
+            of(one),
+            Caller::session_of(Principal::named("issuer", "subject"), one)
+        );
+        assert_ne!(
+            Caller::request_of(Principal::anonymous()),
+            Caller::request_of(Principal::anonymous())
+        );
         assert!(Caller::gateway().is_gateway() && Caller::gateway() == Caller::gateway());
-        assert_eq!((of(one).session(), Caller::request_of(Principal::anonymous()).session()), (Some(one), None));
+        assert_eq!(
+            (
+                of(one).session(),
+                Caller::request_of(Principal::anonymous()).session()
+            ),
+            (Some(one), None)
+        );
     }
 }

@@ -36,7 +36,9 @@ impl CanaryRule {
         if !is_client || self.share <= 0.0 {
             return false;
         }
-        let session = caller.session_opened_as().filter(|_| self.sticky == Sticky::Session);
+        let session = caller
+            .session_opened_as()
+            .filter(|_| self.sticky == Sticky::Session);
         let place = match session {
             // Whichever process continues it.
             Some(opened_as) => self.place(&opened_as.to_be_bytes()),
@@ -53,7 +55,9 @@ impl CanaryRule {
         digest.update(&[0xff]);
         digest.update(key);
         let first: Option<[u8; 4]> = digest.finish().as_ref().first_chunk().copied();
-        first.map_or(1.0, |first| f64::from(u32::from_be_bytes(first)) / (f64::from(u32::MAX) + 1.0))
+        first.map_or(1.0, |first| {
+            f64::from(u32::from_be_bytes(first)) / (f64::from(u32::MAX) + 1.0)
+        })
     }
 }
 
@@ -65,7 +69,11 @@ mod tests {
     use crate::caller::SessionKey;
 
     fn rule(share: f64, sticky: Sticky) -> CanaryRule {
-        CanaryRule { server: "billing".into(), share, sticky }
+        CanaryRule {
+            server: "billing".into(),
+            share,
+            sticky,
+        }
     }
 
     fn caller(number: u32) -> Caller {
@@ -73,7 +81,9 @@ mod tests {
     }
 
     fn taken(rule: &CanaryRule) -> Vec<u32> {
-        (0..2000).filter(|number| rule.takes(&caller(*number))).collect()
+        (0..2000)
+            .filter(|number| rule.takes(&caller(*number)))
+            .collect()
     }
 
     #[test]
@@ -92,17 +102,28 @@ mod tests {
     fn decision_is_the_same_in_every_process() {
         assert_eq!(
             taken(&rule(0.005, Sticky::Principal)),
-            [138, 347, 420, 561, 661, 784, 953, 1334, 1412, 1492, 1859, 1907]
+            [
+                138, 347, 420, 561, 661, 784, 953, 1334, 1412, 1492, 1859, 1907
+            ]
         );
-        let other = CanaryRule { server: "search".into(), ..rule(0.5, Sticky::Principal) };
-        assert_ne!(taken(&other), taken(&rule(0.5, Sticky::Principal)), "not the same users everywhere");
+        let other = CanaryRule {
+            server: "search".into(),
+            ..rule(0.5, Sticky::Principal)
+        };
+        assert_ne!(
+            taken(&other),
+            taken(&rule(0.5, Sticky::Principal)),
+            "not the same users everywhere"
+        );
     }
 
     #[test]
     fn sessions_are_spread_where_they_are_what_stays() {
         let sessions = |sticky| {
             let of = |key| Caller::session_of(Principal::anonymous(), SessionKey(key));
-            (0..1000).filter(|key| rule(0.5, sticky).takes(&of(*key))).count()
+            (0..1000)
+                .filter(|key| rule(0.5, sticky).takes(&of(*key)))
+                .count()
         };
         assert!((400..600).contains(&sessions(Sticky::Session)));
         assert!([0, 1000].contains(&sessions(Sticky::Principal)));
@@ -112,15 +133,25 @@ mod tests {
     fn session_that_another_process_continues_stays_at_its_version() {
         let rule = rule(0.5, Sticky::Session);
         let opened = |number| Caller::session_of(Principal::anonymous(), SessionKey(number));
-        let continued =
-            |number| Caller::continued_session_of(Principal::anonymous(), SessionKey(1_000_000 - number), number);
-        assert!((0..1000).all(|number| rule.takes(&opened(number)) == rule.takes(&continued(number))));
+        let continued = |number| {
+            Caller::continued_session_of(
+                Principal::anonymous(),
+                SessionKey(1_000_000 - number),
+                number,
+            )
+        };
+        assert!(
+            (0..1000).all(|number| rule.takes(&opened(number)) == rule.takes(&continued(number)))
+        );
     }
 
     #[test]
     fn fanlight_itself_and_operators_stay_at_the_server() {
         let all = rule(1.0, Sticky::Session);
-        assert!(!all.takes(&Caller::gateway()) && !all.takes(&Caller::request_of(Principal::operator())));
+        assert!(
+            !all.takes(&Caller::gateway())
+                && !all.takes(&Caller::request_of(Principal::operator()))
+        );
         assert!(all.takes(&Caller::request_of(Principal::anonymous())));
     }
 }

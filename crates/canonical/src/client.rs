@@ -54,7 +54,11 @@ pub trait BackendClient: Send + Sync + 'static {
     fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
 
     /// Sends a notification of a client, if its session has a connection of its own.
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         let _ = (notification, client);
         Box::pin(std::future::ready(Ok(())))
     }
@@ -88,7 +92,10 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
     /// when the last was. What was read before may have changed, since the server may be another process.
-    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(
+        &self,
+        since: Option<Instant>,
+    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         let _ = since;
         Box::pin(std::future::pending())
     }

@@ -26,11 +26,19 @@ pub trait Core: Send + Sync + 'static {
     /// Resolves a request. The servers and endpoints are kept until it has ended: whatever is replaced meanwhile,
     /// [`Self::run`] does what this value says. Sends servers no more than requests for lists, and those only for
     /// [`Detail::Tool`]. A request that cannot be carried out is answered with an error when it runs.
-    fn resolve(&self, request: Unresolved, detail: Detail) -> impl Future<Output = Self::Resolved> + Send;
+    fn resolve(
+        &self,
+        request: Unresolved,
+        detail: Detail,
+    ) -> impl Future<Output = Self::Resolved> + Send;
 
     /// Carries out an operation; `messages` takes what the server sends before its response. Dropping the future cancels
     /// the request. Another run carries out the same operation again, for the next round of input.
-    fn run(&self, operation: &mut Self::Resolved, messages: ServerMessages) -> impl Future<Output = Response> + Send;
+    fn run(
+        &self,
+        operation: &mut Self::Resolved,
+        messages: ServerMessages,
+    ) -> impl Future<Output = Response> + Send;
 
     /// Whether a request that began earlier, and has waited for something since, may go on by the policy as it is now. It is
     /// asked for the client of `context`.
@@ -44,7 +52,8 @@ pub trait Core: Send + Sync + 'static {
     fn endpoint(&self, path: &str) -> Option<Endpoint>;
 
     /// Resolves what a client wants to listen to, by the names that it knows. Asks no server.
-    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> Self::ResolvedListen;
+    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>)
+    -> Self::ResolvedListen;
 
     /// Begins to listen to what servers send outside of calls, until the result is dropped; `messages` takes it. When
     /// servers are replaced it goes on with the new ones, as far as the endpoint then shows them.
@@ -55,7 +64,11 @@ pub trait Core: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Listening, RpcError>> + Send;
 
     /// Resolves a notification of a client's session that the client edge does not know. Asks no server.
-    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Self::ResolvedNotice;
+    fn resolve_notice(
+        &self,
+        notification: Notification,
+        context: Arc<CallContext>,
+    ) -> Self::ResolvedNotice;
 
     /// Passes a notification on. Must not block.
     fn notify(&self, notice: Self::ResolvedNotice);

@@ -45,7 +45,10 @@ impl Holder {
     /// `principal` at `endpoint`.
     #[must_use]
     pub const fn new(principal: Principal, endpoint: Endpoint) -> Self {
-        Self { principal, endpoint }
+        Self {
+            principal,
+            endpoint,
+        }
     }
 
     /// The identity.
@@ -64,7 +67,9 @@ impl Holder {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let principal = self.principal.to_bytes();
-        let length = u64::try_from(principal.len()).unwrap_or(u64::MAX).to_be_bytes();
+        let length = u64::try_from(principal.len())
+            .unwrap_or(u64::MAX)
+            .to_be_bytes();
         match &self.endpoint {
             Endpoint::Everything => [&[0][..], &length, &principal].concat(),
             Endpoint::Default => [&[1][..], &length, &principal].concat(),
@@ -86,7 +91,11 @@ mod tests {
 
     #[test]
     fn holder_bytes_differ_as_holders_do() {
-        let principals = [Principal::anonymous(), Principal::operator(), Principal::named("a", "b/mcp")];
+        let principals = [
+            Principal::anonymous(),
+            Principal::operator(),
+            Principal::named("a", "b/mcp"),
+        ];
         let endpoints = [
             Endpoint::Everything,
             Endpoint::Default,
@@ -96,11 +105,25 @@ mod tests {
         ];
         let all: Vec<_> = principals
             .iter()
-            .flat_map(|principal| endpoints.iter().map(|endpoint| Holder::new(principal.clone(), endpoint.clone())))
-            .chain([Holder::new(Principal::named("a", "b"), Endpoint::at("/mcp"))])
+            .flat_map(|principal| {
+                endpoints
+                    .iter()
+                    .map(|endpoint| Holder::new(principal.clone(), endpoint.clone()))
+            })
+            .chain([Holder::new(
+                Principal::named("a", "b"),
+                Endpoint::at("/mcp"),
+            )])
             .collect();
-        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
-            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        for (one, other) in all
+            .iter()
+            .flat_map(|one| all.iter().map(move |other| (one, other)))
+        {
+            assert_eq!(
+                one.to_bytes() == other.to_bytes(),
+                one == other,
+                "{one:?} {other:?}"
+            );
         }
     }
 }

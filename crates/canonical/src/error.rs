@@ -95,7 +95,9 @@ pub enum BackendError {
     #[error("closed the connection before it answered")]
     ClosedEarly,
     /// As many sessions of clients as allowed are open, and none of them is idle.
-    #[error("is busy: {limit} clients have a session with it, as many as the limit allows, and none is idle")]
+    #[error(
+        "is busy: {limit} clients have a session with it, as many as the limit allows, and none is idle"
+    )]
     TooManySessions {
         /// The limit that applied.
         limit: usize,
@@ -221,19 +223,35 @@ impl BackendError {
     /// The failure of the status `status`; `pause` is the time for which the server asks to be left alone.
     #[must_use]
     pub fn of_status(status: u16, pause: Option<Duration>) -> Self {
-        pause.map_or(Self::Status { status }, |pause| Self::Overloaded { status, pause })
+        pause.map_or(Self::Status { status }, |pause| Self::Overloaded {
+            status,
+            pause,
+        })
     }
 
     /// The same failure, of an attempt to connect: no request was sent.
     #[must_use]
     pub fn while_connecting(self) -> Self {
-        if self.may_have_run() { Self::NotConnected { cause: Arc::new(self), details: None } } else { self }
+        if self.may_have_run() {
+            Self::NotConnected {
+                cause: Arc::new(self),
+                details: None,
+            }
+        } else {
+            self
+        }
     }
 
     /// The same failure, of a request about a task that had begun before: what had been requested may have run.
     #[must_use]
     pub fn after_it_began(self) -> Self {
-        if self.may_have_run() { self } else { Self::Unfinished { cause: Arc::new(self) } }
+        if self.may_have_run() {
+            self
+        } else {
+            Self::Unfinished {
+                cause: Arc::new(self),
+            }
+        }
     }
 
     /// The same failure to connect with what else is known of it.
@@ -241,11 +259,22 @@ impl BackendError {
     pub fn with_details(self, details: FailureDetails) -> Self {
         match self {
             error if details.is_empty() => error,
-            Self::NotConnected { cause, details: before } => {
-                let details = before.as_deref().map_or(details.clone(), |before| details.after(before));
-                Self::NotConnected { cause, details: Some(Arc::new(details)) }
+            Self::NotConnected {
+                cause,
+                details: before,
+            } => {
+                let details = before
+                    .as_deref()
+                    .map_or(details.clone(), |before| details.after(before));
+                Self::NotConnected {
+                    cause,
+                    details: Some(Arc::new(details)),
+                }
             }
-            error => Self::NotConnected { cause: Arc::new(error), details: Some(Arc::new(details)) },
+            error => Self::NotConnected {
+                cause: Arc::new(error),
+                details: Some(Arc::new(details)),
+            },
         }
     }
 
@@ -366,12 +395,14 @@ impl BackendError {
         match self {
             Self::Unreachable { .. } => ErrorType::ConnectFailed,
             Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.error_type(),
-            Self::Unauthorized { status } | Self::Status { status } | Self::Overloaded { status, .. } => {
-                ErrorType::HttpStatus(*status)
-            }
+            Self::Unauthorized { status }
+            | Self::Status { status }
+            | Self::Overloaded { status, .. } => ErrorType::HttpStatus(*status),
             Self::SignInWanted(_) | Self::NoCredentials { .. } => ErrorType::NoCredentials,
             Self::Timeout { .. } | Self::Starting { .. } => ErrorType::Timeout,
-            Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => ErrorType::Overloaded,
+            Self::Busy { .. } | Self::TooManySessions { .. } | Self::NoMemory { .. } => {
+                ErrorType::Overloaded
+            }
             Self::NoAnswers { .. } => ErrorType::Ejected,
             Self::Exited { .. } | Self::GivenUp { .. } => ErrorType::BackendExited,
             Self::ClosedEarly => ErrorType::ConnectionClosed,
@@ -406,14 +437,24 @@ impl fmt::Display for ForClients<'_> {
                 }
             }
             E::Unfinished { cause } => {
-                write!(f, "has begun it, and cannot be asked how it ended: it {}", cause.for_clients())
+                write!(
+                    f,
+                    "has begun it, and cannot be asked how it ended: it {}",
+                    cause.for_clients()
+                )
             }
             E::Starting { elapsed, .. } => {
-                write!(f, "is still starting, for {} s now (a first start may have to install it)", elapsed.as_secs())
+                write!(
+                    f,
+                    "is still starting, for {} s now (a first start may have to install it)",
+                    elapsed.as_secs()
+                )
             }
             E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
             E::InvalidHandshake { .. } => f.write_str("sent no valid answer"),
-            E::NoCredentials { .. } => f.write_str("cannot be signed in to at the moment; ask the gateway's operator"),
+            E::NoCredentials { .. } => {
+                f.write_str("cannot be signed in to at the moment; ask the gateway's operator")
+            }
             error @ (E::Unauthorized { .. }
             | E::SignInWanted(_)
             | E::Timeout { .. }
@@ -450,7 +491,10 @@ mod tests {
             assert!(error.may_have_run());
             let connecting = error.clone().while_connecting();
             assert!(!connecting.may_have_run(), "{connecting}");
-            assert_eq!((connecting.outcome(), connecting.retry_after()), (error.outcome(), error.retry_after()));
+            assert_eq!(
+                (connecting.outcome(), connecting.retry_after()),
+                (error.outcome(), error.retry_after())
+            );
         }
         let unreachable = BackendError::Unreachable { reason: "r".into() };
         assert_eq!(unreachable.clone().while_connecting(), unreachable);
@@ -458,11 +502,19 @@ mod tests {
 
     #[test]
     fn failure_after_a_task_began_may_have_run() {
-        let unreachable = BackendError::Unreachable { reason: "10.1.2.3".into() };
+        let unreachable = BackendError::Unreachable {
+            reason: "10.1.2.3".into(),
+        };
         let error = unreachable.after_it_began();
-        assert!(error.may_have_run() && !error.for_clients().to_string().contains("10.1.2.3"), "{error}");
+        assert!(
+            error.may_have_run() && !error.for_clients().to_string().contains("10.1.2.3"),
+            "{error}"
+        );
         assert_eq!(error.outcome(), Outcome::Unreachable);
-        assert_eq!(BackendError::ClosedEarly.after_it_began(), BackendError::ClosedEarly);
+        assert_eq!(
+            BackendError::ClosedEarly.after_it_began(),
+            BackendError::ClosedEarly
+        );
     }
 
     #[test]
@@ -479,31 +531,57 @@ mod tests {
                     alone: c; install it";
         assert_eq!(error.to_string(), text);
         assert!(error.is_unreachable() && !error.may_have_run());
-        assert_eq!((error.outcome(), error.error_type()), (Outcome::Unreachable, ErrorType::ConnectFailed));
-        let shown =
-            "cannot be reached: what it needs is not installed on the gateway's machine; ask the gateway's operator";
+        assert_eq!(
+            (error.outcome(), error.error_type()),
+            (Outcome::Unreachable, ErrorType::ConnectFailed)
+        );
+        let shown = "cannot be reached: what it needs is not installed on the gateway's machine; ask the gateway's operator";
         assert_eq!(error.for_clients().to_string(), shown);
     }
 
     #[test]
     fn clients_are_not_shown_what_is_for_operators() {
         let said = "10.1.2.3:4567 db.internal /srv/secret --token=x certificate";
-        let details = || FailureDetails { stderr: vec![said.into()], ..FailureDetails::default() };
+        let details = || FailureDetails {
+            stderr: vec![said.into()],
+            ..FailureDetails::default()
+        };
         for error in [
-            BackendError::Unreachable { reason: said.into() },
-            BackendError::Malformed { reason: said.into() }.while_connecting(),
-            BackendError::NoCommonRevision { offered: said.into() },
+            BackendError::Unreachable {
+                reason: said.into(),
+            },
+            BackendError::Malformed {
+                reason: said.into(),
+            }
+            .while_connecting(),
+            BackendError::NoCommonRevision {
+                offered: said.into(),
+            },
             BackendError::Unreachable { reason: "r".into() }.with_details(details()),
-            BackendError::Timeout { after: Duration::ZERO, sent: false }.with_details(details()),
-            BackendError::Exited { status: None }.while_connecting().with_details(details()),
-            BackendError::Unreachable { reason: "r".into() }
-                .with_details(FailureDetails { stdout: vec![said.into()], ..FailureDetails::default() }),
+            BackendError::Timeout {
+                after: Duration::ZERO,
+                sent: false,
+            }
+            .with_details(details()),
+            BackendError::Exited { status: None }
+                .while_connecting()
+                .with_details(details()),
+            BackendError::Unreachable { reason: "r".into() }.with_details(FailureDetails {
+                stdout: vec![said.into()],
+                ..FailureDetails::default()
+            }),
             BackendError::Unauthorized { status: 401 }
                 .with_details(FailureDetails::of_remedy(RemedyKind::Credentials, said)),
-            BackendError::Starting { elapsed: Duration::ZERO, last_line: Some(said.into()) },
+            BackendError::Starting {
+                elapsed: Duration::ZERO,
+                last_line: Some(said.into()),
+            },
         ] {
             assert!(!error.may_have_run(), "{error}");
-            assert!(error.to_string().contains(said), "the operator is not shown it: {error}");
+            assert!(
+                error.to_string().contains(said),
+                "the operator is not shown it: {error}"
+            );
             let shown = error.for_clients().to_string();
             assert!(!said.split(' ').any(|word| shown.contains(word)), "{shown}");
         }

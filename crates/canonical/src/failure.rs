@@ -49,13 +49,22 @@ impl FailureDetails {
     /// Details that are a remedy alone.
     #[must_use]
     pub fn of_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
-        Self { remedy: Some(Remedy { kind, text: text.into() }), ..Self::default() }
+        Self {
+            remedy: Some(Remedy {
+                kind,
+                text: text.into(),
+            }),
+            ..Self::default()
+        }
     }
 
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stderr.is_empty() && self.stdout.is_empty() && self.remedy.is_none() && self.challenge.is_none()
+        self.stderr.is_empty()
+            && self.stdout.is_empty()
+            && self.remedy.is_none()
+            && self.challenge.is_none()
     }
 
     /// These details, completed by those that were known `before`, whose remedy comes from closer to the cause.
@@ -80,7 +89,11 @@ impl fmt::Display for FailureDetails {
             write!(f, "; it wrote last: {}", self.stderr.join(" | "))?;
         }
         if !self.stdout.is_empty() {
-            write!(f, "; it wrote to standard output, which is for messages alone: {}", self.stdout.join(" | "))?;
+            write!(
+                f,
+                "; it wrote to standard output, which is for messages alone: {}",
+                self.stdout.join(" | ")
+            )?;
         }
         match &self.remedy {
             Some(remedy) => write!(f, "; {}", remedy.text),
@@ -94,10 +107,14 @@ impl RemedyKind {
     #[must_use]
     pub fn for_clients(self) -> &'static str {
         match self {
-            Self::Program => "what it needs is not installed on the gateway's machine; ask the gateway's operator",
+            Self::Program => {
+                "what it needs is not installed on the gateway's machine; ask the gateway's operator"
+            }
             Self::Configuration => "its configuration is not usable; ask the gateway's operator",
             Self::Server => "its program does not start; ask the gateway's operator",
-            Self::Credentials => "the gateway needs other credentials for it; ask the gateway's operator",
+            Self::Credentials => {
+                "the gateway needs other credentials for it; ask the gateway's operator"
+            }
             Self::Tls => "no encrypted connection to it can be made; ask the gateway's operator",
             Self::Address => "nothing answers where it should be; ask the gateway's operator",
             Self::Time => "it takes too long to start; ask the gateway's operator",

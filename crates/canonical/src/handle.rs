@@ -161,13 +161,19 @@ impl HandleSeal {
     ///
     /// If a key cannot be used, or the system has no random numbers.
     pub fn new(keys: &Keys) -> Result<Self, KeyError> {
-        Ok(Self { seal: Seal::new(keys, PURPOSE)?, run: ProcessRun::current()? })
+        Ok(Self {
+            seal: Seal::new(keys, PURPOSE)?,
+            run: ProcessRun::current()?,
+        })
     }
 
     /// A handle that only `holder` can use, as URL-safe text; `None` if the cipher fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, kind: HandleKind, content: &[u8], holder: &Holder) -> Option<String> {
-        self.seal.seal_for(&[&[kind.number()][..], &self.run.0, content].concat(), &holder.to_bytes())
+        self.seal.seal_for(
+            &[&[kind.number()][..], &self.run.0, content].concat(),
+            &holder.to_bytes(),
+        )
     }
 
     /// The handle that `text` is, if one of the keys has sealed it for `holder`. The caller bounds its length.
@@ -176,9 +182,15 @@ impl HandleSeal {
         let plain = self.seal.open_for(text, &holder.to_bytes())?;
         let (number, rest) = plain.split_first()?;
         let (run, content) = rest.split_first_chunk()?;
-        let kind = HandleKind::ALL.into_iter().find(|kind| kind.number() == *number)?;
+        let kind = HandleKind::ALL
+            .into_iter()
+            .find(|kind| kind.number() == *number)?;
         let other_run = Some(ProcessRun(*run)).filter(|run| *run != self.run);
-        Some(Handle { kind, other_run, content: content.to_vec() })
+        Some(Handle {
+            kind,
+            other_run,
+            content: content.to_vec(),
+        })
     }
 
     /// A handle of a random number: for what this process keeps, under the handle itself. All are of one size.
@@ -193,7 +205,9 @@ impl HandleSeal {
     /// has nothing of that name: a handle that is found needs not be opened.
     #[must_use]
     pub fn keeper(&self, kind: HandleKind, text: &str, holder: &Holder) -> Keeper {
-        let handle = (text.len() == FRESH).then(|| self.open(text, holder)).flatten();
+        let handle = (text.len() == FRESH)
+            .then(|| self.open(text, holder))
+            .flatten();
         match handle.filter(|handle| handle.kind == kind) {
             Some(handle) => handle.other_run.map_or(Keeper::ThisRun, Keeper::Another),
             None => Keeper::Nobody,
@@ -215,14 +229,19 @@ impl HandleSeal {
     /// Who keeps the task with this id, if Fanlight has made it for `holder`.
     #[must_use]
     pub fn keeper_of_task(&self, id: &str, holder: &Holder) -> Keeper {
-        id.strip_prefix(TASK).map_or(Keeper::Nobody, |handle| self.keeper(HandleKind::Task, handle, holder))
+        id.strip_prefix(TASK).map_or(Keeper::Nobody, |handle| {
+            self.keeper(HandleKind::Task, handle, holder)
+        })
     }
 
     /// What distinguishes the ids that belong to the handle `of` from those of any other, of other kinds, holders and runs:
     /// for ids that are made too often to be sealed one by one, and are good only together with that handle.
     #[must_use]
     pub fn tag(&self, kind: HandleKind, of: &str, holder: &Holder) -> Tag {
-        self.seal.tag_for(&[&[kind.number()][..], &self.run.0, of.as_bytes()].concat(), &holder.to_bytes())
+        self.seal.tag_for(
+            &[&[kind.number()][..], &self.run.0, of.as_bytes()].concat(),
+            &holder.to_bytes(),
+        )
     }
 
     /// The name of the key that seals: a hash that does not reveal the key.
@@ -257,7 +276,14 @@ mod tests {
         for kind in HandleKind::ALL {
             let text = seal.seal(kind, b"content", &ANYONE).unwrap();
             let content = b"content".to_vec();
-            assert_eq!(seal.open(&text, &ANYONE), Some(Handle { kind, other_run: None, content }));
+            assert_eq!(
+                seal.open(&text, &ANYONE),
+                Some(Handle {
+                    kind,
+                    other_run: None,
+                    content
+                })
+            );
         }
     }
 
@@ -276,19 +302,41 @@ mod tests {
 
     #[test]
     fn handle_of_another_run_is_told_apart() {
-        let other = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) };
-        let text = other.seal(HandleKind::SuspendedCall, b"x", &ANYONE).unwrap();
-        assert_eq!(with(&[1]).open(&text, &ANYONE).unwrap().other_run, Some(ProcessRun([7; 8])));
+        let other = HandleSeal {
+            run: ProcessRun([7; 8]),
+            ..with(&[1])
+        };
+        let text = other
+            .seal(HandleKind::SuspendedCall, b"x", &ANYONE)
+            .unwrap();
+        assert_eq!(
+            with(&[1]).open(&text, &ANYONE).unwrap().other_run,
+            Some(ProcessRun([7; 8]))
+        );
     }
 
     #[test]
     fn keeper_is_told_to_the_holder_and_for_the_kind_alone() {
-        let (seal, ann) = (with(&[1]), Holder::from(Principal::named("https://a.example", "ann")));
+        let (seal, ann) = (
+            with(&[1]),
+            Holder::from(Principal::named("https://a.example", "ann")),
+        );
         let id = seal.fresh(HandleKind::Session, &ann).unwrap();
         let of = |text: &str, kind, holder| seal.keeper(kind, text, holder);
-        assert_eq!((id.len(), of(&id, HandleKind::Session, &ann)), (FRESH, Keeper::ThisRun));
-        let earlier = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) }.fresh(HandleKind::Session, &ann).unwrap();
-        assert_eq!(of(&earlier, HandleKind::Session, &ann), Keeper::Another(ProcessRun([7; 8])));
+        assert_eq!(
+            (id.len(), of(&id, HandleKind::Session, &ann)),
+            (FRESH, Keeper::ThisRun)
+        );
+        let earlier = HandleSeal {
+            run: ProcessRun([7; 8]),
+            ..with(&[1])
+        }
+        .fresh(HandleKind::Session, &ann)
+        .unwrap();
+        assert_eq!(
+            of(&earlier, HandleKind::Session, &ann),
+            Keeper::Another(ProcessRun([7; 8]))
+        );
         let with_other_key = with(&[2]).fresh(HandleKind::Session, &ann).unwrap();
         for (text, kind, holder) in [
             (&id, HandleKind::SseSession, &ann),
@@ -298,20 +346,43 @@ mod tests {
             (&format!("{id}A"), HandleKind::Session, &ann),
             (&String::new(), HandleKind::Session, &ann),
         ] {
-            assert_eq!(of(text, kind, holder), Keeper::Nobody, "{text} {kind:?} {holder:?}");
+            assert_eq!(
+                of(text, kind, holder),
+                Keeper::Nobody,
+                "{text} {kind:?} {holder:?}"
+            );
         }
     }
 
     #[test]
     fn task_names_its_keeper_to_its_holder_alone() {
-        let (seal, ann) = (with(&[1]), Holder::from(Principal::named("https://a.example", "ann")));
-        let earlier = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) }.fresh_task(&ann).unwrap();
+        let (seal, ann) = (
+            with(&[1]),
+            Holder::from(Principal::named("https://a.example", "ann")),
+        );
+        let earlier = HandleSeal {
+            run: ProcessRun([7; 8]),
+            ..with(&[1])
+        }
+        .fresh_task(&ann)
+        .unwrap();
         assert!(HandleSeal::is_task(&earlier));
-        assert_eq!(seal.keeper_of_task(&earlier, &ann), Keeper::Another(ProcessRun([7; 8])));
-        assert_eq!(seal.keeper_of_task(&seal.fresh_task(&ann).unwrap(), &ann), Keeper::ThisRun);
+        assert_eq!(
+            seal.keeper_of_task(&earlier, &ann),
+            Keeper::Another(ProcessRun([7; 8]))
+        );
+        assert_eq!(
+            seal.keeper_of_task(&seal.fresh_task(&ann).unwrap(), &ann),
+            Keeper::ThisRun
+        );
         let session = format!("{TASK}{}", seal.fresh(HandleKind::Session, &ann).unwrap());
         let bare = earlier.strip_prefix(TASK).unwrap();
-        for (id, holder) in [(&*earlier, &ANYONE), (bare, &ann), (TASK, &ann), (&*session, &ann)] {
+        for (id, holder) in [
+            (&*earlier, &ANYONE),
+            (bare, &ann),
+            (TASK, &ann),
+            (&*session, &ann),
+        ] {
             assert_eq!(seal.keeper_of_task(id, holder), Keeper::Nobody, "{id}");
         }
     }
@@ -321,7 +392,10 @@ mod tests {
         let seal = with(&[1]);
         let tag = seal.tag(HandleKind::Event, "s", &ANYONE);
         assert_eq!(seal.tag(HandleKind::Event, "s", &ANYONE), tag);
-        let other_run = HandleSeal { run: ProcessRun([7; 8]), ..with(&[1]) };
+        let other_run = HandleSeal {
+            run: ProcessRun([7; 8]),
+            ..with(&[1])
+        };
         for other in [
             seal.tag(HandleKind::Session, "s", &ANYONE),
             seal.tag(HandleKind::Event, "t", &ANYONE),
@@ -336,7 +410,13 @@ mod tests {
     fn keys_are_known_by_their_names() {
         let (old, new) = (with(&[1]), with(&[2, 1]));
         assert!(new.has_key(old.key_name()) && !old.has_key(new.key_name()));
-        assert!(new.open(&old.seal(HandleKind::Cursor, b"", &ANYONE).unwrap(), &ANYONE).is_some());
+        assert!(
+            new.open(
+                &old.seal(HandleKind::Cursor, b"", &ANYONE).unwrap(),
+                &ANYONE
+            )
+            .is_some()
+        );
     }
 
     proptest! {

@@ -34,8 +34,8 @@ pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_o
 pub use caller::{Caller, SessionKey};
 pub use canary::{CanaryRule, Sticky};
 pub use client::{
-    BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference, MirrorStatus, Pending,
-    Starting,
+    BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference,
+    MirrorStatus, Pending, Starting,
 };
 pub use endpoint::{Endpoint, Holder};
 pub use error::{BackendError, Outcome};
@@ -46,15 +46,20 @@ pub use fanlight_telemetry::{Parent, Rewritten};
 pub use guard::DefinitionGuard;
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
 pub use listen::{Interest, Listen, Listening, ListeningGuard};
-pub use messages::{ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal};
+pub use messages::{
+    ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,
+};
 pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
 pub use policy::{
-    AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
+    AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject,
+    Rights, Verdict,
 };
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
 pub use retry::RetryDelays;
-pub use server_sessions::{Keeping, RequestIds, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of};
+pub use server_sessions::{
+    Keeping, RequestIds, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of,
+};
 pub use session_request::{SentAs, SessionRequest};
 pub use sign_in::SignInWish;

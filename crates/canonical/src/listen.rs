@@ -79,7 +79,12 @@ pub struct ListeningGuard {
 impl Listening {
     /// Listening that ends when `guard` is dropped.
     pub fn new(honoured: Interest, guard: impl Any + Send + Sync) -> Self {
-        Self { honoured, until_dropped: ListeningGuard { _until_dropped: Box::new(guard) } }
+        Self {
+            honoured,
+            until_dropped: ListeningGuard {
+                _until_dropped: Box::new(guard),
+            },
+        }
     }
 
     /// Drops the honoured interest and keeps listening.
@@ -90,7 +95,9 @@ impl Listening {
 
 impl std::fmt::Debug for Listening {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listening").field("honoured", &self.honoured).finish_non_exhaustive()
+        f.debug_struct("Listening")
+            .field("honoured", &self.honoured)
+            .finish_non_exhaustive()
     }
 }
 

@@ -90,7 +90,13 @@ impl ServerMessages {
     #[must_use]
     pub fn channel(capacity: usize) -> (Self, MessageReceiver) {
         let (sender, receiver) = mpsc::channel(capacity.clamp(1, Semaphore::MAX_PERMITS));
-        (Self { sender: Some(sender), map: None }, MessageReceiver(receiver))
+        (
+            Self {
+                sender: Some(sender),
+                map: None,
+            },
+            MessageReceiver(receiver),
+        )
     }
 
     /// A sender that drops every message: notifications are lost and requests stay unanswered.
@@ -103,29 +109,39 @@ impl ServerMessages {
     /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block. It
     /// is not called if messages are discarded.
     #[must_use]
-    pub fn mapped(&self, map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static) -> Self {
+    pub fn mapped(
+        &self,
+        map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static,
+    ) -> Self {
         let map: Arc<Map> = match self.map.clone() {
             None => Arc::new(map),
             Some(next) => Arc::new(move |message| next(map(message)?)),
         };
-        Self { sender: self.sender.clone(), map: Some(map) }
+        Self {
+            sender: self.sender.clone(),
+            map: Some(map),
+        }
     }
 
     /// Whether the receiver still exists.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+        self.sender
+            .as_ref()
+            .is_some_and(|sender| !sender.is_closed())
     }
 
     /// Sends a message at once, or waits while the channel is full. For transports on which waiting delays no
     /// other call.
     pub fn send(&self, message: ServerMessage) -> impl Future<Output = ()> + Send {
         // Boxed if it has to wait: it is part of the futures of all calls.
-        let waiting = self.prepare(message).and_then(|(sender, message)| match sender.try_send(message) {
-            Err(TrySendError::Full(message)) => Some(Box::pin(sender.send(message))),
-            // An error means that the client has gone, and its call is about to be cancelled.
-            Ok(()) | Err(TrySendError::Closed(_)) => None,
-        });
+        let waiting =
+            self.prepare(message)
+                .and_then(|(sender, message)| match sender.try_send(message) {
+                    Err(TrySendError::Full(message)) => Some(Box::pin(sender.send(message))),
+                    // An error means that the client has gone, and its call is about to be cancelled.
+                    Ok(()) | Err(TrySendError::Closed(_)) => None,
+                });
         async move {
             if let Some(waiting) = waiting {
                 let _ = waiting.await;
@@ -137,12 +153,17 @@ impl ServerMessages {
     /// that several clients share, on which waiting for one client would delay the others.
     #[must_use = "false means that the message was lost"]
     pub fn try_send(&self, message: ServerMessage) -> bool {
-        let Some((sender, message)) = self.prepare(message) else { return true };
+        let Some((sender, message)) = self.prepare(message) else {
+            return true;
+        };
         !matches!(sender.try_send(message), Err(TrySendError::Full(_)))
     }
 
     /// The message as it is to be sent, and the channel for it; `None` if it is dropped.
-    fn prepare(&self, message: ServerMessage) -> Option<(&mpsc::Sender<Box<ServerMessage>>, Box<ServerMessage>)> {
+    fn prepare(
+        &self,
+        message: ServerMessage,
+    ) -> Option<(&mpsc::Sender<Box<ServerMessage>>, Box<ServerMessage>)> {
         let sender = self.sender.as_ref()?;
         let message = match &self.map {
             Some(map) => map(message)?,
@@ -160,7 +181,9 @@ impl MessageReceiver {
 
     /// Polls for the next message; `None` once all senders are gone.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
-        self.0.poll_recv(cx).map(|message| message.map(|message| *message))
+        self.0
+            .poll_recv(cx)
+            .map(|message| message.map(|message| *message))
     }
 
     /// The next message, if one has been sent already.
@@ -194,7 +217,9 @@ mod tests {
 
     fn name(message: Option<ServerMessage>) -> Option<String> {
         match message? {
-            ServerMessage::Notification(notification) => Some(notification.method.as_str().to_owned()),
+            ServerMessage::Notification(notification) => {
+                Some(notification.method.as_str().to_owned())
+            }
             other => panic!("unexpected {other:?}"),
         }
     }
@@ -244,7 +269,12 @@ mod tests {
         drop(receiver);
         waits.await.unwrap();
         assert!(!messages.is_connected() && messages.try_send(message("c")));
-        tokio::time::timeout(Duration::from_secs(1), messages.send(message("d"))).await.unwrap();
-        assert!(!ServerMessages::discard().is_connected() && ServerMessages::discard().try_send(message("e")));
+        tokio::time::timeout(Duration::from_secs(1), messages.send(message("d")))
+            .await
+            .unwrap();
+        assert!(
+            !ServerMessages::discard().is_connected()
+                && ServerMessages::discard().try_send(message("e"))
+        );
     }
 }

@@ -107,7 +107,9 @@ pub trait ResolvedOperation: Decidable + 'static {
         Decided {
             method: self.method().clone(),
             definition: self.definition().cloned(),
-            tool: self.tool().map(|Item { server, name }| (server.into(), name.into())),
+            tool: self
+                .tool()
+                .map(|Item { server, name }| (server.into(), name.into())),
             verdict: self.verdict().cloned(),
             subject: self.policy_subject(),
         }
@@ -143,7 +145,10 @@ impl Decidable for Decided {
     }
 
     fn tool(&self) -> Option<Item<'_>> {
-        self.tool.as_ref().map(|(server, name)| Item { server, name: Cow::Borrowed(name) })
+        self.tool.as_ref().map(|(server, name)| Item {
+            server,
+            name: Cow::Borrowed(name),
+        })
     }
 
     fn verdict(&self) -> Option<&Verdict> {

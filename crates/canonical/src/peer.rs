@@ -74,9 +74,18 @@ mod tests {
     fn peer_is_the_principal_or_else_the_address() {
         let address = Some([10, 0, 0, 1].into());
         let ann = Principal::named("issuer", "ann");
-        assert_eq!(Peer::of(&ann, address).or_user(Some(1)), Peer::Principal(ann));
-        assert_eq!(Peer::of(&Principal::anonymous(), address).or_user(Some(1)), Peer::Address([10, 0, 0, 1].into()));
-        assert_eq!(Peer::of(&Principal::anonymous(), None).or_user(Some(1)), Peer::User(1));
+        assert_eq!(
+            Peer::of(&ann, address).or_user(Some(1)),
+            Peer::Principal(ann)
+        );
+        assert_eq!(
+            Peer::of(&Principal::anonymous(), address).or_user(Some(1)),
+            Peer::Address([10, 0, 0, 1].into())
+        );
+        assert_eq!(
+            Peer::of(&Principal::anonymous(), None).or_user(Some(1)),
+            Peer::User(1)
+        );
         assert_eq!(Peer::of(&Principal::anonymous(), None), Peer::Local);
     }
 }

@@ -85,8 +85,16 @@ pub enum PolicyAction {
 
 impl PolicyAction {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::Call, Self::Get, Self::Read, Self::GetSkill, Self::Complete, Self::Subscribe, Self::SignIn, Self::List];
+    pub const ALL: [Self; 8] = [
+        Self::Call,
+        Self::Get,
+        Self::Read,
+        Self::GetSkill,
+        Self::Complete,
+        Self::Subscribe,
+        Self::SignIn,
+        Self::List,
+    ];
 
     /// Its name in policies.
     #[must_use]
@@ -123,12 +131,22 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Those of what a server has.
-    pub const OF_SERVERS: [Self; 5] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template, Self::Skill];
+    pub const OF_SERVERS: [Self; 5] = [
+        Self::Tool,
+        Self::Prompt,
+        Self::Resource,
+        Self::Template,
+        Self::Skill,
+    ];
 
     /// What a URI is that a request names: a template if anything in it is to be filled in.
     #[must_use]
     pub fn of_uri(uri: &str) -> Self {
-        if uri.contains('{') { Self::Template } else { Self::Resource }
+        if uri.contains('{') {
+            Self::Template
+        } else {
+            Self::Resource
+        }
     }
 
     /// What using an item of this kind is.
@@ -174,7 +192,12 @@ impl<'a> PolicyItem<'a> {
     /// A server itself.
     #[must_use]
     pub fn of_server(server: &'a str) -> Self {
-        Self { kind: PolicyKind::Server, server, name: server.into(), definition: None }
+        Self {
+            kind: PolicyKind::Server,
+            server,
+            name: server.into(),
+            definition: None,
+        }
     }
 }
 
@@ -201,8 +224,19 @@ impl PolicySubject {
     /// What it is done with.
     #[must_use]
     pub fn item(&self) -> PolicyItem<'_> {
-        let Self { kind, server, name, definition, .. } = self;
-        PolicyItem { kind: *kind, server, name: Cow::Borrowed(name), definition: definition.as_deref() }
+        let Self {
+            kind,
+            server,
+            name,
+            definition,
+            ..
+        } = self;
+        PolicyItem {
+            kind: *kind,
+            server,
+            name: Cow::Borrowed(name),
+            definition: definition.as_deref(),
+        }
     }
 }
 
@@ -219,7 +253,10 @@ impl Verdict {
     /// That of no policy.
     #[must_use]
     pub fn of_nothing(outcome: PolicyOutcome) -> Self {
-        Self { outcome, policies: Arc::default() }
+        Self {
+            outcome,
+            policies: Arc::default(),
+        }
     }
 }
 

@@ -102,7 +102,11 @@ pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -
         digest.update(part.as_bytes());
     }
     let mut place = format!("{name}\n");
-    digest.finish().as_ref().iter().for_each(|byte| place.push_str(&format!("{byte:02x}")));
+    digest
+        .finish()
+        .as_ref()
+        .iter()
+        .for_each(|byte| place.push_str(&format!("{byte:02x}")));
     place.into()
 }
 
@@ -111,12 +115,31 @@ impl ServerSessions {
     #[must_use]
     pub fn continuing(sessions: impl IntoIterator<Item = (Box<str>, ServerSession)>) -> Self {
         let of_other = |(place, session): (_, ServerSession)| {
-            let moves = session.moves.checked_add(1).filter(|moves| *moves <= MOST_MOVES)?;
-            Some((place, Entry { session: ServerSession { moves, ..session }, is_used: false }))
+            let moves = session
+                .moves
+                .checked_add(1)
+                .filter(|moves| *moves <= MOST_MOVES)?;
+            Some((
+                place,
+                Entry {
+                    session: ServerSession { moves, ..session },
+                    is_used: false,
+                },
+            ))
         };
-        let sessions = sessions.into_iter().take(MOST).filter_map(of_other).collect();
-        let state = State { sessions, ..State::default() };
-        Self { state: Mutex::new(state), keeper: OnceLock::new() }
+        let sessions = sessions
+            .into_iter()
+            .take(MOST)
+            .filter_map(of_other)
+            .collect();
+        let state = State {
+            sessions,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            keeper: OnceLock::new(),
+        }
     }
 
     /// From now on they are on record with the client's session.
@@ -128,13 +151,20 @@ impl ServerSessions {
     /// The session at the server of this place.
     #[must_use]
     pub fn at(self: &Arc<Self>, place: &Arc<str>) -> SessionAt {
-        SessionAt { sessions: Arc::clone(self), place: Arc::clone(place) }
+        SessionAt {
+            sessions: Arc::clone(self),
+            place: Arc::clone(place),
+        }
     }
 
     /// All of them, by place.
     #[must_use]
     pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
-        self.lock().sessions.iter().map(|(place, entry)| (place.clone(), entry.session.clone())).collect()
+        self.lock()
+            .sessions
+            .iter()
+            .map(|(place, entry)| (place.clone(), entry.session.clone()))
+            .collect()
     }
 
     /// Whether there are none.
@@ -153,7 +183,10 @@ impl ServerSessions {
     #[must_use]
     pub fn are_waiting_at(&self, name: &str) -> bool {
         let is_at = |place: &str| place.rsplit_once('\n').is_some_and(|(of, _)| of == name);
-        self.lock().sessions.iter().any(|(place, entry)| !entry.is_used && is_at(place))
+        self.lock()
+            .sessions
+            .iter()
+            .any(|(place, entry)| !entry.is_used && is_at(place))
     }
 
     /// Whether the client's session has ended here: it is over, or another process's.
@@ -171,7 +204,10 @@ impl ServerSessions {
     pub fn leave(&self) {
         let mut state = self.lock();
         state.fate = Fate::Left;
-        state.sessions.values_mut().for_each(|entry| entry.is_used = true);
+        state
+            .sessions
+            .values_mut()
+            .for_each(|entry| entry.is_used = true);
     }
 
     async fn may_end(&self) -> bool {
@@ -181,7 +217,10 @@ impl ServerSessions {
                 (Fate::Left, _) => return false,
                 (Fate::Ended(mut is_ours), _) => {
                     // An error means that it cannot be found out.
-                    return is_ours.wait_for(Option::is_some).await.is_ok_and(|is_ours| *is_ours == Some(true));
+                    return is_ours
+                        .wait_for(Option::is_some)
+                        .await
+                        .is_ok_and(|is_ours| *is_ours == Some(true));
                 }
                 (Fate::Open, None) => return true,
                 (Fate::Open, Some(keeper)) => {
@@ -223,21 +262,36 @@ impl SessionAt {
     /// Whether another process has opened it, and no connection of this one has it so far.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.sessions.lock().sessions.get(&*self.place).is_some_and(|entry| !entry.is_used)
+        self.sessions
+            .lock()
+            .sessions
+            .get(&*self.place)
+            .is_some_and(|entry| !entry.is_used)
     }
 
     /// The ids for the requests of a connection to the server: from the range of the session, or the first if there is none.
     #[must_use]
     pub fn request_ids(&self) -> RequestIds {
-        let range = self.sessions.lock().sessions.get(&*self.place).map_or(0, |entry| entry.session.moves);
-        RequestIds { next: AtomicI64::new(i64::from(range) * IDS + 1), at: self.clone() }
+        let range = self
+            .sessions
+            .lock()
+            .sessions
+            .get(&*self.place)
+            .map_or(0, |entry| entry.session.moves);
+        RequestIds {
+            next: AtomicI64::new(i64::from(range) * IDS + 1),
+            at: self.clone(),
+        }
     }
 
     /// The session that another process has opened, once: a connection of this one has it from then on.
     #[must_use]
     pub fn take(&self) -> Option<ServerSession> {
         let mut state = self.sessions.lock();
-        let entry = state.sessions.get_mut(&*self.place).filter(|entry| !entry.is_used)?;
+        let entry = state
+            .sessions
+            .get_mut(&*self.place)
+            .filter(|entry| !entry.is_used)?;
         entry.is_used = true;
         Some(entry.session.clone())
     }
@@ -247,9 +301,19 @@ impl SessionAt {
         {
             let mut state = self.sessions.lock();
             state.sessions.remove(&*self.place);
-            let bytes: usize = state.sessions.values().map(|entry| entry.session.len()).sum();
+            let bytes: usize = state
+                .sessions
+                .values()
+                .map(|entry| entry.session.len())
+                .sum();
             if state.sessions.len() < MOST && bytes.saturating_add(session.len()) <= MOST_BYTES {
-                state.sessions.insert((*self.place).into(), Entry { session, is_used: true });
+                state.sessions.insert(
+                    (*self.place).into(),
+                    Entry {
+                        session,
+                        is_used: true,
+                    },
+                );
             }
             state.changes += 1;
         }
@@ -265,7 +329,11 @@ impl SessionAt {
 
     fn forget(&self, is_meant: impl FnOnce(&ServerSession) -> bool) {
         let mut state = self.sessions.lock();
-        if state.sessions.get(&*self.place).is_some_and(|entry| is_meant(&entry.session)) {
+        if state
+            .sessions
+            .get(&*self.place)
+            .is_some_and(|entry| is_meant(&entry.session))
+        {
             state.sessions.remove(&*self.place);
             state.changes += 1;
         }
@@ -296,13 +364,17 @@ impl RequestIds {
 
 impl fmt::Debug for ServerSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSession").field("revision", &self.revision).finish_non_exhaustive()
+        f.debug_struct("ServerSession")
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for ServerSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSessions").field("count", &self.lock().sessions.len()).finish_non_exhaustive()
+        f.debug_struct("ServerSessions")
+            .field("count", &self.lock().sessions.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -331,11 +403,20 @@ mod tests {
 
     fn session(id: &str, bytes: usize) -> ServerSession {
         let description = Json::parse(format!("\"{}\"", "x".repeat(bytes)).into(), 4).unwrap();
-        ServerSession { id: id.into(), revision: "r".into(), description, moves: 0 }
+        ServerSession {
+            id: id.into(),
+            revision: "r".into(),
+            description,
+            moves: 0,
+        }
     }
 
     fn ids(sessions: &ServerSessions) -> Vec<String> {
-        sessions.all().into_iter().map(|(place, session)| format!("{place}={}", session.id)).collect()
+        sessions
+            .all()
+            .into_iter()
+            .map(|(place, session)| format!("{place}={}", session.id))
+            .collect()
     }
 
     fn on_record(sessions: &ServerSessions) -> Arc<Keeper> {
@@ -352,7 +433,10 @@ mod tests {
         let at = |number: usize| sessions.at(&format!("{number:03}").into());
         at(0).opened(session("a", 1)).await;
         at(0).opened(session("b", 1)).await;
-        assert_eq!((ids(&sessions), keeper.written.load(Ordering::Relaxed)), (vec!["000=b".to_owned()], 2));
+        assert_eq!(
+            (ids(&sessions), keeper.written.load(Ordering::Relaxed)),
+            (vec!["000=b".to_owned()], 2)
+        );
         at(1).opened(session("long", MOST_BYTES)).await;
         assert_eq!(ids(&sessions), ["000=b"]);
         for number in 1..2 * MOST {
@@ -363,13 +447,19 @@ mod tests {
 
     #[test]
     fn session_of_another_process_is_taken_once_and_forgotten_by_its_own_id() {
-        let sessions = Arc::new(ServerSessions::continuing([("a\n0".into(), session("1", 1))]));
+        let sessions = Arc::new(ServerSessions::continuing([(
+            "a\n0".into(),
+            session("1", 1),
+        )]));
         let (here, elsewhere) = (sessions.at(&"a\n0".into()), sessions.at(&"a\n1".into()));
         assert!(here.is_waiting() && !elsewhere.is_waiting());
         assert!(sessions.are_waiting_at("a") && !sessions.are_waiting_at("b"));
         assert!(elsewhere.take().is_none());
         let taken = here.take().unwrap();
-        assert_eq!((&*taken.id, taken.moves, here.request_ids().moves()), ("1", 1, 1));
+        assert_eq!(
+            (&*taken.id, taken.moves, here.request_ids().moves()),
+            ("1", 1, 1)
+        );
         assert!(here.take().is_none() && !sessions.are_waiting_at("a"));
         here.ended("2");
         assert_eq!(ids(&sessions), ["a\n0=1"]);
@@ -380,7 +470,8 @@ mod tests {
     #[tokio::test]
     async fn server_is_told_of_an_end_only_where_this_process_certainly_keeps_the_session() {
         let new = || Arc::new(ServerSessions::default());
-        let may_end = async |sessions: &Arc<ServerSessions>| sessions.at(&"a".into()).may_end().await;
+        let may_end =
+            async |sessions: &Arc<ServerSessions>| sessions.at(&"a".into()).may_end().await;
         assert!(may_end(&new()).await, "it is on no record");
         let sessions = new();
         let keeper = on_record(&sessions);
@@ -405,8 +496,14 @@ mod tests {
     }
 
     #[test]
-    fn session_that_was_left_is_waiting_no_more_and_one_that_has_ended_is_until_its_server_is_told() {
-        let new = || Arc::new(ServerSessions::continuing([("a\n0".into(), session("1", 1))]));
+    fn session_that_was_left_is_waiting_no_more_and_one_that_has_ended_is_until_its_server_is_told()
+    {
+        let new = || {
+            Arc::new(ServerSessions::continuing([(
+                "a\n0".into(),
+                session("1", 1),
+            )]))
+        };
         let sessions = new();
         assert!(!sessions.are_given_up());
         sessions.end(watch::channel(None).1);
@@ -419,18 +516,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ids_of_requests_are_of_the_range_of_the_session_and_it_is_continued_by_none_when_they_run_out() {
+    async fn ids_of_requests_are_of_the_range_of_the_session_and_it_is_continued_by_none_when_they_run_out()
+     {
         let sessions = Arc::new(ServerSessions::continuing([("a".into(), session("1", 1))]));
         let at = sessions.at(&"a".into());
         let ids = at.request_ids();
         assert_eq!((ids.moves(), ids.take(), ids.take()), (1, IDS + 1, IDS + 2));
         ids.next.store(2 * IDS - SPARE_IDS - 1, Ordering::Relaxed);
         ids.take();
-        assert_eq!((ids.moves(), sessions.all().len(), sessions.changes()), (2, 1, 0));
+        assert_eq!(
+            (ids.moves(), sessions.all().len(), sessions.changes()),
+            (2, 1, 0)
+        );
         ids.take();
-        assert_eq!((ids.moves(), sessions.all().len(), sessions.changes()), (2, 0, 1));
+        assert_eq!(
+            (ids.moves(), sessions.all().len(), sessions.changes()),
+            (2, 0, 1)
+        );
         // One that the server opens now is continued with the ids after those that it may get.
-        at.opened(ServerSession { moves: ids.moves(), ..session("2", 1) }).await;
+        at.opened(ServerSession {
+            moves: ids.moves(),
+            ..session("2", 1)
+        })
+        .await;
         ids.next.store(2 * IDS, Ordering::Relaxed);
         ids.take();
         let next = Arc::new(ServerSessions::continuing(sessions.all()));
@@ -440,7 +548,15 @@ mod tests {
     #[test]
     fn session_moves_as_often_as_its_requests_have_numbers() {
         assert_eq!((i64::from(MOST_MOVES) + 1) * IDS, 1 << 31);
-        let moved = |moves| ServerSessions::continuing([("a".into(), ServerSession { moves, ..session("1", 1) })]);
+        let moved = |moves| {
+            ServerSessions::continuing([(
+                "a".into(),
+                ServerSession {
+                    moves,
+                    ..session("1", 1)
+                },
+            )])
+        };
         assert_eq!(moved(MOST_MOVES - 1).all()[0].1.moves, MOST_MOVES);
         assert!(moved(MOST_MOVES).all().is_empty() && moved(u16::MAX).all().is_empty());
     }
@@ -448,8 +564,17 @@ mod tests {
     #[test]
     fn place_names_the_server_and_how_it_is_reached() {
         let place = place_of("a", ["https://a", "x"]);
-        assert_eq!(place.split_once('\n').map(|(name, digest)| (name, digest.len())), Some(("a", 64)));
-        for (name, reached_by) in [("b", ["https://a", "x"]), ("a", ["https://ax", ""]), ("a", ["https://a", "y"])] {
+        assert_eq!(
+            place
+                .split_once('\n')
+                .map(|(name, digest)| (name, digest.len())),
+            Some(("a", 64))
+        );
+        for (name, reached_by) in [
+            ("b", ["https://a", "x"]),
+            ("a", ["https://ax", ""]),
+            ("a", ["https://a", "y"]),
+        ] {
             assert_ne!(place, place_of(name, reached_by));
         }
     }

@@ -37,7 +37,10 @@ impl SessionRequest {
     /// A request with the client's own progress token.
     #[must_use]
     pub fn new(progress_token: Option<Json>) -> Self {
-        Self { progress_token, sent: Mutex::default() }
+        Self {
+            progress_token,
+            sent: Mutex::default(),
+        }
     }
 
     /// The client's own progress token.
@@ -52,7 +55,10 @@ impl SessionRequest {
         *sent = match &*sent {
             Sent::To { backend: known, .. } if known != backend => Sent::ToSeveral,
             Sent::ToSeveral => Sent::ToSeveral,
-            Sent::To { .. } | Sent::NotYet => Sent::To { backend: Arc::clone(backend), named },
+            Sent::To { .. } | Sent::NotYet => Sent::To {
+                backend: Arc::clone(backend),
+                named,
+            },
         };
     }
 
@@ -60,7 +66,10 @@ impl SessionRequest {
     #[must_use]
     pub fn at(&self, backend: &str) -> Option<SentAs> {
         match &*self.sent() {
-            Sent::To { backend: known, named } if **known == *backend => Some(*named),
+            Sent::To {
+                backend: known,
+                named,
+            } if **known == *backend => Some(*named),
             _ => None,
         }
     }
@@ -75,7 +84,11 @@ impl SentAs {
     #[must_use]
     pub fn rename(self, notification: &Notification) -> Option<Notification> {
         let number = |number: i64| Json::parse(number.to_string().into(), 1).ok();
-        let names = |member: &str| notification.params().is_some_and(|params| params.peek(member).is_some());
+        let names = |member: &str| {
+            notification
+                .params()
+                .is_some_and(|params| params.peek(member).is_some())
+        };
         let renamed = notification.with_param("requestId", &number(self.id)?);
         if !names("progressToken") {
             return Some(renamed);
@@ -97,7 +110,10 @@ mod tests {
         assert_eq!(request.at("a"), None);
         request.sent_to(&a, first);
         assert_eq!((request.at("a"), request.at("b")), (Some(first), None));
-        let again = SentAs { id: 7, token: Some(7) };
+        let again = SentAs {
+            id: 7,
+            token: Some(7),
+        };
         request.sent_to(&a, again);
         assert_eq!(request.at("a"), Some(again));
         request.sent_to(&b, first);
@@ -109,14 +125,34 @@ mod tests {
     #[test]
     fn notification_gets_the_names_of_the_server() {
         let notification = |params: &'static str| {
-            Notification::new(Method::from_name("notifications/x"), Some(&Json::literal(params)))
+            Notification::new(
+                Method::from_name("notifications/x"),
+                Some(&Json::literal(params)),
+            )
         };
-        let renamed = |named: SentAs, params| Some(named.rename(&notification(params))?.params()?.as_text().to_owned());
-        let both = SentAs { id: 7, token: Some(9) };
+        let renamed = |named: SentAs, params| {
+            Some(
+                named
+                    .rename(&notification(params))?
+                    .params()?
+                    .as_text()
+                    .to_owned(),
+            )
+        };
+        let both = SentAs {
+            id: 7,
+            token: Some(9),
+        };
         let params = r#"{ "k":1E400,"progressToken":"c", "requestId":1}"#;
-        assert_eq!(renamed(both, params).unwrap(), r#"{ "k":1E400,"progressToken":9, "requestId":7}"#);
+        assert_eq!(
+            renamed(both, params).unwrap(),
+            r#"{ "k":1E400,"progressToken":9, "requestId":7}"#
+        );
         let no_token = SentAs { id: 7, token: None };
         assert_eq!(renamed(no_token, params), None);
-        assert_eq!(renamed(no_token, r#"{"requestId":"r"}"#).unwrap(), r#"{"requestId":7}"#);
+        assert_eq!(
+            renamed(no_token, r#"{"requestId":"r"}"#).unwrap(),
+            r#"{"requestId":7}"#
+        );
     }
 }

@@ -20,13 +20,18 @@ pub(crate) fn terminate() {
 pub(crate) fn kill() {
     let mut stopped = HashSet::new();
     for _ in 0..ROUNDS {
-        let found: Vec<Pid> = all().into_iter().filter(|pid| stopped.insert(*pid)).collect();
+        let found: Vec<Pid> = all()
+            .into_iter()
+            .filter(|pid| stopped.insert(*pid))
+            .collect();
         if found.is_empty() {
             break;
         }
         found.into_iter().for_each(|pid| signal(pid, Signal::STOP));
     }
-    stopped.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    stopped
+        .into_iter()
+        .for_each(|pid| signal(pid, Signal::KILL));
 }
 
 /// Ended descendants keep their numbers until their parents, or the guard, have waited for them: a number that was just
@@ -41,7 +46,9 @@ fn all() -> Vec<Pid> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids {
-        let parent = fs::read(format!("/proc/{pid}/stat")).ok().and_then(|stat| parent(&stat));
+        let parent = fs::read(format!("/proc/{pid}/stat"))
+            .ok()
+            .and_then(|stat| parent(&stat));
         if let Some(parent) = parent {
             children.entry(parent).or_default().push(pid);
         }
@@ -77,7 +84,10 @@ mod tests {
 
     #[test]
     fn children_of_this_process_are_found() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
         let pid = Pid::from_child(&child);
         assert!(all().contains(&pid));
         child.kill().unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, pidfd_open,
-    set_child_subreaper, set_dumpable_behavior, wait,
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid,
+    kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, wait,
 };
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -58,7 +58,10 @@ pub(crate) fn run() -> io::Result<End> {
     // The name in lists of processes; without it the guard works as well.
     let _ = rustix::thread::set_name(c"fanlight-guard");
     let order = Order::read(Unbuffered)?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(guard(&order))
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(guard(&order))
 }
 
 async fn guard(order: &Order) -> io::Result<End> {
@@ -75,7 +78,11 @@ async fn guard(order: &Order) -> io::Result<End> {
 
     let mut end = None;
     let mut orphaned = false;
-    let mut ending = Ending { grace: order.grace, kill_at: None, give_up_at: None };
+    let mut ending = Ending {
+        grace: order.grace,
+        kill_at: None,
+        give_up_at: None,
+    };
     loop {
         let is_alone = reap(server, &mut end);
         if is_alone || ending.is_hopeless() {
@@ -167,7 +174,9 @@ impl Ending {
 fn parent_gone(parent: u32) -> io::Result<oneshot::Receiver<()>> {
     let (gone, is_gone) = oneshot::channel();
     // A thread, since only it can wait for a descriptor without `unsafe`. It ends with the guard.
-    let watch = std::thread::Builder::new().name("parent".to_owned()).stack_size(64 << 10);
+    let watch = std::thread::Builder::new()
+        .name("parent".to_owned())
+        .stack_size(64 << 10);
     watch.spawn(move || {
         wait_for_parent(parent);
         // Fails if the guard is ending.
@@ -177,7 +186,8 @@ fn parent_gone(parent: u32) -> io::Result<oneshot::Receiver<()>> {
 }
 
 fn wait_for_parent(pid: u32) {
-    let is_parent = || getppid().filter(|parent| u32::try_from(parent.as_raw_nonzero().get()) == Ok(pid));
+    let is_parent =
+        || getppid().filter(|parent| u32::try_from(parent.as_raw_nonzero().get()) == Ok(pid));
     let file = is_parent().and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
     // A look at the number after the descriptor was made: it is not that of a later process with the same number.
     while is_parent().is_some() {

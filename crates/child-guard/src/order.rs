@@ -62,20 +62,34 @@ impl Order {
         let mut text = || fields.next();
         let parent = number(&text()?)?;
         let grace = Duration::from_millis(number(&text()?)?);
-        let cwd = Some(text()?).filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
+        let cwd = Some(text()?)
+            .filter(|cwd| !cwd.is_empty())
+            .map(PathBuf::from);
         let command = text()?;
-        let args = (0..number::<usize>(&text()?)?).map(|_| text()).collect::<Option<_>>()?;
+        let args = (0..number::<usize>(&text()?)?)
+            .map(|_| text())
+            .collect::<Option<_>>()?;
         let mut env = Vec::new();
         while let Some(name) = text() {
             env.push((name, text()?));
         }
-        Some(Self { parent, grace, command, args, env, cwd })
+        Some(Self {
+            parent,
+            grace,
+            command,
+            args,
+            env,
+            cwd,
+        })
     }
 
     /// The command that starts the server.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.command);
-        command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(cwd) = &self.cwd {
             command.current_dir(cwd);
         }
@@ -90,21 +104,45 @@ impl Order {
 ///
 /// If a text holds a zero byte, or if they are too many.
 pub fn encode_sandbox(sandbox: &Sandbox) -> io::Result<Vec<u8>> {
-    let Sandbox { landlock, memory, processes, files, user } = sandbox;
-    let optional = |number: &Option<u64>| number.map(|number| number.to_string()).unwrap_or_default().into();
+    let Sandbox {
+        landlock,
+        memory,
+        processes,
+        files,
+        user,
+    } = sandbox;
+    let optional = |number: &Option<u64>| {
+        number
+            .map(|number| number.to_string())
+            .unwrap_or_default()
+            .into()
+    };
     let mut fields: Vec<OsString> = vec![optional(memory), optional(processes), optional(files)];
     fields.push(user.clone().unwrap_or_default().into());
-    if let Some(Landlock { read, write, connect, bind, except }) = landlock {
+    if let Some(Landlock {
+        read,
+        write,
+        connect,
+        bind,
+        except,
+    }) = landlock
+    {
         fields.extend([ports(connect.as_deref()), ports(bind.as_deref())]);
         fields.extend([read, write].map(|paths| paths.len().to_string().into()));
-        fields.extend(read.iter().chain(write).chain(except).map(|path| path.clone().into_os_string()));
+        fields.extend(
+            read.iter()
+                .chain(write)
+                .chain(except)
+                .map(|path| path.clone().into_os_string()),
+        );
     }
     frame(&fields)
 }
 
 /// Reads a sandbox, and not a byte beyond it.
 pub(crate) fn read_sandbox(from: impl io::Read) -> io::Result<Sandbox> {
-    decode_sandbox(fields(from)?).ok_or_else(|| invalid("a field of the sandbox is missing or wrong"))
+    decode_sandbox(fields(from)?)
+        .ok_or_else(|| invalid("a field of the sandbox is missing or wrong"))
 }
 
 fn decode_sandbox(fields: Vec<OsString>) -> Option<Sandbox> {
@@ -112,25 +150,52 @@ fn decode_sandbox(fields: Vec<OsString>) -> Option<Sandbox> {
     let mut limit = || Some(Some(fields.next()?).filter(|text| !text.is_empty()));
     let (memory, processes, files, user) = (limit()?, limit()?, limit()?, limit()?);
     // What cannot be read must not become "not restricted".
-    let amount = |text: Option<OsString>| text.map_or(Some(None), |text| number::<u64>(&text).map(Some));
+    let amount =
+        |text: Option<OsString>| text.map_or(Some(None), |text| number::<u64>(&text).map(Some));
     let landlock = match fields.next() {
         None => None,
         Some(connect) => {
             let (connect, bind) = (read_ports(&connect)?, read_ports(&fields.next()?)?);
-            let counts = (number::<usize>(&fields.next()?)?, number::<usize>(&fields.next()?)?);
-            let mut paths = |count| (0..count).map(|_| fields.next().map(PathBuf::from)).collect::<Option<Vec<_>>>();
+            let counts = (
+                number::<usize>(&fields.next()?)?,
+                number::<usize>(&fields.next()?)?,
+            );
+            let mut paths = |count| {
+                (0..count)
+                    .map(|_| fields.next().map(PathBuf::from))
+                    .collect::<Option<Vec<_>>>()
+            };
             let (read, write) = (paths(counts.0)?, paths(counts.1)?);
-            Some(Landlock { read, write, connect, bind, except: fields.map(PathBuf::from).collect() })
+            Some(Landlock {
+                read,
+                write,
+                connect,
+                bind,
+                except: fields.map(PathBuf::from).collect(),
+            })
         }
     };
-    let user = user.map(|user| user.into_string().ok()).map_or(Some(None), |user| user.map(Some))?;
-    Some(Sandbox { landlock, memory: amount(memory)?, processes: amount(processes)?, files: amount(files)?, user })
+    let user = user
+        .map(|user| user.into_string().ok())
+        .map_or(Some(None), |user| user.map(Some))?;
+    Some(Sandbox {
+        landlock,
+        memory: amount(memory)?,
+        processes: amount(processes)?,
+        files: amount(files)?,
+        user,
+    })
 }
 
 fn ports(ports: Option<&[u16]>) -> OsString {
     match ports {
         None => "any".into(),
-        Some(ports) => ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",").into(),
+        Some(ports) => ports
+            .iter()
+            .map(u16::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+            .into(),
     }
 }
 
@@ -138,7 +203,11 @@ fn read_ports(text: &OsStr) -> Option<Option<Vec<u16>>> {
     match text.to_str()? {
         "any" => Some(None),
         "" => Some(Some(Vec::new())),
-        list => list.split(',').map(|port| port.parse().ok()).collect::<Option<Vec<u16>>>().map(Some),
+        list => list
+            .split(',')
+            .map(|port| port.parse().ok())
+            .collect::<Option<Vec<u16>>>()
+            .map(Some),
     }
 }
 
@@ -147,14 +216,18 @@ fn frame(fields: &[OsString]) -> io::Result<Vec<u8>> {
     let mut bytes = vec![b' '; LENGTH];
     for field in fields {
         if field.as_bytes().contains(&0) {
-            return Err(invalid("a zero byte in the command, its arguments or its environment"));
+            return Err(invalid(
+                "a zero byte in the command, its arguments or its environment",
+            ));
         }
         bytes.extend_from_slice(field.as_bytes());
         bytes.push(0);
     }
     let length = bytes.len() - LENGTH;
     if length > LONGEST {
-        return Err(invalid("the command, its arguments and its environment are too long"));
+        return Err(invalid(
+            "the command, its arguments and its environment are too long",
+        ));
     }
     for (to, from) in bytes.iter_mut().zip(format!("{length:0LENGTH$x}").bytes()) {
         *to = from;
@@ -166,12 +239,21 @@ fn frame(fields: &[OsString]) -> io::Result<Vec<u8>> {
 fn fields(mut from: impl io::Read) -> io::Result<Vec<OsString>> {
     let mut head = [0; LENGTH];
     from.read_exact(&mut head)?;
-    let length = std::str::from_utf8(&head).ok().and_then(|head| usize::from_str_radix(head, 16).ok());
-    let length = length.filter(|length| *length <= LONGEST).ok_or_else(|| invalid("no length"))?;
+    let length = std::str::from_utf8(&head)
+        .ok()
+        .and_then(|head| usize::from_str_radix(head, 16).ok());
+    let length = length
+        .filter(|length| *length <= LONGEST)
+        .ok_or_else(|| invalid("no length"))?;
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes)?;
-    let fields = bytes.strip_suffix(&[0]).ok_or_else(|| invalid("a field is cut"))?;
-    Ok(fields.split(|byte| *byte == 0).map(|field| OsString::from_vec(field.to_vec())).collect())
+    let fields = bytes
+        .strip_suffix(&[0])
+        .ok_or_else(|| invalid("a field is cut"))?;
+    Ok(fields
+        .split(|byte| *byte == 0)
+        .map(|field| OsString::from_vec(field.to_vec()))
+        .collect())
 }
 
 /// Standard input without a buffer: what follows an order is for another.
@@ -208,7 +290,15 @@ mod tests {
 
     #[test]
     fn order_is_read_as_sent_and_nothing_beyond_it() {
-        for order in [order(), Order { cwd: None, args: Vec::new(), env: Vec::new(), ..order() }] {
+        for order in [
+            order(),
+            Order {
+                cwd: None,
+                args: Vec::new(),
+                env: Vec::new(),
+                ..order()
+            },
+        ] {
             let mut bytes = order.encode().unwrap();
             bytes.extend_from_slice(b"input of the server");
             let mut rest = bytes.as_slice();
@@ -220,8 +310,20 @@ mod tests {
     #[test]
     fn order_with_a_zero_byte_is_refused() {
         let zero = |order: Order| order.encode().unwrap_err().kind();
-        assert_eq!(zero(Order { command: "a\0b".into(), ..order() }), io::ErrorKind::InvalidInput);
-        assert_eq!(zero(Order { env: vec![("A".into(), "\0".into())], ..order() }), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            zero(Order {
+                command: "a\0b".into(),
+                ..order()
+            }),
+            io::ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            zero(Order {
+                env: vec![("A".into(), "\0".into())],
+                ..order()
+            }),
+            io::ErrorKind::InvalidInput
+        );
     }
 
     #[test]
@@ -234,8 +336,17 @@ mod tests {
             except: vec!["/etc/fanlight".into()],
         };
         let user = Some("nobody".to_owned());
-        let all = Sandbox { landlock: Some(landlock), memory: Some(1), processes: Some(2), files: Some(3), user };
-        let empty = Sandbox { landlock: Some(Landlock::default()), ..Sandbox::default() };
+        let all = Sandbox {
+            landlock: Some(landlock),
+            memory: Some(1),
+            processes: Some(2),
+            files: Some(3),
+            user,
+        };
+        let empty = Sandbox {
+            landlock: Some(Landlock::default()),
+            ..Sandbox::default()
+        };
         for sandbox in [all, empty, Sandbox::default()] {
             let mut bytes = encode_sandbox(&sandbox).unwrap();
             bytes.extend_from_slice(b"order");
@@ -256,7 +367,10 @@ mod tests {
             &["", "", "", "", "80,x", "any", "0", "0"],
         ] {
             let fields: Vec<OsString> = fields.iter().map(OsString::from).collect();
-            assert!(read_sandbox(frame(&fields).unwrap().as_slice()).is_err(), "{fields:?}");
+            assert!(
+                read_sandbox(frame(&fields).unwrap().as_slice()).is_err(),
+                "{fields:?}"
+            );
         }
     }
 

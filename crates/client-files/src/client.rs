@@ -101,7 +101,9 @@ impl Client {
     pub fn named(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_', ' '], "").to_lowercase();
         let name = plain(name);
-        Self::ALL.into_iter().find(|client| name == plain(client.id()) || name == plain(client.title()))
+        Self::ALL
+            .into_iter()
+            .find(|client| name == plain(client.id()) || name == plain(client.title()))
     }
 
     /// The notation of its file.
@@ -126,7 +128,12 @@ impl Client {
             Self::Codex => &[".codex/config.toml"],
             Self::Zed => &[".zed/settings.json"],
             Self::OpenCode => &["opencode.json", "opencode.jsonc"],
-            Self::ClaudeDesktop | Self::Windsurf | Self::Cline | Self::Goose | Self::Continue | Self::LmStudio => &[],
+            Self::ClaudeDesktop
+            | Self::Windsurf
+            | Self::Cline
+            | Self::Goose
+            | Self::Continue
+            | Self::LmStudio => &[],
         }
     }
 

@@ -68,13 +68,23 @@ impl Entry {
             Reach::Http { url, credential } => of_url(client, name, url, credential),
             Reach::Stdio { command, args } => of_command(client, name, command, args),
         };
-        Self { client, name: name.to_owned(), value, reach: Some(reach) }
+        Self {
+            client,
+            name: name.to_owned(),
+            value,
+            reach: Some(reach),
+        }
     }
 
     /// An entry as a file has it.
     #[must_use]
     pub fn existing(client: Client, name: &str, value: Item) -> Self {
-        Self { client, name: name.to_owned(), value, reach: None }
+        Self {
+            client,
+            name: name.to_owned(),
+            value,
+            reach: None,
+        }
     }
 
     /// Whether a token has to be put in by hand, since the client reads no variables.
@@ -90,32 +100,62 @@ impl Entry {
     }
 
     fn wants_token(&self) -> bool {
-        matches!(&self.reach, Some(Reach::Http { credential: Credential::Unknown, .. }))
+        matches!(
+            &self.reach,
+            Some(Reach::Http {
+                credential: Credential::Unknown,
+                ..
+            })
+        )
     }
 
     /// The entry with what is around it.
     #[must_use]
     pub fn snippet(&self) -> Snippet {
-        let Self { client, name, value, .. } = self;
+        let Self {
+            client,
+            name,
+            value,
+            ..
+        } = self;
         let section = client.section();
         let text = match client.language() {
-            Language::Json => Item::map([(section, Item::map([(name, value.clone())]))]).to_json("", "  ") + "\n",
+            Language::Json => {
+                Item::map([(section, Item::map([(name, value.clone())]))]).to_json("", "  ") + "\n"
+            }
             Language::Toml => format!("[{section}.{}]\n{}", toml_key(name), value.to_toml()),
-            Language::Yaml if *client == Client::Continue => format!("{section}:\n{}", value.to_yaml_item("  ")),
-            Language::Yaml => Item::map([(section, Item::map([(name, value.clone())]))]).to_yaml(""),
+            Language::Yaml if *client == Client::Continue => {
+                format!("{section}:\n{}", value.to_yaml_item("  "))
+            }
+            Language::Yaml => {
+                Item::map([(section, Item::map([(name, value.clone())]))]).to_yaml("")
+            }
         };
-        Snippet { language: client.language(), text, command: self.command() }
+        Snippet {
+            language: client.language(),
+            text,
+            command: self.command(),
+        }
     }
 
     /// A command of the client that adds the entry.
     fn command(&self) -> Option<String> {
-        let Some(Reach::Http { url, credential }) = &self.reach else { return None };
+        let Some(Reach::Http { url, credential }) = &self.reach else {
+            return None;
+        };
         let (name, url) = (shell(&self.name), shell(url));
-        let header = authorization(self.client, credential).map(|value| format!("Authorization: {value}"));
-        let header = header.map_or_else(String::new, |header| format!(" --header {}", shell(&header)));
+        let header =
+            authorization(self.client, credential).map(|value| format!("Authorization: {value}"));
+        let header = header.map_or_else(String::new, |header| {
+            format!(" --header {}", shell(&header))
+        });
         match self.client {
-            Client::ClaudeCode => Some(format!("claude mcp add --transport http {name} {url}{header}")),
-            Client::Gemini => Some(format!("gemini mcp add --transport http {name} {url}{header}")),
+            Client::ClaudeCode => Some(format!(
+                "claude mcp add --transport http {name} {url}{header}"
+            )),
+            Client::Gemini => Some(format!(
+                "gemini mcp add --transport http {name} {url}{header}"
+            )),
             Client::Codex => {
                 let token = match credential {
                     Credential::None => String::new(),
@@ -124,9 +164,14 @@ impl Entry {
                 Some(format!("codex mcp add {name} --url {url}{token}"))
             }
             Client::VsCode => {
-                let Item::Map(mut members) = self.value.clone() else { return None };
+                let Item::Map(mut members) = self.value.clone() else {
+                    return None;
+                };
                 members.insert(0, ("name".to_owned(), Item::text(self.name.clone())));
-                Some(format!("code --add-mcp {}", shell(&Item::Map(members).to_flow())))
+                Some(format!(
+                    "code --add-mcp {}",
+                    shell(&Item::Map(members).to_flow())
+                ))
             }
             _ => None,
         }
@@ -151,8 +196,16 @@ fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Ite
         Client::Cline => vec![("type", text("streamableHttp")), ("url", text(url))],
         Client::Roo => vec![("type", text("streamable-http")), ("url", text(url))],
         Client::Gemini => vec![("httpUrl", text(url))],
-        Client::OpenCode => vec![("type", text("remote")), ("url", text(url)), ("enabled", Item::Flag(true))],
-        Client::Continue => vec![("name", text(name)), ("type", text("streamable-http")), ("url", text(url))],
+        Client::OpenCode => vec![
+            ("type", text("remote")),
+            ("url", text(url)),
+            ("enabled", Item::Flag(true)),
+        ],
+        Client::Continue => vec![
+            ("name", text(name)),
+            ("type", text("streamable-http")),
+            ("url", text(url)),
+        ],
         Client::Goose => of_goose(name, "streamable_http", vec![("uri", text(url))]),
         Client::ClaudeDesktop | Client::Cursor | Client::Codex | Client::Zed | Client::LmStudio => {
             vec![("url", text(url))]
@@ -162,7 +215,9 @@ fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Ite
         entry.push(("bearer_token_env_var", text(VARIABLE)));
         return Item::map(entry);
     }
-    let Some(value) = authorization(client, credential) else { return Item::map(entry) };
+    let Some(value) = authorization(client, credential) else {
+        return Item::map(entry);
+    };
     let headers = Item::map([("Authorization", Item::Text(value))]);
     match client {
         Client::Codex => entry.push(("http_headers", headers)),
@@ -184,20 +239,38 @@ fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Ite
     match client {
         Client::OpenCode => {
             let words = std::iter::once(command.to_owned()).chain(args.iter().cloned());
-            Item::map([("type", Item::text("local")), ("command", Item::texts(words)), ("enabled", Item::Flag(true))])
+            Item::map([
+                ("type", Item::text("local")),
+                ("command", Item::texts(words)),
+                ("enabled", Item::Flag(true)),
+            ])
         }
-        Client::Goose => Item::map(of_goose(name, "stdio", vec![("cmd", program), ("args", list)])),
-        Client::Continue => Item::map([("name", Item::text(name)), ("command", program), ("args", list)]),
-        Client::VsCode | Client::ClaudeCode => {
-            Item::map([("type", Item::text("stdio")), ("command", program), ("args", list)])
-        }
+        Client::Goose => Item::map(of_goose(
+            name,
+            "stdio",
+            vec![("cmd", program), ("args", list)],
+        )),
+        Client::Continue => Item::map([
+            ("name", Item::text(name)),
+            ("command", program),
+            ("args", list),
+        ]),
+        Client::VsCode | Client::ClaudeCode => Item::map([
+            ("type", Item::text("stdio")),
+            ("command", program),
+            ("args", list),
+        ]),
         _ => Item::map([("command", program), ("args", list)]),
     }
 }
 
 /// What Goose writes itself into each entry, with the members of one kind of entry among it.
 fn of_goose<'a>(name: &str, kind: &'a str, members: Vec<(&'a str, Item)>) -> Vec<(&'a str, Item)> {
-    let mut entry = vec![("enabled", Item::Flag(true)), ("type", Item::text(kind)), ("name", Item::text(name))];
+    let mut entry = vec![
+        ("enabled", Item::Flag(true)),
+        ("type", Item::text(kind)),
+        ("name", Item::text(name)),
+    ];
     entry.extend(members);
     entry.push(("description", Item::text("Fanlight")));
     entry.push(("timeout", Item::Number("300".to_owned())));
@@ -218,7 +291,9 @@ fn authorization(client: Client, credential: &Credential) -> Option<String> {
 fn variable(client: Client) -> Option<String> {
     Some(match client {
         Client::ClaudeCode | Client::Goose | Client::Gemini => format!("${{{VARIABLE}}}"),
-        Client::Cursor | Client::VsCode | Client::Windsurf | Client::Roo => format!("${{env:{VARIABLE}}}"),
+        Client::Cursor | Client::VsCode | Client::Windsurf | Client::Roo => {
+            format!("${{env:{VARIABLE}}}")
+        }
         Client::OpenCode => format!("{{env:{VARIABLE}}}"),
         Client::Continue => format!("${{{{ secrets.{VARIABLE} }}}}"),
         Client::Codex => VARIABLE.to_owned(),
@@ -242,21 +317,32 @@ mod tests {
             none(Client::Windsurf),
             "{\n  \"mcpServers\": {\n    \"fanlight\": {\n      \"serverUrl\": \"http://127.0.0.1:8080/mcp\"\n    }\n  }\n}\n"
         );
-        assert_eq!(none(Client::Codex), "[mcp_servers.fanlight]\nurl = \"http://127.0.0.1:8080/mcp\"\n");
+        assert_eq!(
+            none(Client::Codex),
+            "[mcp_servers.fanlight]\nurl = \"http://127.0.0.1:8080/mcp\"\n"
+        );
         assert_eq!(
             none(Client::Continue),
             "mcpServers:\n  - name: fanlight\n    type: streamable-http\n    url: \"http://127.0.0.1:8080/mcp\"\n"
         );
-        assert!(
-            none(Client::Goose).starts_with("extensions:\n  fanlight:\n    enabled: true\n    type: streamable_http\n")
-        );
+        assert!(none(Client::Goose).starts_with(
+            "extensions:\n  fanlight:\n    enabled: true\n    type: streamable_http\n"
+        ));
     }
 
     #[test]
     fn token_is_a_variable_where_the_client_reads_variables() {
         let unknown = |client| http(client, Credential::Unknown);
-        assert!(unknown(Client::Cursor).text.contains("\"Bearer ${env:FANLIGHT_TOKEN}\""));
-        assert!(unknown(Client::Codex).text.contains("bearer_token_env_var = \"FANLIGHT_TOKEN\""));
+        assert!(
+            unknown(Client::Cursor)
+                .text
+                .contains("\"Bearer ${env:FANLIGHT_TOKEN}\"")
+        );
+        assert!(
+            unknown(Client::Codex)
+                .text
+                .contains("bearer_token_env_var = \"FANLIGHT_TOKEN\"")
+        );
         assert!(unknown(Client::Zed).text.contains("\"Bearer YOUR_TOKEN\""));
         let command = unknown(Client::ClaudeCode).command.unwrap();
         assert_eq!(

@@ -55,14 +55,24 @@ impl Item {
 
     /// A mapping.
     pub fn map<K: Into<String>>(members: impl IntoIterator<Item = (K, Self)>) -> Self {
-        Self::Map(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
+        Self::Map(
+            members
+                .into_iter()
+                .map(|(key, value)| (key.into(), value))
+                .collect(),
+        )
     }
 
     /// The member of a mapping.
     #[must_use]
     pub fn member(&self, key: &str) -> Option<&Self> {
-        let Self::Map(members) = self else { return None };
-        members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+        let Self::Map(members) = self else {
+            return None;
+        };
+        members
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value)
     }
 
     /// As JSON of several lines. Lines after the first begin with `indent`; each level adds `unit`.
@@ -70,15 +80,31 @@ impl Item {
     pub fn to_json(&self, indent: &str, unit: &str) -> String {
         let inner = format!("{indent}{unit}");
         let block = |open: char, close: char, lines: Vec<String>| {
-            format!("{open}\n{inner}{}\n{indent}{close}", lines.join(&format!(",\n{inner}")))
+            format!(
+                "{open}\n{inner}{}\n{indent}{close}",
+                lines.join(&format!(",\n{inner}"))
+            )
         };
         match self {
             Self::Map(members) if !members.is_empty() => {
-                let line = |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.to_json(&inner, unit));
+                let line = |(key, value): &(String, Self)| {
+                    format!("{}: {}", quoted(key), value.to_json(&inner, unit))
+                };
                 block('{', '}', members.iter().map(line).collect())
             }
-            Self::List(items) if items.iter().any(|item| matches!(item, Self::Map(_) | Self::List(_))) => {
-                block('[', ']', items.iter().map(|item| item.to_json(&inner, unit)).collect())
+            Self::List(items)
+                if items
+                    .iter()
+                    .any(|item| matches!(item, Self::Map(_) | Self::List(_))) =>
+            {
+                block(
+                    '[',
+                    ']',
+                    items
+                        .iter()
+                        .map(|item| item.to_json(&inner, unit))
+                        .collect(),
+                )
             }
             _ => self.to_flow(),
         }
@@ -94,7 +120,8 @@ impl Item {
             Self::Text(text) => quoted(text),
             Self::List(items) => format!("[{}]", joined(items.iter().map(Self::to_flow))),
             Self::Map(members) => {
-                let pair = |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.to_flow());
+                let pair =
+                    |(key, value): &(String, Self)| format!("{}: {}", quoted(key), value.to_flow());
                 format!("{{{}}}", joined(members.iter().map(pair)))
             }
         }
@@ -103,17 +130,26 @@ impl Item {
     /// The members of a mapping as lines of YAML, each of which begins with `indent`. Another value is one line.
     #[must_use]
     pub fn to_yaml(&self, indent: &str) -> String {
-        let Self::Map(members) = self else { return format!("{indent}{}\n", self.to_yaml_scalar()) };
+        let Self::Map(members) = self else {
+            return format!("{indent}{}\n", self.to_yaml_scalar());
+        };
         let mut lines = String::new();
         for (key, value) in members {
             let key = yaml_text(key);
             // Writing to a string cannot fail.
             let _ = match value {
                 Self::Map(inner) if !inner.is_empty() => {
-                    write!(lines, "{indent}{key}:\n{}", value.to_yaml(&format!("{indent}  ")))
+                    write!(
+                        lines,
+                        "{indent}{key}:\n{}",
+                        value.to_yaml(&format!("{indent}  "))
+                    )
                 }
                 Self::List(items) if items.iter().any(|item| matches!(item, Self::Map(_))) => {
-                    let items: String = items.iter().map(|item| item.to_yaml_item(&format!("{indent}  "))).collect();
+                    let items: String = items
+                        .iter()
+                        .map(|item| item.to_yaml_item(&format!("{indent}  ")))
+                        .collect();
                     write!(lines, "{indent}{key}:\n{items}")
                 }
                 _ => writeln!(lines, "{indent}{key}: {}", value.to_yaml_scalar()),
@@ -140,15 +176,21 @@ impl Item {
     /// The members of a mapping as the lines of a table in TOML. Mappings in it are inline tables; null is left out.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let Self::Map(members) = self else { return String::new() };
+        let Self::Map(members) = self else {
+            return String::new();
+        };
         let given = members.iter().filter(|(_, value)| *value != Self::Null);
-        given.map(|(key, value)| format!("{} = {}\n", toml_key(key), value.to_toml_value())).collect()
+        given
+            .map(|(key, value)| format!("{} = {}\n", toml_key(key), value.to_toml_value()))
+            .collect()
     }
 
     fn to_toml_value(&self) -> String {
         match self {
             Self::Map(members) => {
-                let pair = |(key, value): &(String, Self)| format!("{} = {}", toml_key(key), value.to_toml_value());
+                let pair = |(key, value): &(String, Self)| {
+                    format!("{} = {}", toml_key(key), value.to_toml_value())
+                };
                 format!("{{ {} }}", joined(members.iter().map(pair)))
             }
             Self::List(items) => format!("[{}]", joined(items.iter().map(Self::to_toml_value))),
@@ -163,22 +205,35 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
 
 /// A JSON string. YAML and TOML read it the same: serde_json escapes no character that they read otherwise.
 pub(crate) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+    serde_json::Value::from(text)
+        .to_string()
+        .replace('\u{7f}', "\\u007f")
 }
 
 /// A key of TOML.
 pub(crate) fn toml_key(key: &str) -> String {
-    let is_bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    let is_bare = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     if is_bare { key.to_owned() } else { quoted(key) }
 }
 
 /// A text of YAML: plain where every reader takes it for a string, else in quotes.
 pub(crate) fn yaml_text(text: &str) -> String {
-    const WORDS: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
+    const WORDS: [&str; 10] = [
+        "true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan",
+    ];
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '_'))
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@' | '+'))
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@' | '+'))
         && !WORDS.contains(&text.to_ascii_lowercase().as_str());
-    if is_plain { text.to_owned() } else { quoted(text) }
+    if is_plain {
+        text.to_owned()
+    } else {
+        quoted(text)
+    }
 }
 
 #[cfg(test)]

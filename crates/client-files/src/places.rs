@@ -45,20 +45,31 @@ impl Places {
     /// The folders of the user whose environment this is; `None` without a home folder.
     #[must_use]
     pub fn new(system: System, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
-        let folder = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = |name: &str| {
+            env(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         let home = match system {
             System::Windows => folder("USERPROFILE").or_else(|| folder("HOME")),
             _ => folder("HOME"),
         }?;
-        let config =
-            folder("XDG_CONFIG_HOME").filter(|path| path.is_absolute()).unwrap_or_else(|| home.join(".config"));
+        let config = folder("XDG_CONFIG_HOME")
+            .filter(|path| path.is_absolute())
+            .unwrap_or_else(|| home.join(".config"));
         let programs = match system {
             System::Linux => config.clone(),
             System::MacOs => home.join("Library/Application Support"),
             System::Windows => folder("APPDATA").unwrap_or_else(|| home.join("AppData/Roaming")),
         };
         let codex = folder("CODEX_HOME").unwrap_or_else(|| home.join(".codex"));
-        Some(Self { system, home, config, programs, codex })
+        Some(Self {
+            system,
+            home,
+            config,
+            programs,
+            codex,
+        })
     }
 
     /// The folder of the user.
@@ -80,7 +91,8 @@ impl Places {
             Client::Windsurf => in_home(".codeium/windsurf/mcp_config.json"),
             Client::Cline => {
                 let name = "settings/cline_mcp_settings.json";
-                let mut files = self.of_editors(&format!("globalStorage/saoudrizwan.claude-dev/{name}"));
+                let mut files =
+                    self.of_editors(&format!("globalStorage/saoudrizwan.claude-dev/{name}"));
                 files.push(self.home.join(".cline/data").join(name));
                 files
             }
@@ -137,23 +149,47 @@ mod tests {
 
     #[test]
     fn files_are_where_each_system_has_them() {
-        let first = |system, client| places(system).of_user(client).remove(0).display().to_string();
+        let first = |system, client| {
+            places(system)
+                .of_user(client)
+                .remove(0)
+                .display()
+                .to_string()
+        };
         let desktop = "Claude/claude_desktop_config.json";
-        assert_eq!(first(System::Linux, Client::ClaudeDesktop), format!("/home/me/.config/{desktop}"));
+        assert_eq!(
+            first(System::Linux, Client::ClaudeDesktop),
+            format!("/home/me/.config/{desktop}")
+        );
         assert_eq!(
             first(System::MacOs, Client::ClaudeDesktop),
             format!("/home/me/Library/Application Support/{desktop}")
         );
-        assert_eq!(first(System::Windows, Client::ClaudeDesktop), format!("/appdata/{desktop}"));
-        assert_eq!(first(System::Windows, Client::VsCode), "/appdata/Code/User/mcp.json");
-        assert_eq!(first(System::Linux, Client::Codex), "/home/me/.codex/config.toml");
-        assert_eq!(first(System::MacOs, Client::Zed), "/home/me/.config/zed/settings.json");
+        assert_eq!(
+            first(System::Windows, Client::ClaudeDesktop),
+            format!("/appdata/{desktop}")
+        );
+        assert_eq!(
+            first(System::Windows, Client::VsCode),
+            "/appdata/Code/User/mcp.json"
+        );
+        assert_eq!(
+            first(System::Linux, Client::Codex),
+            "/home/me/.codex/config.toml"
+        );
+        assert_eq!(
+            first(System::MacOs, Client::Zed),
+            "/home/me/.config/zed/settings.json"
+        );
     }
 
     #[test]
     fn home_folder_is_shown_as_a_tilde() {
         let places = places(System::Linux);
-        assert_eq!(places.shown(Path::new("/home/me/.cursor/mcp.json")), "~/.cursor/mcp.json");
+        assert_eq!(
+            places.shown(Path::new("/home/me/.cursor/mcp.json")),
+            "~/.cursor/mcp.json"
+        );
         assert_eq!(places.shown(Path::new("/home/melon")), "/home/melon");
     }
 }

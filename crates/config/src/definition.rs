@@ -99,18 +99,29 @@ pub(crate) enum Visible {
 impl Section {
     /// The keys of its options.
     pub(crate) fn keys(&self) -> Vec<&'static str> {
-        self.definitions.iter().map(|definition| definition.key).collect()
+        self.definitions
+            .iter()
+            .map(|definition| definition.key)
+            .collect()
     }
 
     /// The option of this key, or of this former key; also an alias, and a value that is no option any more.
     pub(crate) fn find(&self, key: &str) -> Option<&'static Definition> {
-        let named = |definition: &&Definition| key == definition.key || (key == definition.former && !key.is_empty());
-        self.definitions.iter().chain(self.aliases).find(named).or_else(|| self.find_fixed(key))
+        let named = |definition: &&Definition| {
+            key == definition.key || (key == definition.former && !key.is_empty())
+        };
+        self.definitions
+            .iter()
+            .chain(self.aliases)
+            .find(named)
+            .or_else(|| self.find_fixed(key))
     }
 
     /// The value of this key, or of this former key, that is no option any more.
     pub(crate) fn find_fixed(&self, key: &str) -> Option<&'static Definition> {
-        let named = |definition: &&Definition| key == definition.key || (key == definition.former && !key.is_empty());
+        let named = |definition: &&Definition| {
+            key == definition.key || (key == definition.former && !key.is_empty())
+        };
         self.fixed.iter().find(named)
     }
 }

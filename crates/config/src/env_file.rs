@@ -14,11 +14,19 @@ pub(crate) type Pairs = Vec<(String, Secret)>;
 pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
     let (text, mark) = text_file::read(path, MAX_FILE_SIZE)?;
     if text.len() > MAX_FILE_SIZE {
-        return Err(ConfigErrors::of_file(path, "the file is too large".to_owned(), "is this the right file?"));
+        return Err(ConfigErrors::of_file(
+            path,
+            "the file is too large".to_owned(),
+            "is this the right file?",
+        ));
     }
     let pairs = parse(&text).map_err(|line| {
         let message = format!("line {line} is no variable");
-        ConfigErrors::of_file(path, message, "write `NAME=value`, a variable a line; `#` begins a comment")
+        ConfigErrors::of_file(
+            path,
+            message,
+            "write `NAME=value`, a variable a line; `#` begins a comment",
+        )
     })?;
     Ok((pairs, mark))
 }
@@ -89,16 +97,28 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> Result<Vec<(String, String)>, usize> {
-        parse(text).map(|pairs| pairs.into_iter().map(|(name, value)| (name, value.expose().to_owned())).collect())
+        parse(text).map(|pairs| {
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name, value.expose().to_owned()))
+                .collect()
+        })
     }
 
     #[test]
     fn variables_are_read_as_shells_and_editors_write_them() {
-        let text =
-            "# comment\nA=1\n\nexport B = two words # not this\nC='it#s $HOME'\nD=\"a\\n\\\"b\\\" # c\"\nE=\nF=a=b\n";
-        let expected =
-            [("A", "1"), ("B", "two words"), ("C", "it#s $HOME"), ("D", "a\n\"b\" # c"), ("E", ""), ("F", "a=b")];
-        let expected: Vec<_> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let text = "# comment\nA=1\n\nexport B = two words # not this\nC='it#s $HOME'\nD=\"a\\n\\\"b\\\" # c\"\nE=\nF=a=b\n";
+        let expected = [
+            ("A", "1"),
+            ("B", "two words"),
+            ("C", "it#s $HOME"),
+            ("D", "a\n\"b\" # c"),
+            ("E", ""),
+            ("F", "a=b"),
+        ];
+        let expected: Vec<_> = expected
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
         assert_eq!(plain(text), Ok(expected));
     }
 

@@ -62,7 +62,9 @@ pub use model::replicas::ReplicaOptions;
 pub use model::rewriting::{Argument, ArgumentOptions, Naming, NamingStyle, ToolOverride};
 pub use model::secret::SealKey;
 pub use model::server::Server;
-pub use model::server_auth::{IdentityProvider, ResourceParameter, ServerAuth, ServerAuthKind, SubjectTokenType};
+pub use model::server_auth::{
+    IdentityProvider, ResourceParameter, ServerAuth, ServerAuthKind, SubjectTokenType,
+};
 pub use model::tools::{Approval, ApproverChoice, EntryFilter, ToolFilter};
 pub use model::versions::{CanaryOptions, MirrorOptions, Share, StickyChoice};
 pub use output::reference::reference;
@@ -127,13 +129,21 @@ pub fn is_live(section: &str, key: &str) -> bool {
 /// # Errors
 ///
 /// Every error of the text.
-pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
+pub fn parse(
+    text: &str,
+    origin: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, ConfigErrors> {
     let environment = Environment::of_variables(env);
     files::parse_first(
         text,
         origin,
         environment,
-        First { has_further: false, reads_files: false, is_lenient: false },
+        First {
+            has_further: false,
+            reads_files: false,
+            is_lenient: false,
+        },
         &mut (),
     )
 }
@@ -142,7 +152,9 @@ pub fn parse(text: &str, origin: &Path, env: &dyn Fn(&str) -> Option<String>) ->
 /// is read for one more version, and `$schema`, which Fanlight does not read.
 #[must_use]
 pub fn option_count() -> usize {
-    let keys = sections().into_iter().flat_map(|(_, section)| section.keys());
+    let keys = sections()
+        .into_iter()
+        .flat_map(|(_, section)| section.keys());
     keys.filter(|key| *key != "$schema").count()
 }
 
@@ -156,6 +168,9 @@ mod tests {
     #[test]
     fn options_are_at_most_233() {
         let total = super::option_count();
-        assert!(total <= 233, "{total} options: make one that nobody turns a fixed value");
+        assert!(
+            total <= 233,
+            "{total} options: make one that nobody turns a fixed value"
+        );
     }
 }

@@ -60,26 +60,41 @@ impl SecretReference {
 
 fn exec(text: &str) -> Option<SecretReference> {
     let mut command = shell_words::split(text).ok()?;
-    let lasts = command.first().and_then(|first| humantime::parse_duration(first).ok());
+    let lasts = command
+        .first()
+        .and_then(|first| humantime::parse_duration(first).ok());
     if lasts.is_some() {
         command.remove(0);
     }
     let is_whole = command.first().is_some_and(|program| !program.is_empty());
-    is_whole.then(|| SecretReference::Exec { command, lasts: lasts.unwrap_or(EXEC_LASTS) })
+    is_whole.then(|| SecretReference::Exec {
+        command,
+        lasts: lasts.unwrap_or(EXEC_LASTS),
+    })
 }
 
 fn keyring(text: &str) -> Option<SecretReference> {
-    let (service, account) =
-        text.rsplit_once('/').filter(|(service, account)| !service.is_empty() && !account.is_empty())?;
-    Some(SecretReference::Keyring { service: service.to_owned(), account: account.to_owned() })
+    let (service, account) = text
+        .rsplit_once('/')
+        .filter(|(service, account)| !service.is_empty() && !account.is_empty())?;
+    Some(SecretReference::Keyring {
+        service: service.to_owned(),
+        account: account.to_owned(),
+    })
 }
 
 fn vault(text: &str) -> Option<SecretReference> {
     let (place, key) = text.rsplit_once('#').filter(|(_, key)| !key.is_empty())?;
     let (mount, path) = place.split_once('/')?;
-    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['?', '#', '%', '\\', '\n', '\r']);
+    let is_plain = |part: &str| {
+        !matches!(part, "" | "." | "..") && !part.contains(['?', '#', '%', '\\', '\n', '\r'])
+    };
     let is_right = is_plain(mount) && path.split('/').all(is_plain);
-    is_right.then(|| SecretReference::Vault { mount: mount.to_owned(), path: path.to_owned(), key: key.to_owned() })
+    is_right.then(|| SecretReference::Vault {
+        mount: mount.to_owned(),
+        path: path.to_owned(),
+        key: key.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -99,9 +114,16 @@ mod tests {
         };
         assert_eq!(of("exec:op read 'a b'"), exec(&["op", "read", "a b"], 300));
         assert_eq!(of("exec:90s op"), exec(&["op"], 90));
-        let keyring = SecretReference::Keyring { service: "a/b".into(), account: "c".into() };
+        let keyring = SecretReference::Keyring {
+            service: "a/b".into(),
+            account: "c".into(),
+        };
         assert_eq!(of("keyring:a/b/c"), keyring);
-        let vault = SecretReference::Vault { mount: "secret".into(), path: "team/wiki".into(), key: "token".into() };
+        let vault = SecretReference::Vault {
+            mount: "secret".into(),
+            path: "team/wiki".into(),
+            key: "token".into(),
+        };
         assert_eq!(of("vault:secret/team/wiki#token"), vault);
     }
 

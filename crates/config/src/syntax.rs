@@ -40,9 +40,12 @@ fn find_duplicate_keys(node: &Node, findings: &mut Findings) {
             for entry in entries {
                 if let Some(earlier) = first.insert(&entry.key, entry.key_span) {
                     findings.push(
-                        Finding::error(entry.key_span, format!("duplicate key {}", quoted(&entry.key)))
-                            .help("keep one of the two")
-                            .first_at(earlier),
+                        Finding::error(
+                            entry.key_span,
+                            format!("duplicate key {}", quoted(&entry.key)),
+                        )
+                        .help("keep one of the two")
+                        .first_at(earlier),
                     );
                 }
                 find_duplicate_keys(&entry.value, findings);

@@ -12,14 +12,18 @@ use crate::report::problem::ConfigErrors;
 /// Changes with the content of a file, or with the names in a folder; `None` if it cannot be read.
 pub fn fingerprint(path: &Path) -> Option<u64> {
     if path.is_dir() {
-        let mut names: Vec<_> =
-            std::fs::read_dir(path).ok()?.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+        let mut names: Vec<_> = std::fs::read_dir(path)
+            .ok()?
+            .filter_map(|entry| Some(entry.ok()?.file_name()))
+            .collect();
         names.sort();
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
         return Some(hasher.finish());
     }
-    read_bounded(path, MAX_KEY_FILE_SIZE).ok().map(|bytes| hash(&bytes))
+    read_bounded(path, MAX_KEY_FILE_SIZE)
+        .ok()
+        .map(|bytes| hash(&bytes))
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -32,7 +36,9 @@ fn hash(bytes: &[u8]) -> u64 {
 pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
         let help = match error.kind() {
-            ErrorKind::InvalidInput => "name a file that holds the text: pipes and devices are not read",
+            ErrorKind::InvalidInput => {
+                "name a file that holds the text: pipes and devices are not read"
+            }
             _ => "check the name and the permissions of the file",
         };
         ConfigErrors::of_file(path, format!("cannot read the file: {error}"), help)
@@ -40,7 +46,12 @@ pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), Co
     let mark = hash(&bytes);
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes().iter().take(valid).filter(|byte| **byte == b'\n').count();
+        let line = 1 + error
+            .as_bytes()
+            .iter()
+            .take(valid)
+            .filter(|byte| **byte == b'\n')
+            .count();
         let message = format!("the file is not UTF-8 text: see line {line}");
         ConfigErrors::of_file(path, message, "save it as UTF-8")
     })?;

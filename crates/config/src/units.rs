@@ -32,10 +32,13 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     while !rest.is_empty() {
         let (amount, after) = split_amount(rest)?;
-        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let end = after
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(after.len());
         let (unit, tail) = after.split_at(end);
         let (_, unit) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
-        total = total.checked_add(Duration::try_from_secs_f64(amount * unit.as_secs_f64()).ok()?)?;
+        total =
+            total.checked_add(Duration::try_from_secs_f64(amount * unit.as_secs_f64()).ok()?)?;
         rest = tail;
     }
     (!text.is_empty()).then_some(total)
@@ -43,14 +46,18 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 
 /// `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
 pub(crate) fn parse_size(text: &str) -> Option<usize> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (amount, unit) = text.split_at(digits);
     let amount: u64 = amount.parse().ok()?;
     let unit = unit.trim_start();
     if unit.is_empty() {
         return (digits == text.len()).then(|| usize::try_from(amount).ok())?;
     }
-    let (_, factor) = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let (_, factor) = SIZE_UNITS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
     usize::try_from(amount.checked_mul(*factor)?).ok()
 }
 
@@ -63,10 +70,14 @@ pub(crate) fn parse_count(text: &str) -> Option<usize> {
 /// The shortest form of one unit that says it exactly.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
-    DURATION_UNITS.iter().rev().find(|(_, unit)| millis != 0 && millis.is_multiple_of(unit.as_millis())).map_or_else(
-        || format!("{}s", duration.as_secs_f64()),
-        |(name, unit)| format!("{}{name}", millis / unit.as_millis()),
-    )
+    DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| millis != 0 && millis.is_multiple_of(unit.as_millis()))
+        .map_or_else(
+            || format!("{}s", duration.as_secs_f64()),
+            |(name, unit)| format!("{}{name}", millis / unit.as_millis()),
+        )
 }
 
 /// In the largest binary unit that says it exactly, or in plain bytes.
@@ -76,12 +87,17 @@ pub(crate) fn format_size(bytes: usize) -> String {
         .iter()
         .rev()
         .find(|(name, factor)| name.ends_with("iB") && bytes != 0 && bytes.is_multiple_of(*factor))
-        .map_or_else(|| bytes.to_string(), |(name, factor)| format!("{}{name}", bytes / factor))
+        .map_or_else(
+            || bytes.to_string(),
+            |(name, factor)| format!("{}{name}", bytes / factor),
+        )
 }
 
 /// The decimal number a text starts with, and what follows it.
 fn split_amount(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     let is_decimal = !number.starts_with('.') && !number.ends_with('.');
     is_decimal.then(|| Some((number.parse().ok()?, rest)))?
@@ -108,7 +124,9 @@ mod tests {
             let expected = Some(Duration::from_millis(millis));
             assert_eq!(parse_duration(text), expected, "{text}");
         }
-        for text in ["", "s", "5x", "-5s", "5 s", "5.", ".5", "1.2.3s", "5s5", "1e3", "ms5", "五s"] {
+        for text in [
+            "", "s", "5x", "-5s", "5 s", "5.", ".5", "1.2.3s", "5s5", "1e3", "ms5", "五s",
+        ] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
         assert_eq!(parse_duration(&format!("{}d", u64::MAX)), None);
@@ -116,9 +134,14 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        for (text, bytes) in
-            [("0", 0), ("17", 17), ("17B", 17), ("1MB", 1_000_000), ("64KiB", 65_536), ("16 mib", 16 << 20)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("17", 17),
+            ("17B", 17),
+            ("1MB", 1_000_000),
+            ("64KiB", 65_536),
+            ("16 mib", 16 << 20),
+        ] {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
         }
         for text in ["", "MiB", "1.5MiB", "16M", "-1", "1 ", "99999999999GiB"] {

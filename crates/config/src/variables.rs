@@ -25,13 +25,20 @@ impl<'a> Environment<'a> {
     /// One that has variables alone: nobody is asked, and secrets that are in no file are not read.
     #[must_use]
     pub fn of_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { variable, ask: &|_| None, secret: &|_| Err("this command does not read it".to_owned()) }
+        Self {
+            variable,
+            ask: &|_| None,
+            secret: &|_| Err("this command does not read it".to_owned()),
+        }
     }
 
     /// The same, where secrets that are in no file count as there: for who looks at the configuration and does not use it.
     #[must_use]
     pub fn with_unread_secrets(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { secret: &|_| Ok("unread".to_owned()), ..Self::of_variables(variable) }
+        Self {
+            secret: &|_| Ok("unread".to_owned()),
+            ..Self::of_variables(variable)
+        }
     }
 }
 
@@ -89,16 +96,31 @@ impl<'a> Variables<'a> {
         let home = (environment.variable)("HOME").map(PathBuf::from);
         let of_client = client.map(|file| OfClient {
             // A file in the user's folder is for all projects.
-            project: file.project.as_deref().map(absolute).filter(|project| Some(project) != home.as_ref()),
+            project: file
+                .project
+                .as_deref()
+                .map(absolute)
+                .filter(|project| Some(project) != home.as_ref()),
         });
         let inputs = client.map(|file| file.inputs.clone()).unwrap_or_default();
         let folder = absolute(origin.parent().unwrap_or(Path::new("")));
-        Self { environment, own, of_client, inputs, folder, reads_files, read: RefCell::default() }
+        Self {
+            environment,
+            own,
+            of_client,
+            inputs,
+            folder,
+            reads_files,
+            read: RefCell::default(),
+        }
     }
 
     /// The folder that relative paths in the file are relative to.
     pub(crate) fn folder(&self, origin: &Path) -> PathBuf {
-        let project = self.of_client.as_ref().and_then(|client| client.project.clone());
+        let project = self
+            .of_client
+            .as_ref()
+            .and_then(|client| client.project.clone());
         project.unwrap_or_else(|| origin.parent().unwrap_or(Path::new("")).to_owned())
     }
 
@@ -114,7 +136,8 @@ impl<'a> Variables<'a> {
         }
         let path = match path.strip_prefix("~/") {
             Some(rest) => {
-                let home = (self.environment.variable)("HOME").ok_or("the variable `HOME` is not set")?;
+                let home =
+                    (self.environment.variable)("HOME").ok_or("the variable `HOME` is not set")?;
                 Path::new(&home).join(rest)
             }
             None => self.folder.join(path),
@@ -122,18 +145,32 @@ impl<'a> Variables<'a> {
         let read = text_file::read(&path, MAX_FILE_SIZE);
         let fingerprint = read.as_ref().ok().and_then(|(_, mark)| *mark);
         self.read.borrow_mut().push((path, fingerprint));
-        let why =
-            |errors: ConfigErrors| errors.problems().first().map(|one| one.message().to_owned()).unwrap_or_default();
+        let why = |errors: ConfigErrors| {
+            errors
+                .problems()
+                .first()
+                .map(|one| one.message().to_owned())
+                .unwrap_or_default()
+        };
         let (text, _) = read.map_err(why)?;
         // In the files of clients, as their programs do.
         let is_of_client = self.of_client.is_some();
-        Ok(if is_of_client { text.trim() } else { text.trim_end_matches(['\n', '\r']) }.to_owned())
+        Ok(if is_of_client {
+            text.trim()
+        } else {
+            text.trim_end_matches(['\n', '\r'])
+        }
+        .to_owned())
     }
 
     fn input(&self, id: &str) -> Option<String> {
         let described = self.inputs.iter().find(|input| input.id == id);
         let input = described.cloned().unwrap_or_else(|| Input::undescribed(id));
-        let own = || self.own.iter().find(|(known, _)| *known == Input::variable(id));
+        let own = || {
+            self.own
+                .iter()
+                .find(|(known, _)| *known == Input::variable(id))
+        };
         (self.environment.variable)(&Input::variable(id))
             .or_else(|| own().map(|(_, value)| value.expose().to_owned()))
             .or_else(|| (self.environment.ask)(&input))
@@ -147,19 +184,25 @@ impl Lookup for Variables<'_> {
         if let Some(id) = name.strip_prefix("input:") {
             return self.input(id);
         }
-        if let Some(value) = self.of_client.as_ref().and_then(|client| client.get(name, &self.environment)) {
+        if let Some(value) = self
+            .of_client
+            .as_ref()
+            .and_then(|client| client.get(name, &self.environment))
+        {
             return Some(value);
         }
         let own = || self.own.iter().rev().find(|(known, _)| known == name);
-        (self.environment.variable)(name).or_else(|| own().map(|(_, value)| value.expose().to_owned()))
+        (self.environment.variable)(name)
+            .or_else(|| own().map(|(_, value)| value.expose().to_owned()))
     }
 
     fn secret(&self, reference: &SecretReference) -> Result<String, String> {
         match reference {
             SecretReference::File { path } => self.file(path),
-            _ if self.of_client.is_some() => {
-                Err("only files of Fanlight's own may name it, and this is the file of a client".to_owned())
-            }
+            _ if self.of_client.is_some() => Err(
+                "only files of Fanlight's own may name it, and this is the file of a client"
+                    .to_owned(),
+            ),
             reference => (self.environment.secret)(reference),
         }
     }
@@ -170,8 +213,15 @@ impl OfClient {
         let shown = |path: &Path| path.display().to_string();
         match name {
             "workspaceFolder" => self.project.as_deref().map(shown),
-            "workspaceFolderBasename" => self.project.as_deref()?.file_name()?.to_str().map(str::to_owned),
-            "userHome" => (environment.variable)("HOME").or_else(|| (environment.variable)("USERPROFILE")),
+            "workspaceFolderBasename" => self
+                .project
+                .as_deref()?
+                .file_name()?
+                .to_str()
+                .map(str::to_owned),
+            "userHome" => {
+                (environment.variable)("HOME").or_else(|| (environment.variable)("USERPROFILE"))
+            }
             _ => None,
         }
     }

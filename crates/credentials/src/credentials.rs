@@ -66,5 +66,9 @@ impl fmt::Debug for Credentials<'_> {
 /// Server URI).
 #[must_use]
 pub fn resource_url(public_url: &str, path: &str) -> String {
-    format!("{}{}", public_url.trim_end_matches('/'), path.trim_end_matches('/'))
+    format!(
+        "{}{}",
+        public_url.trim_end_matches('/'),
+        path.trim_end_matches('/')
+    )
 }

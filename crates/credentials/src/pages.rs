@@ -40,7 +40,9 @@ pub struct PageRequest<'a> {
 impl fmt::Debug for PageRequest<'_> {
     /// Without what may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageRequest").field("method", &self.head.method).finish_non_exhaustive()
+        f.debug_struct("PageRequest")
+            .field("method", &self.head.method)
+            .finish_non_exhaustive()
     }
 }
 
@@ -70,7 +72,10 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        assert_eq!(escaped_html("<a href='x' title=\"&\">"), "&lt;a href=&#39;x&#39; title=&quot;&amp;&quot;&gt;");
+        assert_eq!(
+            escaped_html("<a href='x' title=\"&\">"),
+            "&lt;a href=&#39;x&#39; title=&quot;&amp;&quot;&gt;"
+        );
         assert_eq!(escaped_html("plain"), "plain");
     }
 }

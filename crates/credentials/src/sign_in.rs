@@ -48,7 +48,11 @@ pub trait SignIn: Send + Sync + fmt::Debug {
     fn begin(&self) -> Signing<'_, Begun>;
 
     /// Ends the sign-in `attempt`, whose browser has been sent back with `answer`: who has signed in.
-    fn finish<'a>(&'a self, attempt: &'a Attempt, answer: IssuerAnswer<'a>) -> Signing<'a, Arc<Identity>>;
+    fn finish<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        answer: IssuerAnswer<'a>,
+    ) -> Signing<'a, Arc<Identity>>;
 }
 
 /// A sign-in that has begun.
@@ -93,7 +97,10 @@ pub struct IssuerAnswer<'a> {
 impl fmt::Debug for IssuerAnswer<'_> {
     /// Without the code.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IssuerAnswer").field("iss", &self.iss).field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("IssuerAnswer")
+            .field("iss", &self.iss)
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

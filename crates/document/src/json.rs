@@ -23,7 +23,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
         allow_non_finite_numbers: false,
         allow_extended_string_escapes: false,
     };
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|error| malformed(&error))?;
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &options)
+        .map_err(|error| malformed(&error))?;
     parsed.value.map(|value| convert(value, 1)).transpose()
 }
 
@@ -39,7 +40,11 @@ fn convert(ast: Ast<'_>, depth: usize) -> Result<Node, SyntaxError> {
         Ast::NumberLit(literal) => Value::Number(literal.value.to_owned()),
         Ast::StringLit(literal) => Value::String(literal.value.into_owned()),
         Ast::Array(array) => Value::List(
-            array.elements.into_iter().map(|element| convert(element, depth + 1)).collect::<Result<_, _>>()?,
+            array
+                .elements
+                .into_iter()
+                .map(|element| convert(element, depth + 1))
+                .collect::<Result<_, _>>()?,
         ),
         Ast::Object(object) => Value::Map(
             object
@@ -68,17 +73,23 @@ fn malformed(error: &ParseError) -> SyntaxError {
     let help = match error.kind() {
         ParseErrorKind::NestingDepthExceeded => return crate::too_deep(span),
         ParseErrorKind::ExpectedComma => "separate the entries with a comma",
-        ParseErrorKind::ExpectedStringObjectProperty | ParseErrorKind::SingleQuotedStringsNotAllowed => {
-            "write it in double quotes"
-        }
+        ParseErrorKind::ExpectedStringObjectProperty
+        | ParseErrorKind::SingleQuotedStringsNotAllowed => "write it in double quotes",
         ParseErrorKind::UnterminatedObject => "close it with `}`",
         ParseErrorKind::UnterminatedArray => "close it with `]`",
-        ParseErrorKind::String(_) => "in a JSON string write `\\\\` for a backslash and `\\\"` for a quote",
+        ParseErrorKind::String(_) => {
+            "in a JSON string write `\\\\` for a backslash and `\\\"` for a quote"
+        }
         _ => "check quotes, commas and brackets here and on the line before",
     };
     // The parser's sentences start with a capital; ours do not.
     let sentence = error.kind().to_string();
     let mut chars = sentence.chars();
-    let lowered: String = chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect();
+    let lowered: String = chars
+        .next()
+        .into_iter()
+        .flat_map(char::to_lowercase)
+        .chain(chars)
+        .collect();
     SyntaxError::new(span, format!("malformed JSON: {lowered}")).help(help)
 }

@@ -38,15 +38,25 @@ pub struct SyntaxError {
 
 impl SyntaxError {
     fn new(span: Span, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), help: String::new() }
+        Self {
+            span,
+            message: message.into(),
+            help: String::new(),
+        }
     }
 
     fn help(self, help: impl Into<String>) -> Self {
-        Self { help: help.into(), ..self }
+        Self {
+            help: help.into(),
+            ..self
+        }
     }
 }
 
 fn too_deep(span: Span) -> SyntaxError {
-    SyntaxError::new(span, format!("the file nests deeper than {MAX_DEPTH} levels"))
-        .help("a config file needs six levels: check the brackets and the indentation")
+    SyntaxError::new(
+        span,
+        format!("the file nests deeper than {MAX_DEPTH} levels"),
+    )
+    .help("a config file needs six levels: check the brackets and the indentation")
 }

@@ -15,7 +15,10 @@ impl Span {
     /// The range from `start` up to `end`, or an empty one.
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
-        Self { start, end: end.max(start) }
+        Self {
+            start,
+            end: end.max(start),
+        }
     }
 }
 
@@ -69,7 +72,9 @@ impl Source {
     pub fn new(text: &str) -> Self {
         // A byte order mark is not part of the text: no column counts it.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let line_starts = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .collect();
         Self { text, line_starts }
     }
 
@@ -91,7 +96,10 @@ impl Source {
         let line = self.line_index(offset);
         let start = self.line_start(line);
         let before = self.text.get(start..offset).unwrap_or_default();
-        Position { line: line + 1, column: before.chars().count() + 1 }
+        Position {
+            line: line + 1,
+            column: before.chars().count() + 1,
+        }
     }
 
     /// The span of the line (without its line break) that holds `offset`.
@@ -99,7 +107,10 @@ impl Source {
     pub fn line_span(&self, offset: usize) -> Span {
         let line = self.line_index(offset);
         let start = self.line_start(line);
-        let end = self.line_starts.get(line + 1).map_or(self.text.len(), |next| next - 1);
+        let end = self
+            .line_starts
+            .get(line + 1)
+            .map_or(self.text.len(), |next| next - 1);
         let trimmed = self.slice(Span::new(start, end)).trim_end_matches('\r');
         Span::new(start, start + trimmed.len())
     }
@@ -133,6 +144,9 @@ mod tests {
         assert_eq!(source.position(at), Position { line: 2, column: 5 });
         assert_eq!(source.slice(source.line_span(at)), "çé: x");
         assert_eq!(source.slice(source.line_span(0)), "ab");
-        assert_eq!(source.position(source.text().len()), Position { line: 3, column: 1 });
+        assert_eq!(
+            source.position(source.text().len()),
+            Position { line: 3, column: 1 }
+        );
     }
 }

@@ -59,8 +59,14 @@ impl Node {
     /// The value of a key, where this is a mapping. Of a duplicate key, which is an error, the last.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&Node> {
-        let Value::Map(entries) = &self.value else { return None };
-        entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+        let Value::Map(entries) = &self.value else {
+            return None;
+        };
+        entries
+            .iter()
+            .rev()
+            .find(|entry| entry.key == key)
+            .map(|entry| &entry.value)
     }
 
     /// Whether it is null.
@@ -89,7 +95,11 @@ impl Node {
     pub fn height(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),
-            Value::Map(entries) => entries.iter().map(|entry| entry.value.height()).max().unwrap_or(0),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| entry.value.height())
+                .max()
+                .unwrap_or(0),
             _ => 0,
         }
     }

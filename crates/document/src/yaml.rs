@@ -49,12 +49,21 @@ struct Collection {
 
 enum Content {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, key: Option<(String, Span)> },
+    Map {
+        entries: Vec<Entry>,
+        key: Option<(String, Span)>,
+    },
 }
 
 impl<'t> Builder<'t> {
     fn new(text: &'t str) -> Self {
-        Self { text, root: None, open: Vec::new(), anchors: HashMap::new(), copied_weight: 0 }
+        Self {
+            text,
+            root: None,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            copied_weight: 0,
+        }
     }
 
     fn handle(&mut self, event: Event<'_>, span: Span) -> Result<(), SyntaxError> {
@@ -69,7 +78,10 @@ impl<'t> Builder<'t> {
             }
             Event::MappingStart(_, anchor, tag) => {
                 check_tag(tag.as_deref(), &["map"], span)?;
-                let content = Content::Map { entries: Vec::new(), key: None };
+                let content = Content::Map {
+                    entries: Vec::new(),
+                    key: None,
+                };
                 self.begin(anchor, span, content)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
@@ -87,7 +99,11 @@ impl<'t> Builder<'t> {
         if self.open.len() >= MAX_DEPTH {
             return Err(crate::too_deep(span));
         }
-        self.open.push(Collection { anchor, span, content });
+        self.open.push(Collection {
+            anchor,
+            span,
+            content,
+        });
         Ok(())
     }
 
@@ -106,19 +122,27 @@ impl<'t> Builder<'t> {
     /// The entries of a mapping, with those of the mappings under its merge key behind its own.
     fn merged(&self, entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
         // In quotes it is a key like any other.
-        let is_merge = |entry: &Entry| self.text.get(entry.key_span.start..entry.key_span.end) == Some(MERGE);
+        let is_merge =
+            |entry: &Entry| self.text.get(entry.key_span.start..entry.key_span.end) == Some(MERGE);
         let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_merge);
         if merges.is_empty() {
             return Ok(own);
         }
         if let Some(second) = merges.get(1) {
-            return Err(SyntaxError::new(second.key_span, "a mapping has the merge key `<<` twice")
-                .help("write one, with a list: `<<: [*one, *other]`"));
+            return Err(SyntaxError::new(
+                second.key_span,
+                "a mapping has the merge key `<<` twice",
+            )
+            .help("write one, with a list: `<<: [*one, *other]`"));
         }
         let mut known: HashSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
         for merge in merges {
             for mapping in mappings(merge.value)? {
-                own.extend(mapping.into_iter().filter(|entry| known.insert(entry.key.clone())));
+                own.extend(
+                    mapping
+                        .into_iter()
+                        .filter(|entry| known.insert(entry.key.clone())),
+                );
             }
         }
         Ok(own)
@@ -136,9 +160,8 @@ impl<'t> Builder<'t> {
     /// Adds a copy of an anchored node for its alias.
     fn resolve(&mut self, id: usize, span: Span) -> Result<(), SyntaxError> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(
-                SyntaxError::new(span, "this alias refers to itself").help("write the value out instead of the alias")
-            );
+            return Err(SyntaxError::new(span, "this alias refers to itself")
+                .help("write the value out instead of the alias"));
         };
         if self.open.len() + node.height() > MAX_DEPTH {
             return Err(crate::too_deep(span));
@@ -153,8 +176,11 @@ impl<'t> Builder<'t> {
     fn spend(&mut self, weight: usize, span: Span) -> Result<(), SyntaxError> {
         self.copied_weight += weight;
         if self.copied_weight > MAX_COPIED_WEIGHT {
-            return Err(SyntaxError::new(span, "the anchors and aliases of this file expand to too much")
-                .help("use fewer of them, or split the file"));
+            return Err(SyntaxError::new(
+                span,
+                "the anchors and aliases of this file expand to too much",
+            )
+            .help("use fewer of them, or split the file"));
         }
         Ok(())
     }
@@ -164,7 +190,11 @@ impl<'t> Builder<'t> {
             None => self.root = Some(node),
             Some(Content::List(items)) => items.push(node),
             Some(Content::Map { entries, key }) => match key.take() {
-                Some((key, key_span)) => entries.push(Entry { key, key_span, value: node }),
+                Some((key, key_span)) => entries.push(Entry {
+                    key,
+                    key_span,
+                    value: node,
+                }),
                 None => *key = Some((key_text(&node, self.text)?, node.span)),
             },
         }
@@ -180,8 +210,11 @@ fn mappings(node: Node) -> Result<Vec<Vec<Entry>>, SyntaxError> {
     };
     let entries = |item: Node| match item.value {
         Value::Map(entries) => Ok(entries),
-        _ => Err(SyntaxError::new(item.span, format!("{} cannot be merged into a mapping", item.kind()))
-            .help("name a mapping behind `<<`, such as `*defaults`, or a list of them")),
+        _ => Err(SyntaxError::new(
+            item.span,
+            format!("{} cannot be merged into a mapping", item.kind()),
+        )
+        .help("name a mapping behind `<<`, such as `*defaults`, or a list of them")),
     };
     items.into_iter().map(entries).collect()
 }
@@ -194,15 +227,21 @@ fn key_text(node: &Node, text: &str) -> Result<String, SyntaxError> {
             let written = text.get(node.span.start..node.span.end);
             Ok(written.unwrap_or_default().to_owned())
         }
-        Value::List(_) | Value::Map(_) => {
-            Err(SyntaxError::new(node.span, format!("{} cannot be a key here", node.kind()))
-                .help("a value that starts with `{` or `[` must be quoted, `\"${VAR}\"` for one"))
-        }
+        Value::List(_) | Value::Map(_) => Err(SyntaxError::new(
+            node.span,
+            format!("{} cannot be a key here", node.kind()),
+        )
+        .help("a value that starts with `{` or `[` must be quoted, `\"${VAR}\"` for one")),
     }
 }
 
 /// The value of a scalar by the YAML 1.2 core schema: other than plain scalars are strings.
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Result<Value, SyntaxError> {
+fn scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    span: Span,
+) -> Result<Value, SyntaxError> {
     check_tag(tag, &["str", "int", "float", "bool", "null"], span)?;
     let forced_string = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
     if style != ScalarStyle::Plain || forced_string {
@@ -220,20 +259,40 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Resu
 /// Whether the core schema reads a plain scalar as an integer or a float (YAML 1.2.2, section 10.3.2).
 fn is_number(text: &str) -> bool {
     let in_radix = |prefix: &str, radix: u32| {
-        text.strip_prefix(prefix).is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix)))
+        text.strip_prefix(prefix)
+            .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix)))
     };
-    let decimal =
-        text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) && text.parse::<f64>().is_ok();
-    let infinite = || matches!(text.strip_prefix(['-', '+']).unwrap_or(text), ".inf" | ".Inf" | ".INF");
-    decimal || in_radix("0o", 8) || in_radix("0x", 16) || infinite() || matches!(text, ".nan" | ".NaN" | ".NAN")
+    let decimal = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
+        && text.parse::<f64>().is_ok();
+    let infinite = || {
+        matches!(
+            text.strip_prefix(['-', '+']).unwrap_or(text),
+            ".inf" | ".Inf" | ".INF"
+        )
+    };
+    decimal
+        || in_radix("0o", 8)
+        || in_radix("0x", 16)
+        || infinite()
+        || matches!(text, ".nan" | ".NaN" | ".NAN")
 }
 
 fn check_tag(tag: Option<&Tag>, allowed: &[&str], span: Span) -> Result<(), SyntaxError> {
     match tag {
         None => Ok(()),
-        Some(tag) if tag.core_suffix().is_some_and(|kind| allowed.contains(&kind)) => Ok(()),
-        Some(_) => Err(SyntaxError::new(span, "this YAML tag has no meaning in a config file")
-            .help("remove the tag (the word that starts with `!`)")),
+        Some(tag)
+            if tag
+                .core_suffix()
+                .is_some_and(|kind| allowed.contains(&kind)) =>
+        {
+            Ok(())
+        }
+        Some(_) => Err(
+            SyntaxError::new(span, "this YAML tag has no meaning in a config file")
+                .help("remove the tag (the word that starts with `!`)"),
+        ),
     }
 }
 
@@ -249,7 +308,11 @@ fn malformed(error: &ScanError, text: &str) -> SyntaxError {
     } else {
         "check the indentation, and quote values that contain `: `, ` #` or start with a special character"
     };
-    SyntaxError::new(Span::new(start, start), format!("malformed YAML: {}", error.info())).help(help)
+    SyntaxError::new(
+        Span::new(start, start),
+        format!("malformed YAML: {}", error.info()),
+    )
+    .help(help)
 }
 
 fn span_of(span: &granit_parser::Span, end: usize) -> Span {
@@ -263,10 +326,14 @@ mod tests {
 
     #[test]
     fn number_is_recognised_by_the_core_schema() {
-        for text in ["0", "-1", "+12", "1.5", ".5", "5.", "1e3", "1.5E-3", "0x1F", "0o17", ".inf", ".nan"] {
+        for text in [
+            "0", "-1", "+12", "1.5", ".5", "5.", "1e3", "1.5E-3", "0x1F", "0o17", ".inf", ".nan",
+        ] {
             assert!(is_number(text), "{text}");
         }
-        for text in [".", "-", "+", "e5", "1e", "1_000", "0b1", "1.2.3", "10s", "0x", "1-2", "१"] {
+        for text in [
+            ".", "-", "+", "e5", "1e", "1_000", "0b1", "1.2.3", "10s", "0x", "1-2", "१",
+        ] {
             assert!(!is_number(text), "{text}");
         }
     }

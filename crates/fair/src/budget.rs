@@ -20,14 +20,25 @@ pub struct Part {
 
 impl Part {
     /// As much as the share leaves free: alone half of all, beside another that does the same a third.
-    pub const AS_MUCH_AS_IT_LEAVES: Self = Self { for_each_free: 1, kept: [(usize::MAX, 0); 2] };
+    pub const AS_MUCH_AS_IT_LEAVES: Self = Self {
+        for_each_free: 1,
+        kept: [(usize::MAX, 0); 2],
+    };
 
     /// Whether a share that holds `held` may take `more` where so much is `free`, of `limit` in all: for each unit, it
     /// holds less before than as much for each that is free, and more is free than is kept.
     #[must_use]
     pub fn allows(&self, held: usize, more: usize, free: usize, limit: usize) -> bool {
-        let Some(before_last) = more.checked_sub(1) else { return true };
-        let kept = self.kept.iter().filter(|(of, _)| limit >= *of).map(|(_, kept)| *kept).max().unwrap_or(0);
+        let Some(before_last) = more.checked_sub(1) else {
+            return true;
+        };
+        let kept = self
+            .kept
+            .iter()
+            .filter(|(of, _)| limit >= *of)
+            .map(|(_, kept)| *kept)
+            .max()
+            .unwrap_or(0);
         let free = free.saturating_sub(before_last);
         free > kept && held.saturating_add(before_last) < self.for_each_free.saturating_mul(free)
     }
@@ -85,8 +96,17 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     /// A budget of `limit`, of which each share may hold `part`.
     #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
-        let state = Mutex::new(State { held: 0, shares: HashMap::default() });
-        Self(Arc::new(Shared { limit, part, state, given_back: Notify::new(), texts_dropped: AtomicUsize::new(0) }))
+        let state = Mutex::new(State {
+            held: 0,
+            shares: HashMap::default(),
+        });
+        Self(Arc::new(Shared {
+            limit,
+            part,
+            state,
+            given_back: Notify::new(),
+            texts_dropped: AtomicUsize::new(0),
+        }))
     }
 
     /// The amount in all.
@@ -119,7 +139,11 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     /// If less is left, or the share would exceed its part.
     pub fn reserve(&self, share: &S, amount: usize) -> Result<Reservation<S>, Spent> {
         self.0.take(share, amount, true)?;
-        Ok(Reservation { budget: self.clone(), share: share.clone(), amount })
+        Ok(Reservation {
+            budget: self.clone(),
+            share: share.clone(),
+            amount,
+        })
     }
 }
 
@@ -142,7 +166,8 @@ impl<S: Clone + Eq + Hash> Shared<S> {
         let mut state = self.lock();
         let free = self.limit - state.held;
         let holding = state.shares.get(share);
-        let (own, reservations) = holding.map_or((0, 0), |holding| (holding.amount, holding.reservations));
+        let (own, reservations) =
+            holding.map_or((0, 0), |holding| (holding.amount, holding.reservations));
         let is_first = reservations == usize::from(!is_new);
         if amount > free || !(is_first || self.part.allows(own, amount, free, self.limit)) {
             return Err(Spent);
@@ -180,7 +205,10 @@ impl<S: Clone + Eq + Hash> Reservation<S> {
     pub fn resize(&mut self, amount: usize) -> Result<(), Spent> {
         match amount.checked_sub(self.amount) {
             Some(more) => self.budget.0.take(&self.share, more, false)?,
-            None => self.budget.0.give_back(&self.share, self.amount - amount, false),
+            None => self
+                .budget
+                .0
+                .give_back(&self.share, self.amount - amount, false),
         }
         self.amount = amount;
         Ok(())
@@ -191,7 +219,10 @@ impl<S: Eq + Hash + Send + Sync + 'static> Reservation<S> {
     /// The same text, which holds this reservation until its last part is dropped.
     #[must_use]
     pub fn hold(self, text: Bytes) -> Bytes {
-        Bytes::from_owner(Held { text, reservation: self })
+        Bytes::from_owner(Held {
+            text,
+            reservation: self,
+        })
     }
 }
 
@@ -203,7 +234,11 @@ struct Held<S: Eq + Hash> {
 
 impl<S: Eq + Hash> Drop for Held<S> {
     fn drop(&mut self) {
-        self.reservation.budget.0.texts_dropped.fetch_add(1, Ordering::Relaxed);
+        self.reservation
+            .budget
+            .0
+            .texts_dropped
+            .fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -26,15 +26,24 @@ impl LogLimit {
     /// Lets through `lines` in ten seconds.
     #[must_use]
     pub const fn new(lines: u32) -> Self {
-        Self { lines, window: Mutex::new(None) }
+        Self {
+            lines,
+            window: Mutex::new(None),
+        }
     }
 
     /// Whether to log now, and if so how many lines were omitted since the last one.
     pub fn admit(&self) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let omitted = window.as_ref().map_or(0, |window| window.omitted);
-        let open = window.take().filter(|window| window.since.elapsed() < WINDOW);
-        let open = window.insert(open.unwrap_or_else(|| Window { since: Instant::now(), written: 0, omitted }));
+        let open = window
+            .take()
+            .filter(|window| window.since.elapsed() < WINDOW);
+        let open = window.insert(open.unwrap_or_else(|| Window {
+            since: Instant::now(),
+            written: 0,
+            omitted,
+        }));
         if open.written >= self.lines {
             open.omitted += 1;
             return None;
@@ -64,7 +73,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn some_lines_are_let_through_and_the_others_counted() {
         let limit = LogLimit::new(2);
-        assert_eq!([(); 4].map(|()| limit.admit()), [Some(0), Some(0), None, None]);
+        assert_eq!(
+            [(); 4].map(|()| limit.admit()),
+            [Some(0), Some(0), None, None]
+        );
         tokio::time::advance(WINDOW).await;
         assert_eq!([(); 3].map(|()| limit.admit()), [Some(2), Some(0), None]);
         let one = LogLimit::default();

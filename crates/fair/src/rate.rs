@@ -26,13 +26,19 @@ impl Quota {
     /// As many a second.
     #[must_use]
     pub const fn per_second(most: usize) -> Self {
-        Self { most, per: Duration::from_secs(1) }
+        Self {
+            most,
+            per: Duration::from_secs(1),
+        }
     }
 
     /// As many a minute.
     #[must_use]
     pub const fn per_minute(most: usize) -> Self {
-        Self { most, per: Duration::from_secs(60) }
+        Self {
+            most,
+            per: Duration::from_secs(60),
+        }
     }
 
     /// The time that one takes.
@@ -85,7 +91,11 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     /// Counts at most this many keys separately.
     #[must_use]
     pub fn new(keys: usize) -> Self {
-        let state = Mutex::new(State { used: HashMap::default(), others: None, swept: None });
+        let state = Mutex::new(State {
+            used: HashMap::default(),
+            others: None,
+            swept: None,
+        });
         Self(Arc::new(Shared { keys, state }))
     }
 
@@ -96,7 +106,13 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     /// If it has none left.
     pub fn check(&self, key: &K, quota: Quota) -> Result<(), TooMany> {
         let now = Instant::now();
-        quota.next(self.swept_state(now).until(key, self.0.keys), now, Duration::ZERO).map(drop)
+        quota
+            .next(
+                self.swept_state(now).until(key, self.0.keys),
+                now,
+                Duration::ZERO,
+            )
+            .map(drop)
     }
 
     /// Has `key` use one.
@@ -105,7 +121,8 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     ///
     /// If it has none left.
     pub fn charge(&self, key: &K, quota: Quota) -> Result<Charge<K>, TooMany> {
-        self.charge_within(key, quota, Duration::ZERO).map(|(charge, _)| charge)
+        self.charge_within(key, quota, Duration::ZERO)
+            .map(|(charge, _)| charge)
     }
 
     /// Has `key` use one, at once or in its turn, each after those that were charged before; returns how long that is from now.
@@ -113,7 +130,12 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     /// # Errors
     ///
     /// If its turn comes later than after `longest`.
-    pub fn charge_within(&self, key: &K, quota: Quota, longest: Duration) -> Result<(Charge<K>, Duration), TooMany> {
+    pub fn charge_within(
+        &self,
+        key: &K,
+        quota: Quota,
+        longest: Duration,
+    ) -> Result<(Charge<K>, Duration), TooMany> {
         let now = Instant::now();
         let mut state = self.swept_state(now);
         let (next, wait) = quota.next(state.until(key, self.0.keys), now, longest)?;
@@ -122,7 +144,14 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         } else {
             state.others = Some(next);
         }
-        Ok((Charge { rate: self.clone(), key: key.clone(), part: quota.part() }, wait))
+        Ok((
+            Charge {
+                rate: self.clone(),
+                key: key.clone(),
+                part: quota.part(),
+            },
+            wait,
+        ))
     }
 
     /// The number of keys that are counted apart.
@@ -142,20 +171,40 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
         let now = Instant::now();
         let state = self.state();
-        let mut all: Vec<_> = state.used.iter().filter(|(_, until)| **until > now).collect();
+        let mut all: Vec<_> = state
+            .used
+            .iter()
+            .filter(|(_, until)| **until > now)
+            .collect();
         // No more is sorted than is shown: requests wait for this lock.
         if all.len() > keys {
             all.select_nth_unstable_by_key(keys, |(_, until)| Reverse(**until));
             all.truncate(keys);
         }
         all.sort_unstable_by_key(|(_, until)| Reverse(**until));
-        let used = |until: Instant| until.duration_since(now).as_nanos().div_ceil(quota.part().as_nanos());
-        all.into_iter().map(|(key, until)| (key.clone(), usize::try_from(used(*until)).unwrap_or(usize::MAX))).collect()
+        let used = |until: Instant| {
+            until
+                .duration_since(now)
+                .as_nanos()
+                .div_ceil(quota.part().as_nanos())
+        };
+        all.into_iter()
+            .map(|(key, until)| {
+                (
+                    key.clone(),
+                    usize::try_from(used(*until)).unwrap_or(usize::MAX),
+                )
+            })
+            .collect()
     }
 
     fn swept_state(&self, now: Instant) -> MutexGuard<'_, State<K>> {
         let mut state = self.state();
-        if state.used.len() >= self.0.keys && state.swept.is_none_or(|swept| now.duration_since(swept) >= SWEEP) {
+        if state.used.len() >= self.0.keys
+            && state
+                .swept
+                .is_none_or(|swept| now.duration_since(swept) >= SWEEP)
+        {
             state.used.retain(|_, until| *until > now);
             state.swept = Some(now);
         }
@@ -191,7 +240,12 @@ impl<K: Eq + Hash> State<K> {
 
 impl Quota {
     /// When all is forgotten of a key that uses one more within `longest`, where that was `until`, and how long it waits.
-    fn next(self, until: Option<Instant>, now: Instant, longest: Duration) -> Result<(Instant, Duration), TooMany> {
+    fn next(
+        self,
+        until: Option<Instant>,
+        now: Instant,
+        longest: Duration,
+    ) -> Result<(Instant, Duration), TooMany> {
         let next = until.map_or(now, |until| until.max(now)) + self.part();
         let latest = now + self.part() * u32::try_from(self.most).unwrap_or(u32::MAX).max(1);
         let wait = next.saturating_duration_since(latest);
@@ -213,16 +267,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_key_has_a_quota_of_its_own() {
         let rate = Rate::new(8);
-        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST);
+        assert_eq!(
+            (0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(),
+            MOST
+        );
         assert_eq!(rate.check(&1, QUOTA), Err(TooMany { retry_after: PART }));
         assert!(rate.charge(&2, QUOTA).is_ok());
         tokio::time::advance(PART / 2).await;
         // Refusals take no longer.
-        assert_eq!(rate.charge(&1, QUOTA).map(drop), Err(TooMany { retry_after: PART / 2 }));
+        assert_eq!(
+            rate.charge(&1, QUOTA).map(drop),
+            Err(TooMany {
+                retry_after: PART / 2
+            })
+        );
         tokio::time::advance(PART / 2).await;
         assert!(rate.charge(&1, QUOTA).is_ok() && rate.charge(&1, QUOTA).is_err());
         tokio::time::advance(4 * PART).await;
-        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST, "no more than at once");
+        assert_eq!(
+            (0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(),
+            MOST,
+            "no more than at once"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -230,7 +296,10 @@ mod tests {
         let rate = Rate::new(8);
         let wait = |longest| rate.charge_within(&1, QUOTA, longest).map(|(_, wait)| wait);
         assert!((0..MOST).all(|_| wait(PART) == Ok(Duration::ZERO)));
-        assert_eq!((wait(3 * PART), wait(3 * PART), wait(3 * PART)), (Ok(PART), Ok(2 * PART), Ok(3 * PART)));
+        assert_eq!(
+            (wait(3 * PART), wait(3 * PART), wait(3 * PART)),
+            (Ok(PART), Ok(2 * PART), Ok(3 * PART))
+        );
         assert_eq!(wait(3 * PART), Err(TooMany { retry_after: PART }));
         tokio::time::advance(PART).await;
         assert_eq!(wait(3 * PART), Ok(3 * PART));
@@ -242,7 +311,10 @@ mod tests {
         for _ in 0..100 {
             rate.charge(&1, QUOTA).unwrap().refund();
         }
-        assert_eq!((0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(), MOST);
+        assert_eq!(
+            (0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(),
+            MOST
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,12 +331,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn keys_beyond_the_bound_are_counted_together() {
         let rate = Rate::new(8);
-        assert_eq!((0..100).filter(|key| rate.charge(key, QUOTA).is_ok()).count(), 8 + MOST);
+        assert_eq!(
+            (0..100)
+                .filter(|key| rate.charge(key, QUOTA).is_ok())
+                .count(),
+            8 + MOST
+        );
         assert!(rate.check(&999, QUOTA).is_err() && rate.check(&0, QUOTA).is_ok());
         assert_eq!(rate.len(), 8);
         tokio::time::advance(PART).await;
         assert!(rate.charge(&999, QUOTA).is_ok());
-        assert_eq!(rate.len(), 1, "those that have used nothing lately have left");
+        assert_eq!(
+            rate.len(),
+            1,
+            "those that have used nothing lately have left"
+        );
     }
 
     proptest::proptest! {

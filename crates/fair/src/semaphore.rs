@@ -108,13 +108,19 @@ impl<M: Member> Semaphore<M> {
             members: HashMap::default(),
             turns: VecDeque::new(),
         };
-        Self(Arc::new(Shared { limits, state: Mutex::new(state) }))
+        Self(Arc::new(Shared {
+            limits,
+            state: Mutex::new(state),
+        }))
     }
 
     /// The claim of a member.
     #[must_use]
     pub fn claim(&self, member: M) -> Claim<M> {
-        Claim { semaphore: self.clone(), member }
+        Claim {
+            semaphore: self.clone(),
+            member,
+        }
     }
 
     /// Whether all permits are free and nobody waits.
@@ -199,28 +205,41 @@ impl<M: Member> Claim<M> {
         state.change(&self.member, |share, member| {
             share.waiting += 1;
             is_first = member.waiting.is_empty();
-            member.waiting.push_back(Waiter { number, granted: sender });
+            member.waiting.push_back(Waiter {
+                number,
+                granted: sender,
+            });
         });
         if is_first {
             state.turns.push_back(self.member.clone());
         }
         // A permit may have become free since it was asked for.
         self.semaphore.grant(state);
-        Ok(Waiting { claim: self.clone(), number, granted })
+        Ok(Waiting {
+            claim: self.clone(),
+            number,
+            granted,
+        })
     }
 }
 
 impl<M: Member> State<M> {
     /// Whether this member may run one more request now.
     fn may_run(&self, member: &M, limits: &PermitLimits) -> bool {
-        let (of_share, of_member) = (|count: &Count| count.running, |requests: &Requests<M>| requests.running);
+        let (of_share, of_member) = (
+            |count: &Count| count.running,
+            |requests: &Requests<M>| requests.running,
+        );
         self.free > 0 && self.allows(member, self.free, limits, of_share, of_member)
     }
 
     /// Whether one more request of this member may wait.
     fn may_wait(&self, member: &M, limits: &PermitLimits) -> bool {
         let left = limits.permits.saturating_sub(self.waiting);
-        let (of_share, of_member) = (|count: &Count| count.waiting, |requests: &Requests<M>| requests.waiting.len());
+        let (of_share, of_member) = (
+            |count: &Count| count.waiting,
+            |requests: &Requests<M>| requests.waiting.len(),
+        );
         left > 0 && self.allows(member, left, limits, of_share, of_member)
     }
 
@@ -235,14 +254,22 @@ impl<M: Member> State<M> {
     ) -> bool {
         let allows = |part: Part, held| held == 0 || part.allows(held, 1, free, limits.permits);
         !member.is_bounded()
-            || allows(limits.of_share, self.shares.get(member.share()).map_or(0, of_share))
-                && allows(limits.of_member, self.members.get(member).map_or(0, of_member))
+            || allows(
+                limits.of_share,
+                self.shares.get(member.share()).map_or(0, of_share),
+            ) && allows(
+                limits.of_member,
+                self.members.get(member).map_or(0, of_member),
+            )
     }
 
     /// Takes the waiting request whose turn it is from its queue; it has a permit then. `None` if no waiting request may
     /// run.
     fn next_turn(&mut self, limits: &PermitLimits) -> Option<(M, Waiter<M>)> {
-        let at = self.turns.iter().position(|member| self.may_run(member, limits))?;
+        let at = self
+            .turns
+            .iter()
+            .position(|member| self.may_run(member, limits))?;
         let member = self.turns.remove(at)?;
         let (mut waiter, mut has_more) = (None, false);
         self.change(&member, |share, requests| {
@@ -313,8 +340,16 @@ impl<M: Member> Drop for Waiting<M> {
     fn drop(&mut self) {
         let Claim { semaphore, member } = &self.claim;
         let mut state = semaphore.lock();
-        let Some(requests) = state.members.get(member) else { return };
-        let Some(at) = requests.waiting.iter().position(|waiter| waiter.number == self.number) else { return };
+        let Some(requests) = state.members.get(member) else {
+            return;
+        };
+        let Some(at) = requests
+            .waiting
+            .iter()
+            .position(|waiter| waiter.number == self.number)
+        else {
+            return;
+        };
         let mut left = None;
         let mut has_more = false;
         state.change(member, |share, requests| {
@@ -333,7 +368,10 @@ impl<M: Member> Drop for Waiting<M> {
 
 impl<M: Member> Default for Requests<M> {
     fn default() -> Self {
-        Self { running: 0, waiting: VecDeque::new() }
+        Self {
+            running: 0,
+            waiting: VecDeque::new(),
+        }
     }
 }
 
@@ -345,14 +383,20 @@ impl<M: Member> Clone for Semaphore<M> {
 
 impl<M: Member> Clone for Claim<M> {
     fn clone(&self) -> Self {
-        Self { semaphore: self.semaphore.clone(), member: self.member.clone() }
+        Self {
+            semaphore: self.semaphore.clone(),
+            member: self.member.clone(),
+        }
     }
 }
 
 impl<M: Member> fmt::Debug for Semaphore<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        f.debug_struct("Semaphore").field("free", &state.free).field("waiting", &state.waiting).finish_non_exhaustive()
+        f.debug_struct("Semaphore")
+            .field("free", &state.free)
+            .field("waiting", &state.waiting)
+            .finish_non_exhaustive()
     }
 }
 

@@ -40,15 +40,26 @@ pub struct Rule {
 
 impl Rule {
     /// For entries that nobody uses at the moment.
-    pub const UNUSED: Self = Self { own: true, above_equal_part: false, even_afterwards: false };
+    pub const UNUSED: Self = Self {
+        own: true,
+        above_equal_part: false,
+        even_afterwards: false,
+    };
 
     /// For entries in use: no two shares take such entries from each other in turn.
-    pub const IN_USE: Self = Self { own: false, above_equal_part: false, even_afterwards: true };
+    pub const IN_USE: Self = Self {
+        own: false,
+        above_equal_part: false,
+        even_afterwards: true,
+    };
 
     /// The same for shares alone that are above an equal part of the limit; the newcomer's own is not asked for that.
     #[must_use]
     pub const fn above_equal_part(self) -> Self {
-        Self { above_equal_part: true, ..self }
+        Self {
+            above_equal_part: true,
+            ..self
+        }
     }
 
     /// The same for other shares than the newcomer's.
@@ -81,7 +92,11 @@ pub struct Newcomer<'a, S, K, V> {
 
 impl<S, K, V> Default for Table<S, K, V> {
     fn default() -> Self {
-        Self { entries: Map::default(), shares: Map::default(), by_count: BTreeMap::new() }
+        Self {
+            entries: Map::default(),
+            shares: Map::default(),
+            by_count: BTreeMap::new(),
+        }
     }
 }
 
@@ -112,7 +127,10 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     /// Inserts an entry; returns the one that had this key.
     pub fn insert(&mut self, key: K, share: S, value: V) -> Option<V> {
         let replaced = self.remove(&key);
-        self.shares.entry(share.clone()).or_default().insert(key.clone());
+        self.shares
+            .entry(share.clone())
+            .or_default()
+            .insert(key.clone());
         self.recount(&share, |count| count - 1);
         self.entries.insert(key, Entry { share, value });
         replaced
@@ -178,7 +196,10 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
 
     /// Removes all entries.
     pub fn take_all(&mut self) -> impl Iterator<Item = V> + use<S, K, V> {
-        std::mem::take(self).entries.into_values().map(|entry| entry.value)
+        std::mem::take(self)
+            .entries
+            .into_values()
+            .map(|entry| entry.value)
     }
 
     /// One more entry for `share` where the table may have `limit`.
@@ -186,7 +207,12 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     pub fn newcomer<'a>(&'a self, share: &'a S, limit: usize) -> Newcomer<'a, S, K, V> {
         let own = self.count(share);
         let shares = self.shares.len() + usize::from(own == 0);
-        Newcomer { table: self, share, own, equal_part: limit.div_ceil(shares) }
+        Newcomer {
+            table: self,
+            share,
+            own,
+            equal_part: limit.div_ceil(shares),
+        }
     }
 
     /// Enters the present count of a share in place of the one that it had `before`.
@@ -200,14 +226,18 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
             }
         }
         if count > 0 {
-            self.by_count.entry(count).or_default().insert(share.clone());
+            self.by_count
+                .entry(count)
+                .or_default()
+                .insert(share.clone());
         } else {
             self.shares.remove(share);
         }
     }
 
     fn candidates<'a>(&'a self, share: &'a S) -> impl Iterator<Item = Candidate<'a, S, K, V>> {
-        self.of(share).map(move |(key, value)| Candidate { key, share, value })
+        self.of(share)
+            .map(move |(key, value)| Candidate { key, share, value })
     }
 }
 
@@ -220,7 +250,11 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
 
     /// The entry to displace by `rule`: of the largest share that has any with a rank, the one with the lowest.
     #[must_use]
-    pub fn least<R: Ord>(&self, rule: Rule, rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>) -> Option<K> {
+    pub fn least<R: Ord>(
+        &self,
+        rule: Rule,
+        rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>,
+    ) -> Option<K> {
         self.several(rule, 1, rank).pop()
     }
 
@@ -234,12 +268,23 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>,
     ) -> Vec<K> {
         for (count, shares) in self.table.by_count.iter().rev() {
-            let own = rule.own.then_some(self.share).filter(|_| *count == self.own);
+            let own = rule
+                .own
+                .then_some(self.share)
+                .filter(|_| *count == self.own);
             let others = match self.lost_by(rule, *count) {
                 0 => None,
-                lost => Some(shares.iter().filter(|share| *share != self.share).map(move |share| (share, lost))),
+                lost => Some(
+                    shares
+                        .iter()
+                        .filter(|share| *share != self.share)
+                        .map(move |share| (share, lost)),
+                ),
             };
-            let losers = own.map(|share| (share, *count)).into_iter().chain(others.into_iter().flatten());
+            let losers = own
+                .map(|share| (share, *count))
+                .into_iter()
+                .chain(others.into_iter().flatten());
             let found = self.lowest(losers, most, &rank);
             if !found.is_empty() {
                 return found;
@@ -254,9 +299,19 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
     /// Up to `most` entries of the largest share, or of the newcomer's if that is as large: those with the lowest ranks.
     /// Another share keeps as many as the newcomer's has.
     #[must_use]
-    pub fn of_largest<R: Ord>(&self, most: usize, rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>) -> Vec<K> {
-        let Some((count, shares)) = self.table.by_count.last_key_value() else { return Vec::new() };
-        let largest = if *count == self.own { Some(self.share) } else { shares.iter().next() };
+    pub fn of_largest<R: Ord>(
+        &self,
+        most: usize,
+        rank: impl Fn(Candidate<'_, S, K, V>) -> Option<R>,
+    ) -> Vec<K> {
+        let Some((count, shares)) = self.table.by_count.last_key_value() else {
+            return Vec::new();
+        };
+        let largest = if *count == self.own {
+            Some(self.share)
+        } else {
+            shares.iter().next()
+        };
         let lost = most.min(count - self.own).max(1);
         self.lowest(largest.into_iter().map(|share| (share, lost)), lost, &rank)
     }
@@ -264,7 +319,11 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
     /// How many entries another share of this size may lose.
     fn lost_by(&self, rule: Rule, count: usize) -> usize {
         let kept = self.own + usize::from(rule.even_afterwards);
-        count.saturating_sub(if rule.above_equal_part { kept.max(self.equal_part) } else { kept })
+        count.saturating_sub(if rule.above_equal_part {
+            kept.max(self.equal_part)
+        } else {
+            kept
+        })
     }
 
     /// The `most` entries with the lowest ranks, of each share no more than given.
@@ -288,11 +347,17 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
             }
         }
         if most == 1 {
-            let least = found.into_iter().min_by(|(one, _), (other, _)| one.cmp(other));
+            let least = found
+                .into_iter()
+                .min_by(|(one, _), (other, _)| one.cmp(other));
             return least.map(|(_, key)| key.clone()).into_iter().collect();
         }
         found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        found.into_iter().take(most).map(|(_, key)| key.clone()).collect()
+        found
+            .into_iter()
+            .take(most)
+            .map(|(_, key)| key.clone())
+            .collect()
     }
 }
 

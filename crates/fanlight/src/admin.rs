@@ -48,7 +48,9 @@ pub(crate) fn listen(
     if let Some(socket) = &socket {
         config.admin.listen = socket.address().ok();
     }
-    let Some(address) = config.admin.listen.clone() else { return Ok(None) };
+    let Some(address) = config.admin.listen.clone() else {
+        return Ok(None);
+    };
     listening::check_operators(config, &address).map_err(Failure::usage)?;
     if socket.is_some() {
         return Ok(socket);
@@ -61,7 +63,10 @@ pub(crate) fn listen(
             listening::bind(&next, "--admin", options).ok()
         }) {
             Some(listener) => {
-                let taken = listener.address().map(|address| address.to_string()).unwrap_or_default();
+                let taken = listener
+                    .address()
+                    .map(|address| address.to_string())
+                    .unwrap_or_default();
                 info!("another process listens on {address}: operators are served on {taken}");
                 listener
             }
@@ -81,7 +86,9 @@ pub(crate) fn further(default: &ListenAddress) -> impl Iterator<Item = ListenAdd
     let address = default.ip();
     (1..=FURTHER_PORTS).filter_map(move |more| {
         let address = address?;
-        Some(ListenAddress::Ip((address.ip(), address.port().checked_add(more)?).into()))
+        Some(ListenAddress::Ip(
+            (address.ip(), address.port().checked_add(more)?).into(),
+        ))
     })
 }
 
@@ -89,8 +96,16 @@ pub(crate) fn further(default: &ListenAddress) -> impl Iterator<Item = ListenAdd
 pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> AdminSettings {
     AdminSettings {
         address: address.and_then(ListenAddress::ip),
-        token: config.admin.token.as_ref().map(|token| token.expose().to_owned()),
-        viewer_token: config.admin.viewer_token.as_ref().map(|token| token.expose().to_owned()),
+        token: config
+            .admin
+            .token
+            .as_ref()
+            .map(|token| token.expose().to_owned()),
+        viewer_token: config
+            .admin
+            .viewer_token
+            .as_ref()
+            .map(|token| token.expose().to_owned()),
         roles: Roles {
             operator: rule(&config.admin.roles.operator),
             approver: rule(&config.admin.roles.approver),
@@ -125,7 +140,10 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
 }
 
 fn rule(rule: &fanlight_config::RoleRule) -> RoleRule {
-    RoleRule { groups: rule.groups.clone(), scopes: rule.scopes.clone() }
+    RoleRule {
+        groups: rule.groups.clone(),
+        scopes: rule.scopes.clone(),
+    }
 }
 
 /// The issuer at which operators sign in, and the client of it.
@@ -137,11 +155,17 @@ fn sign_in(config: &Config) -> Option<SignInClient> {
     let settings = SignInSettings {
         issuer,
         client_id,
-        client_secret: sign_in.client_secret.as_ref().map(|secret| secret.expose().to_owned()),
+        client_secret: sign_in
+            .client_secret
+            .as_ref()
+            .map(|secret| secret.expose().to_owned()),
         redirect_uri: format!("{}/sign-in/callback", admin.public_url.as_ref()?),
         scopes: sign_in.scopes.clone(),
         name_claim: sign_in.name_claim.clone(),
-        groups_claim: sign_in.groups_claim.clone().unwrap_or_else(|| "groups".to_owned()),
+        groups_claim: sign_in
+            .groups_claim
+            .clone()
+            .unwrap_or_else(|| "groups".to_owned()),
         scopes_claim: sign_in.scopes_claim.clone(),
     };
     let client = Arc::new(OpenIdConnect::new(settings.clone(), limits(config)));
@@ -156,5 +180,9 @@ pub(crate) fn page(config: &Config, address: &ListenAddress) -> Option<String> {
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
         std::net::IpAddr::V4(ip) => ip.to_string(),
     };
-    Some(format!("{}://{host}:{}/ui", scheme(&config.admin.tls), address.port()))
+    Some(format!(
+        "{}://{host}:{}/ui",
+        scheme(&config.admin.tls),
+        address.port()
+    ))
 }

@@ -53,15 +53,25 @@ impl Assembly {
         replicas: Option<&Replicas>,
         record: Arc<dyn Record>,
     ) -> Result<Self, Failure> {
-        let handles = HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
+        let handles =
+            HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
         let memory = MessageMemory::new(budgets(config).server_messages);
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
         let names = NameRules::of(config);
-        if let Some(before) = servers.lists().and_then(ListState::names).and_then(|kept| NameRules::from_json(&kept)) {
-            before.changed_by(&names, &KnownLists::kept(&change.entries(None))).log();
+        if let Some(before) = servers
+            .lists()
+            .and_then(ListState::names)
+            .and_then(|kept| NameRules::from_json(&kept))
+        {
+            before
+                .changed_by(&names, &KnownLists::kept(&change.entries(None)))
+                .log();
         }
-        servers.lists().iter().for_each(|lists| lists.keep_names(&names.to_json()));
+        servers
+            .lists()
+            .iter()
+            .for_each(|lists| lists.keep_names(&names.to_json()));
         let policies = policy::of(config, None).map_err(Failure::usage)?;
         users.govern(policies.clone(), config);
         let pins = pins::of(config, None, &record).map_err(Failure::usage)?;
@@ -82,7 +92,9 @@ impl Assembly {
                 endless: config.timeouts.task_owner,
                 longest: config.timeouts.task_owner_max,
             },
-            common_tasks: replicas.map(|replicas| replicas.tasks(config)).transpose()?,
+            common_tasks: replicas
+                .map(|replicas| replicas.tasks(config))
+                .transpose()?,
             max_handed_out: config.limits.handed_out_uris,
             open_apps: config.timeouts.open_apps,
             max_subscriptions: config.limits.subscriptions,
@@ -92,7 +104,14 @@ impl Assembly {
         let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
         servers.commit(change, config.timeouts.drain);
         let pins = Arc::new(ArcSwapOption::new(pins));
-        Ok(Self { gateway: Arc::new(gateway), servers, users, policies, pins, record })
+        Ok(Self {
+            gateway: Arc::new(gateway),
+            servers,
+            users,
+            policies,
+            pins,
+            record,
+        })
     }
 
     /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
@@ -101,7 +120,10 @@ impl Assembly {
         self.users.prepare(config).await;
         let change = self.servers.prepare(config, restarted);
         let difference = change.difference.clone();
-        self.servers.lists().iter().for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
+        self.servers
+            .lists()
+            .iter()
+            .for_each(|lists| lists.keep_names(&NameRules::of(config).to_json()));
         let endpoints = endpoints::settings(config);
         match policy::of(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,
@@ -114,9 +136,20 @@ impl Assembly {
             Err(wrong) => error!("pins not replaced, the earlier ones stay in force:\n{wrong}"),
         }
         self.users.govern(self.policies.clone(), config);
-        let policy = self.policies.clone().map(|policies| policies as Arc<dyn Policy>);
+        let policy = self
+            .policies
+            .clone()
+            .map(|policies| policies as Arc<dyn Policy>);
         let entries = change.entries(guard(self.pins.load().as_ref()).as_ref());
-        self.gateway.replace(entries, &naming_policy(config), list_limits(config), endpoints, policy).await;
+        self.gateway
+            .replace(
+                entries,
+                &naming_policy(config),
+                list_limits(config),
+                endpoints,
+                policy,
+            )
+            .await;
         self.servers.commit(change, config.timeouts.drain);
         difference
     }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fanlight_config::{Config, parse_duration, parse_moment};
-use fanlight_ledger::{CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify};
+use fanlight_ledger::{
+    CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify,
+};
 use fanlight_protocol::Json;
 use fanlight_settings::read_bounded;
 use serde_json::json;
@@ -26,7 +28,11 @@ pub(crate) fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(),
     match command {
         AuditCommand::Query(args) => query(args, &records),
         AuditCommand::Usage(args) => used(&args.filter, &records),
-        AuditCommand::Verify { checkpoint, key, json } => verified(&records, checkpoint, key.as_deref(), *json),
+        AuditCommand::Verify {
+            checkpoint,
+            key,
+            json,
+        } => verified(&records, checkpoint, key.as_deref(), *json),
         AuditCommand::Key => {
             for record in &records {
                 say!("{}", key_beside(record)?.written());
@@ -37,10 +43,12 @@ pub(crate) fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(),
 }
 
 fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
-    let records: Vec<_> = record::files(config).into_iter().filter(|record| !record.all().is_empty()).collect();
+    let records: Vec<_> = record::files(config)
+        .into_iter()
+        .filter(|record| !record.all().is_empty())
+        .collect();
     if records.is_empty() {
-        let help =
-            "nothing was recorded for this configuration yet: `audit.file` or `stateDir` says where a gateway keeps it";
+        let help = "nothing was recorded for this configuration yet: `audit.file` or `stateDir` says where a gateway keeps it";
         return Err(Failure::other(help));
     }
     Ok(records)
@@ -60,15 +68,24 @@ fn filter(args: &AuditFilterArgs) -> Result<Filter, Failure> {
 /// A time that was so long ago, or a day or time in UTC.
 fn moment(text: &str) -> Result<SystemTime, Failure> {
     let ago = parse_duration(text).and_then(|ago: Duration| SystemTime::now().checked_sub(ago));
-    ago.or_else(|| parse_moment(text, SystemTime::now())).ok_or_else(|| {
-        Failure::usage(format!("{text:?} is no time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"))
-    })
+    ago.or_else(|| parse_moment(text, SystemTime::now()))
+        .ok_or_else(|| {
+            Failure::usage(format!(
+                "{text:?} is no time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"
+            ))
+        })
 }
 
 fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
     let (action, outcome, task) = (args.action.clone(), args.outcome.clone(), args.task.clone());
-    let filter = Filter { action, outcome, task, ..filter(&args.filter)? };
-    let lines = read(records, &filter, usize::from(args.limit)).map_err(|error| Failure::other(error.to_string()))?;
+    let filter = Filter {
+        action,
+        outcome,
+        task,
+        ..filter(&args.filter)?
+    };
+    let lines = read(records, &filter, usize::from(args.limit))
+        .map_err(|error| Failure::other(error.to_string()))?;
     if args.filter.json {
         lines.iter().for_each(|line| out::json(line.as_text()));
         return Ok(());
@@ -78,37 +95,76 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         return Ok(());
     }
     let rows = lines.iter().map(row);
-    table(&["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"], rows.collect());
+    table(
+        &["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"],
+        rows.collect(),
+    );
     Ok(())
 }
 
 fn row(line: &Json) -> Vec<String> {
-    let text = |member: &str| line.peek(member).and_then(|value| value.as_str()).unwrap_or_default().into_owned();
+    let text = |member: &str| {
+        line.peek(member)
+            .and_then(|value| value.as_str())
+            .unwrap_or_default()
+            .into_owned()
+    };
     let about = match (text("server"), text("item")) {
         (server, item) if !item.is_empty() => format!("{server}/{item}"),
-        (server, _) if !text("shown").is_empty() => format!("{server} {}", text("shown")).trim().to_owned(),
+        (server, _) if !text("shown").is_empty() => {
+            format!("{server} {}", text("shown")).trim().to_owned()
+        }
         (server, _) => server,
     };
-    let what = if text("action").is_empty() { text("event") } else { text("action") };
+    let what = if text("action").is_empty() {
+        text("event")
+    } else {
+        text("action")
+    };
     let outcome = match text("reason") {
         reason if reason.is_empty() => text("outcome"),
         reason => format!("{} ({reason})", text("outcome")),
     };
-    let took = line.get("durationUs").and_then(|duration| duration.as_i64());
+    let took = line
+        .get("durationUs")
+        .and_then(|duration| duration.as_i64());
     let took = took.map_or_else(String::new, |micros| format!("{} ms", micros / 1000));
-    let who = if text("principal").is_empty() { text("who") } else { text("principal") };
+    let who = if text("principal").is_empty() {
+        text("who")
+    } else {
+        text("principal")
+    };
     let time = text("time").get(..19).unwrap_or_default().replace('T', " ");
-    vec![time, plain(&who, 40), plain(&what, 30), plain(&about, 60), plain(&outcome, 60), took]
+    vec![
+        time,
+        plain(&who, 40),
+        plain(&what, 30),
+        plain(&about, 60),
+        plain(&outcome, 60),
+        took,
+    ]
 }
 
 /// Prints rows in columns.
 fn table(head: &[&str], rows: Vec<Vec<String>>) {
     let all: Vec<Vec<String>> =
-        std::iter::once(head.iter().map(|name| (*name).to_owned()).collect()).chain(rows).collect();
-    let width = |column: usize| all.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or_default()).collect();
+        std::iter::once(head.iter().map(|name| (*name).to_owned()).collect())
+            .chain(rows)
+            .collect();
+    let width = |column: usize| {
+        all.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| width(column).unwrap_or_default())
+        .collect();
     for row in &all {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
         say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
 }
@@ -120,13 +176,39 @@ fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         out::json(&format!("{:#}", json!({ "usage": rows })));
         return Ok(());
     }
-    let row = |(UseKey { day, principal, what }, row): (&UseKey, &Use)| {
-        let Use { calls, errors, refused, .. } = row;
-        let numbers = [*calls, *errors, *refused, row.response_bytes, row.estimated_tokens()];
+    let row = |(
+        UseKey {
+            day,
+            principal,
+            what,
+        },
+        row,
+    ): (&UseKey, &Use)| {
+        let Use {
+            calls,
+            errors,
+            refused,
+            ..
+        } = row;
+        let numbers = [
+            *calls,
+            *errors,
+            *refused,
+            row.response_bytes,
+            row.estimated_tokens(),
+        ];
         let texts = [day.clone(), plain(principal, 40), plain(what, 60)];
-        texts.into_iter().chain(numbers.map(|number| number.to_string())).collect()
+        texts
+            .into_iter()
+            .chain(numbers.map(|number| number.to_string()))
+            .collect()
     };
-    table(&["DAY", "WHO", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS"], used.iter().map(row).collect());
+    table(
+        &[
+            "DAY", "WHO", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
+        ],
+        used.iter().map(row).collect(),
+    );
     Ok(())
 }
 
@@ -138,26 +220,43 @@ fn as_json(key: &UseKey, row: &Use) -> serde_json::Value {
     })
 }
 
-fn verified(records: &[LedgerFiles], more: &[impl AsRef<Path>], key: Option<&str>, json: bool) -> Result<(), Failure> {
-    let given = key.map(PublicKey::read).transpose().map_err(|error| Failure::usage(error.to_string()))?;
+fn verified(
+    records: &[LedgerFiles],
+    more: &[impl AsRef<Path>],
+    key: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let given = key
+        .map(PublicKey::read)
+        .transpose()
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let read = |path: &Path| {
         let bytes = read_bounded(path, CHECKPOINTS).map_err(|error| error.to_string());
-        let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
+        let text =
+            bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
         text.map_err(|error| Failure::usage(format!("{}: cannot be read: {error}", path.display())))
     };
-    let more = more.iter().map(|path| read(path.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let more = more
+        .iter()
+        .map(|path| read(path.as_ref()))
+        .collect::<Result<Vec<_>, _>>()?;
     for record in records {
         let key = given.clone().map_or_else(|| key_beside(record), Ok)?;
         let file = record.current().display().to_string();
-        let Verified { lines: (first, last), checkpoints, after } =
-            verify(record, &key, &more).map_err(|wrong| Failure::other(format!("the record was changed: {wrong}")))?;
+        let Verified {
+            lines: (first, last),
+            checkpoints,
+            after,
+        } = verify(record, &key, &more)
+            .map_err(|wrong| Failure::other(format!("the record was changed: {wrong}")))?;
         if json {
-            let found =
-                json!({ "file": file, "first": first, "last": last, "checkpoints": checkpoints, "after": after });
+            let found = json!({ "file": file, "first": first, "last": last, "checkpoints": checkpoints, "after": after });
             out::json(&found.to_string());
         } else {
             let agreeing = counted(checkpoints, "checkpoint");
-            say!("{file}: lines {first} to {last} are as they were written; {agreeing} agree, {after} after the last");
+            say!(
+                "{file}: lines {first} to {last} are as they were written; {agreeing} agree, {after} after the last"
+            );
         }
     }
     Ok(())

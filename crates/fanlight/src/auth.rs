@@ -8,8 +8,8 @@ pub(crate) use oauth::limits;
 use std::sync::Arc;
 
 use fanlight_auth::{
-    Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings, Settings,
-    SocketSettings, UnknownKeys, UsedOnce, key_digest,
+    Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings,
+    Settings, SocketSettings, UnknownKeys, UsedOnce, key_digest,
 };
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
@@ -40,29 +40,50 @@ pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> 
         grant: Grant::default(),
         endpoints: None,
     };
-    let settings = Settings { keys: Some(vec![own]), ..Settings::default() };
-    Ok((key.text().to_owned(), Arc::new(Authenticator::new(Some(&settings)))))
+    let settings = Settings {
+        keys: Some(vec![own]),
+        ..Settings::default()
+    };
+    Ok((
+        key.text().to_owned(),
+        Arc::new(Authenticator::new(Some(&settings))),
+    ))
 }
 
 /// The methods of `config`; `None` if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, Unusable> {
-    config.auth.methods().map(|auth| methods(config, auth)).transpose()
+    config
+        .auth
+        .methods()
+        .map(|auth| methods(config, auth))
+        .transpose()
 }
 
 fn methods(config: &Config, auth: &Auth) -> Result<Settings, Unusable> {
     Ok(Settings {
         oauth: oauth::settings(config, &auth.oauth)?,
-        keys: auth.keys.as_ref().map(|file| file.keys.iter().map(key).collect()),
-        certificates: auth.certificates.as_ref().map(|certificates| CertificateSettings {
-            principal: match certificates.principal {
-                fanlight_config::CertificateName::SanUri => CertificateName::SanUri,
-                fanlight_config::CertificateName::SanDns => CertificateName::SanDns,
-                fanlight_config::CertificateName::Subject => CertificateName::Subject,
-            },
-            grant: Grant { groups: certificates.groups.clone(), scopes: certificates.scopes.clone() },
-        }),
+        keys: auth
+            .keys
+            .as_ref()
+            .map(|file| file.keys.iter().map(key).collect()),
+        certificates: auth
+            .certificates
+            .as_ref()
+            .map(|certificates| CertificateSettings {
+                principal: match certificates.principal {
+                    fanlight_config::CertificateName::SanUri => CertificateName::SanUri,
+                    fanlight_config::CertificateName::SanDns => CertificateName::SanDns,
+                    fanlight_config::CertificateName::Subject => CertificateName::Subject,
+                },
+                grant: Grant {
+                    groups: certificates.groups.clone(),
+                    scopes: certificates.scopes.clone(),
+                },
+            }),
         proxy: auth.proxy.as_ref().map(proxy).transpose()?,
-        socket: auth.socket.as_ref().map(|socket| SocketSettings { scopes: socket.scopes.clone() }),
+        socket: auth.socket.as_ref().map(|socket| SocketSettings {
+            scopes: socket.scopes.clone(),
+        }),
     })
 }
 
@@ -71,14 +92,21 @@ fn key(key: &Key) -> KeySettings {
         name: key.name.clone(),
         digest: key.sha256,
         expires: key.expires,
-        grant: Grant { groups: key.groups.clone(), scopes: key.scopes.clone() },
+        grant: Grant {
+            groups: key.groups.clone(),
+            scopes: key.scopes.clone(),
+        },
         endpoints: key.endpoints.clone(),
     }
 }
 
 fn proxy(proxy: &Proxy) -> Result<ProxySettings, Unusable> {
     let name = |name: &String| {
-        let wrong = |_| Unusable::Other(format!("`auth.proxy` names {name:?}, which cannot be the name of a header"));
+        let wrong = |_| {
+            Unusable::Other(format!(
+                "`auth.proxy` names {name:?}, which cannot be the name of a header"
+            ))
+        };
         HeaderName::try_from(name).map_err(wrong)
     };
     Ok(ProxySettings {

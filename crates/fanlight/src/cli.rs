@@ -629,7 +629,12 @@ pub(crate) struct TraceTestArgs {
     #[arg(default_value = "{}")]
     arguments: String,
     /// The arguments as an option
-    #[arg(long = "args", value_name = "JSON", conflicts_with = "arguments", requires = "tool")]
+    #[arg(
+        long = "args",
+        value_name = "JSON",
+        conflicts_with = "arguments",
+        requires = "tool"
+    )]
     named_arguments: Option<String>,
     /// The endpoint of a running gateway, with the key or access token in FANLIGHT_TOKEN; without one a gateway is started
     /// for the test
@@ -684,7 +689,9 @@ impl std::str::FromStr for ListTarget {
         match Listed::from_str(text, false) {
             Ok(kind) => Ok(Self::Kind(kind)),
             Err(_) if is_file_name(text) => Ok(Self::File(text.into())),
-            Err(_) => Err("write tools, resources or prompts, or a file such as mcp.json".to_owned()),
+            Err(_) => {
+                Err("write tools, resources or prompts, or a file such as mcp.json".to_owned())
+            }
         }
     }
 }
@@ -696,7 +703,10 @@ impl Cli {
             Some(Command::Run(args)) => args.file.file.take(),
             Some(Command::Stdio(args)) => args.file.file.take(),
             Some(Command::Validate(args)) => args.file.file.take(),
-            Some(Command::Check(args)) => args.url.take_if(|text| is_file_name(text)).map(PathBuf::from),
+            Some(Command::Check(args)) => args
+                .url
+                .take_if(|text| is_file_name(text))
+                .map(PathBuf::from),
             Some(Command::List { what, .. }) => what.iter().find_map(|target| match target {
                 ListTarget::File(path) => Some(path.clone()),
                 ListTarget::Kind(_) => None,
@@ -714,7 +724,11 @@ fn is_file_name(text: &str) -> bool {
     let is_of_configuration = |end: &str| ["json", "jsonc", "yaml", "yml", "toml"].contains(&end);
     let path = std::path::Path::new(text);
     !text.contains("://")
-        && (path.is_file() || path.extension().and_then(|end| end.to_str()).is_some_and(is_of_configuration))
+        && (path.is_file()
+            || path
+                .extension()
+                .and_then(|end| end.to_str())
+                .is_some_and(is_of_configuration))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

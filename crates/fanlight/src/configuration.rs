@@ -18,21 +18,31 @@ use crate::secrets;
 
 /// What is looked for in the current folder without `--config`: the first of these that exists. The last two are files of
 /// clients, which name servers alone.
-pub(crate) const DEFAULT_FILES: [&str; 4] = ["fanlight.yaml", "mcp.json", ".mcp.json", ".cursor/mcp.json"];
+pub(crate) const DEFAULT_FILES: [&str; 4] =
+    ["fanlight.yaml", "mcp.json", ".mcp.json", ".cursor/mcp.json"];
 
 /// Reads the configuration named on the command line, or that of the folder, or takes the demo. Unless the command `may_act`,
 /// no program is run for a secret, and none is sent for.
 pub(crate) fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> {
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
-            return Err(Failure::usage("the demo has servers of its own: leave out --config, or the demo"));
+            return Err(Failure::usage(
+                "the demo has servers of its own: leave out --config, or the demo",
+            ));
         }
         return demo::config();
     };
-    let secret: &Secrets = if may_act { &secrets::get } else { &not_asked_for };
+    let secret: &Secrets = if may_act {
+        &secrets::get
+    } else {
+        &not_asked_for
+    };
     let loaded = read(&paths, &inputs::ask, secret).map_err(|unusable| failure(&unusable))?;
     if args.config.is_empty() {
-        info!("no --config: using {} of this folder", loaded.path.display());
+        info!(
+            "no --config: using {} of this folder",
+            loaded.path.display()
+        );
     }
     for problem in &loaded.warnings {
         let line = problem.position().map(|position| position.line);
@@ -49,14 +59,19 @@ pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
     if !args.config.is_empty() {
         return Some(args.config.clone());
     }
-    let found = DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file());
+    let found = DEFAULT_FILES
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file());
     found.map(|path| vec![path])
 }
 
 /// The failure of a command because of its configuration.
 pub(crate) fn failure(unusable: &Unusable) -> Failure {
     match unusable {
-        Unusable::Errors(errors) => Failure::usage(errors.render(out::has_colours(&std::io::stderr()))),
+        Unusable::Errors(errors) => {
+            Failure::usage(errors.render(out::has_colours(&std::io::stderr())))
+        }
         Unusable::Other(message) => Failure::usage(message.clone()),
     }
 }
@@ -71,13 +86,24 @@ type Secrets = dyn Fn(&SecretReference) -> Result<String, String>;
 
 /// A configuration that was found and not named may come from elsewhere.
 fn not_asked_for(_: &SecretReference) -> Result<String, String> {
-    Err("this file was found in the folder and not named: name it with --config, or add --yes".to_owned())
+    Err(
+        "this file was found in the folder and not named: name it with --config, or add --yes"
+            .to_owned(),
+    )
 }
 
 /// Reads the configuration in these files, which the environment completes, and what `ask` answers.
-fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secrets) -> Result<Loaded, Unusable> {
+fn read(
+    paths: &[PathBuf],
+    ask: &dyn Fn(&Input) -> Option<String>,
+    secret: &Secrets,
+) -> Result<Loaded, Unusable> {
     secrets::begin_reading();
-    let environment = Environment { variable: &|name| std::env::var(name).ok(), ask, secret };
+    let environment = Environment {
+        variable: &|name| std::env::var(name).ok(),
+        ask,
+        secret,
+    };
     let mut loaded = fanlight_config::load_usable(paths, environment).map_err(Unusable::Errors)?;
     leave_out_fanlight(&mut loaded.config, paths);
     policy::of(&loaded.config, None).map_err(Unusable::Other)?;
@@ -86,7 +112,10 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
     }
     loaded.config.user_state = user_state_folder(paths);
     if !loaded.config.servers.iter().any(|server| server.enabled) {
-        let message = format!("{}: no server is enabled; add one under mcpServers", loaded.path.display());
+        let message = format!(
+            "{}: no server is enabled; add one under mcpServers",
+            loaded.path.display()
+        );
         return Err(Unusable::Other(message));
     }
     Ok(loaded)
@@ -95,15 +124,23 @@ fn read(paths: &[PathBuf], ask: &dyn Fn(&Input) -> Option<String>, secret: &Secr
 /// Switches off the servers that are this very gateway. The file of a client has an entry for Fanlight once the client uses
 /// it: as a server of Fanlight, it would start processes, or ask itself, without end.
 fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
-    let of_listener = config.listen.ip().map(|address| (address.port(), config.path.clone()));
+    let of_listener = config
+        .listen
+        .ip()
+        .map(|address| (address.port(), config.path.clone()));
     let public = config.public_url.clone();
     for server in config.servers.iter_mut().filter(|server| server.enabled) {
         let is_fanlight = match &server.transport {
             Transport::Stdio { command, args, .. } => starts_fanlight(command, args, paths),
             Transport::Http { .. } | Transport::Sse { .. } => {
                 let is_it = |url: &str| {
-                    let of_public = public.as_ref().is_some_and(|public| url.starts_with(public.as_str()));
-                    of_public || of_listener.as_ref().is_some_and(|(port, path)| is_at(url, *port, path))
+                    let of_public = public
+                        .as_ref()
+                        .is_some_and(|public| url.starts_with(public.as_str()));
+                    of_public
+                        || of_listener
+                            .as_ref()
+                            .is_some_and(|(port, path)| is_at(url, *port, path))
                 };
                 server.urls().any(is_it)
             }
@@ -118,23 +155,40 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
 
 /// Whether this command starts `fanlight stdio` with the same configuration, also by way of `npx` or `uvx`.
 fn starts_fanlight(command: &str, args: &[String], paths: &[PathBuf]) -> bool {
-    let words: Vec<&str> = std::iter::once(command).chain(args.iter().map(String::as_str)).collect();
+    let words: Vec<&str> = std::iter::once(command)
+        .chain(args.iter().map(String::as_str))
+        .collect();
     let is_program = |word: &&str| {
-        let name = Path::new(word).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = Path::new(word)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         name.split('@').next() == Some("fanlight")
     };
     // A program that runs another one names it first, after options.
-    let is_runner = ["npx", "uvx", "bunx", "pipx", "pnpm"].iter().any(|runner| Path::new(command).ends_with(runner));
-    let Some(at) = words.iter().position(is_program).filter(|at| *at == 0 || is_runner) else { return false };
+    let is_runner = ["npx", "uvx", "bunx", "pipx", "pnpm"]
+        .iter()
+        .any(|runner| Path::new(command).ends_with(runner));
+    let Some(at) = words
+        .iter()
+        .position(is_program)
+        .filter(|at| *at == 0 || is_runner)
+    else {
+        return false;
+    };
     let rest = words.get(at + 1..).unwrap_or_default();
     if !rest.contains(&"stdio") || rest.contains(&"--demo") {
         return false;
     }
-    let mut named = rest.iter().zip(rest.iter().skip(1)).filter(|(option, _)| ["--config", "-c"].contains(option));
-    let same = |one: &str, other: &PathBuf| match (Path::new(one).canonicalize(), other.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
-    };
+    let mut named = rest
+        .iter()
+        .zip(rest.iter().skip(1))
+        .filter(|(option, _)| ["--config", "-c"].contains(option));
+    let same =
+        |one: &str, other: &PathBuf| match (Path::new(one).canonicalize(), other.canonicalize()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        };
     let has_other = rest.iter().any(|word| word.starts_with("--config="));
     match named.next() {
         // Without a configuration it takes the one of the folder, which may be this one.
@@ -145,7 +199,9 @@ fn starts_fanlight(command: &str, args: &[String], paths: &[PathBuf]) -> bool {
 
 /// Whether `url` is at this port and path of this machine.
 fn is_at(url: &str, port: u16, path: &str) -> bool {
-    let Ok(url) = Url::parse(url) else { return false };
+    let Ok(url) = Url::parse(url) else {
+        return false;
+    };
     let host = url.host_str().unwrap_or_default();
     let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
     is_local && url.port_or_known_default() == Some(port) && url.path() == path
@@ -185,10 +241,19 @@ mod tests {
 
     #[test]
     fn url_of_the_own_listener_is_recognised() {
-        for url in ["http://127.0.0.1:8080/mcp", "http://localhost:8080/mcp?x=1", "https://[::1]:8080/mcp"] {
+        for url in [
+            "http://127.0.0.1:8080/mcp",
+            "http://localhost:8080/mcp?x=1",
+            "https://[::1]:8080/mcp",
+        ] {
             assert!(is_at(url, 8080, "/mcp"), "{url}");
         }
-        for url in ["http://127.0.0.1:8081/mcp", "http://127.0.0.1:8080/other", "http://10.0.0.1:8080/mcp", "x"] {
+        for url in [
+            "http://127.0.0.1:8081/mcp",
+            "http://127.0.0.1:8080/other",
+            "http://10.0.0.1:8080/mcp",
+            "x",
+        ] {
             assert!(!is_at(url, 8080, "/mcp"), "{url}");
         }
     }

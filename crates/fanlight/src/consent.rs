@@ -35,7 +35,9 @@ pub(crate) fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
             names.join(", ")
         )));
     };
-    complain(&format!("{path} was found in this folder. With it, this command would\n{actions}Go on? [y/N] "));
+    complain(&format!(
+        "{path} was found in this folder. With it, this command would\n{actions}Go on? [y/N] "
+    ));
     let mut line = String::new();
     let is_read = std::io::stdin().lock().read_line(&mut line).is_ok();
     match line.trim() {
@@ -60,22 +62,37 @@ fn as_written(loaded: &Loaded) -> Option<Loaded> {
 /// Whether a server on another machine may get the value of a variable.
 fn may_send_variables(loaded: &Loaded) -> bool {
     let is_elsewhere = |server: &&Server| server.enabled && !is_local(server);
-    if !loaded.config.servers.iter().any(|server| is_elsewhere(&server)) {
+    if !loaded
+        .config
+        .servers
+        .iter()
+        .any(|server| is_elsewhere(&server))
+    {
         return false;
     }
     // What cannot be told is taken as if it did.
-    as_written(loaded).is_none_or(|written| written.config.servers.iter().filter(is_elsewhere).any(is_sent_variables))
+    as_written(loaded).is_none_or(|written| {
+        written
+            .config
+            .servers
+            .iter()
+            .filter(is_elsewhere)
+            .any(is_sent_variables)
+    })
 }
 
 fn is_local(server: &Server) -> bool {
-    let is_of_this_machine = |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
+    let is_of_this_machine =
+        |url| Url::parse(url).is_ok_and(|url| is_loopback(url.host_str().unwrap_or_default()));
     server.urls().all(is_of_this_machine)
 }
 
 fn is_sent_variables(server: &Server) -> bool {
     let headers = server.transport.headers().unwrap_or_default();
     server.urls().any(is_written_with_variables)
-        || headers.iter().any(|(_, value)| is_written_with_variables(value.expose()))
+        || headers
+            .iter()
+            .any(|(_, value)| is_written_with_variables(value.expose()))
 }
 
 fn is_written_with_variables(text: &str) -> bool {
@@ -85,21 +102,34 @@ fn is_written_with_variables(text: &str) -> bool {
 /// A line for each thing that the command would do, as the file has it; `None` if that cannot be told.
 fn actions(loaded: &Loaded) -> Option<String> {
     let written = as_written(loaded)?;
-    let lines = written.config.servers.iter().filter(|server| server.enabled).filter_map(|server| {
-        let action = match &server.transport {
-            Transport::Stdio { command, args, .. } => {
-                let words: Vec<&str> =
-                    std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect();
-                format!("start {}", words.join(" "))
-            }
-            Transport::Http { .. } | Transport::Sse { .. } if is_sent_variables(server) && !is_local(server) => {
-                let mut origins: Vec<_> = server.urls().map(fanlight_config::origin_of).collect();
-                origins.dedup();
-                format!("send values of variables to {}", origins.join(", "))
-            }
-            _ => return None,
-        };
-        Some(format!("  {}: {}\n", plain(&server.name, 60), plain(&action, SHOWN)))
-    });
+    let lines = written
+        .config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .filter_map(|server| {
+            let action = match &server.transport {
+                Transport::Stdio { command, args, .. } => {
+                    let words: Vec<&str> = std::iter::once(command.as_str())
+                        .chain(args.iter().map(String::as_str))
+                        .collect();
+                    format!("start {}", words.join(" "))
+                }
+                Transport::Http { .. } | Transport::Sse { .. }
+                    if is_sent_variables(server) && !is_local(server) =>
+                {
+                    let mut origins: Vec<_> =
+                        server.urls().map(fanlight_config::origin_of).collect();
+                    origins.dedup();
+                    format!("send values of variables to {}", origins.join(", "))
+                }
+                _ => return None,
+            };
+            Some(format!(
+                "  {}: {}\n",
+                plain(&server.name, 60),
+                plain(&action, SHOWN)
+            ))
+        });
     Some(lines.collect())
 }

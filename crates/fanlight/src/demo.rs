@@ -13,8 +13,7 @@ use crate::failure::Failure;
 const ORIGIN: &str = "(built-in demo)";
 
 /// What commands other than `run` say of it.
-pub(crate) const NOTICE: &str =
-    "without a configuration these are two small servers of Fanlight's own; --config FILE names yours";
+pub(crate) const NOTICE: &str = "without a configuration these are two small servers of Fanlight's own; --config FILE names yours";
 
 /// Whether this is the demo.
 pub(crate) fn is_demo(loaded: &Loaded) -> bool {
@@ -23,17 +22,37 @@ pub(crate) fn is_demo(loaded: &Loaded) -> bool {
 
 /// The configuration with the two servers.
 pub(crate) fn config() -> Result<Loaded, Failure> {
-    let program =
-        std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok()).ok_or_else(|| {
-            Failure::other("cannot find the path of the fanlight program, which the demo runs; use --config")
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.into_os_string().into_string().ok())
+        .ok_or_else(|| {
+            Failure::other(
+                "cannot find the path of the fanlight program, which the demo runs; use --config",
+            )
         })?;
     let server = |name: &str, era: &str| {
         let args = vec!["demo-server".to_owned(), era.to_owned()];
-        Server::new(name, Transport::Stdio { command: program.clone(), args, env: Vec::new(), cwd: None })
+        Server::new(
+            name,
+            Transport::Stdio {
+                command: program.clone(),
+                args,
+                env: Vec::new(),
+                cwd: None,
+            },
+        )
     };
     let servers = vec![server("library", "legacy"), server("workshop", "modern")];
-    let config = Config { servers, ..Config::default() };
-    Ok(Loaded { config, warnings: Vec::new(), path: PathBuf::from(ORIGIN), files: Vec::new() })
+    let config = Config {
+        servers,
+        ..Config::default()
+    };
+    Ok(Loaded {
+        config,
+        warnings: Vec::new(),
+        path: PathBuf::from(ORIGIN),
+        files: Vec::new(),
+    })
 }
 
 /// Runs one of the two servers until standard input ends.
@@ -43,5 +62,9 @@ pub(crate) fn serve(era: DemoEra) -> Result<(), Failure> {
         DemoEra::Legacy => fanlight_demo::serve_legacy(input, output),
         DemoEra::Modern => fanlight_demo::serve_modern(input, output),
     };
-    served.map_err(|error| Failure::other(format!("the demo server's standard input or output failed: {error}")))
+    served.map_err(|error| {
+        Failure::other(format!(
+            "the demo server's standard input or output failed: {error}"
+        ))
+    })
 }

@@ -102,7 +102,10 @@ impl Differences {
                 Step::Member(name) => format!("[{}]", plain(name.as_text(), SHOWN)),
                 Step::Element(index) => format!("[{index}]"),
             });
-            self.listed.push(Difference { path: std::iter::once("$".to_owned()).chain(steps).collect(), what });
+            self.listed.push(Difference {
+                path: std::iter::once("$".to_owned()).chain(steps).collect(),
+                what,
+            });
         } else {
             self.more += 1;
         }
@@ -139,7 +142,8 @@ fn compare(path: &mut Vec<Step>, left: &Json, right: &Json, found: &mut Differen
         _ if left == right => {}
         (Kind::Object, Kind::Object) => compare_members(path, left, right, found),
         (Kind::Array, Kind::Array) => compare_elements(path, left, right, found),
-        (Kind::String, Kind::String) if left.as_str().is_some() && left.as_str() == right.as_str() => {}
+        (Kind::String, Kind::String)
+            if left.as_str().is_some() && left.as_str() == right.as_str() => {}
         _ => found.add(path, What::Became(left.clone(), right.clone())),
     }
 }
@@ -178,7 +182,10 @@ fn key(object: &Json, member: &Member) -> Key {
 }
 
 fn compare_elements(path: &mut Vec<Step>, left: &Json, right: &Json, found: &mut Differences) {
-    let (lefts, rights) = (left.elements().collect::<Vec<_>>(), right.elements().collect::<Vec<_>>());
+    let (lefts, rights) = (
+        left.elements().collect::<Vec<_>>(),
+        right.elements().collect::<Vec<_>>(),
+    );
     if lefts.len() != rights.len() {
         found.add(path, What::Length(lefts.len(), rights.len()));
     }
@@ -199,7 +206,11 @@ pub(crate) fn of_bytes(left: &Json, right: &Json) -> Option<String> {
     let around = |bytes: &[u8]| {
         let start = at.saturating_sub(CONTEXT / 2);
         let end = (at + CONTEXT).min(bytes.len());
-        bytes.get(start..end).unwrap_or_default().escape_ascii().to_string()
+        bytes
+            .get(start..end)
+            .unwrap_or_default()
+            .escape_ascii()
+            .to_string()
     };
     Some(format!(
         "first difference at byte {at} ({} bytes directly, {} through the gateway)\n  direct:  …{}\n  gateway: …{}",
@@ -235,20 +246,34 @@ mod tests {
 
     #[test]
     fn values_can_be_left_out() {
-        let found =
-            of_values(&Json::literal(r#"{"a":"secret","b":1,"c":[2]}"#), &Json::literal(r#"{"a":"s3cret","c":[]}"#));
-        assert_eq!(found.lines_without_values(), [r#"$["a"]: value"#, r#"$["b"]: missing"#, r#"$["c"]: length"#]);
+        let found = of_values(
+            &Json::literal(r#"{"a":"secret","b":1,"c":[2]}"#),
+            &Json::literal(r#"{"a":"s3cret","c":[]}"#),
+        );
+        assert_eq!(
+            found.lines_without_values(),
+            [
+                r#"$["a"]: value"#,
+                r#"$["b"]: missing"#,
+                r#"$["c"]: length"#
+            ]
+        );
         assert_eq!(found.kinds(), ["value", "missing", "length"]);
     }
 
     #[test]
     fn very_many_differences_are_found_in_proportion_to_their_number() {
         let object = |first: usize| {
-            let members = (first..first + 50_000).map(|at| format!(r#""k{at}":{at}"#)).collect::<Vec<_>>();
+            let members = (first..first + 50_000)
+                .map(|at| format!(r#""k{at}":{at}"#))
+                .collect::<Vec<_>>();
             Json::parse(format!("{{{}}}", members.join(",")).into(), 8).unwrap()
         };
         let found = of_values(&object(0), &object(50_000));
-        assert_eq!((found.listed.len(), found.more), (MOST_LISTED, 100_000 - MOST_LISTED));
+        assert_eq!(
+            (found.listed.len(), found.more),
+            (MOST_LISTED, 100_000 - MOST_LISTED)
+        );
         assert_eq!(found.lines().last().unwrap(), "… and 99950 more");
     }
 
@@ -256,7 +281,11 @@ mod tests {
     fn of_bytes_finds_white_space_that_values_ignore() {
         let (left, right) = (Json::literal(r#"{"a":1}"#), Json::literal(r#"{"a": 1}"#));
         assert!(of_values(&left, &right).is_empty());
-        assert!(of_bytes(&left, &right).unwrap().starts_with("first difference at byte 5 (7 bytes directly, 8"));
+        assert!(
+            of_bytes(&left, &right)
+                .unwrap()
+                .starts_with("first difference at byte 5 (7 bytes directly, 8")
+        );
         assert_eq!(of_bytes(&left, &left), None);
     }
 }

@@ -24,13 +24,20 @@ pub(crate) fn settings(config: &Config) -> EndpointSettings {
         instructions: endpoint.instructions.clone(),
     };
     let endpoints = config.endpoints.iter().map(entry).collect();
-    EndpointSettings { default_path: config.path.clone(), endpoints }
+    EndpointSettings {
+        default_path: config.path.clone(),
+        endpoints,
+    }
 }
 
 /// The endpoint at a path of the configuration.
 pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
     gateway.endpoint(path).ok_or_else(|| {
-        let paths: Vec<_> = gateway.endpoints().into_iter().map(|(path, _)| path).collect();
+        let paths: Vec<_> = gateway
+            .endpoints()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
         let meant = match did_you_mean(path, paths.iter().map(|path| &**path)) {
             meant if meant.is_empty() => format!("; the configuration has {}", paths.join(", ")),
             meant => meant,
@@ -42,7 +49,8 @@ pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
 impl EndpointArgs {
     /// The endpoint, or everything if none is named.
     pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
-        self.path().map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+        self.path()
+            .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
     }
 }
 

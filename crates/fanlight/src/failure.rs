@@ -28,17 +28,29 @@ pub(crate) struct Failure {
 impl Failure {
     /// The command line or the configuration is wrong: exit status 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: 2, not_found: false }
+        Self {
+            message: message.into(),
+            status: 2,
+            not_found: false,
+        }
     }
 
     /// Something outside failed, or a check found a problem: exit status 1.
     pub(crate) fn other(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: 1, not_found: false }
+        Self {
+            message: message.into(),
+            status: 1,
+            not_found: false,
+        }
     }
 
     /// The requested thing does not exist: exit status 1.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: 1, not_found: true }
+        Self {
+            message: message.into(),
+            status: 1,
+            not_found: true,
+        }
     }
 
     /// Whether the requested thing does not exist.
@@ -48,12 +60,20 @@ impl Failure {
 
     /// A signal ended the command.
     pub(crate) fn ended_by_signal() -> Self {
-        Self { message: "interrupted".into(), status: 130, not_found: false }
+        Self {
+            message: "interrupted".into(),
+            status: 130,
+            not_found: false,
+        }
     }
 
     /// A second signal stopped the process immediately: exit status 130, the convention of shells for SIGINT.
     pub(crate) fn interrupted() -> Self {
-        Self { message: "stopped immediately; child servers were killed".into(), status: 130, not_found: false }
+        Self {
+            message: "stopped immediately; child servers were killed".into(),
+            status: 130,
+            not_found: false,
+        }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

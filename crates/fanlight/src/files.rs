@@ -28,7 +28,9 @@ const RESERVED: usize = 32;
 /// Lowers the limit of client connections to three quarters of `files`, so that clients always leave some for connections to
 /// backends. Of the rest, connections that wait and those of operators get a part.
 pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
-    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else { return };
+    let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {
+        return;
+    };
     let most = files.saturating_sub(files.div_ceil(4).max(RESERVED)).max(1);
     limits.connections = limits.connections.min(most);
     let rest = files.saturating_sub(most);
@@ -45,7 +47,11 @@ pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     lower(limits, files);
     let matters = configured != Limits::default().connections || limits.connections < MANY;
     if limits.connections < configured && !matters {
-        debug!(files, connections = limits.connections, "limits.connections lowered to fit the limit of open files");
+        debug!(
+            files,
+            connections = limits.connections,
+            "limits.connections lowered to fit the limit of open files"
+        );
     } else if limits.connections < configured {
         info!(
             files,
@@ -71,7 +77,10 @@ mod tests {
     #[test]
     fn fit_leaves_files_to_backends() {
         let fitted = |connections, files| {
-            let mut limits = Limits { connections, ..Limits::default() };
+            let mut limits = Limits {
+                connections,
+                ..Limits::default()
+            };
             fit(&mut limits, files);
             limits.connections
         };
@@ -81,7 +90,20 @@ mod tests {
         assert_eq!(fitted(16_384, Some(0)), 1);
         let mut few = Limits::default();
         fit(&mut few, Some(64));
-        assert_eq!((few.connections, few.waiting_connections, few.admin_connections), (32, 4, 8));
-        assert_eq!(Limits { connections: fitted(16_384, Some(ENOUGH)), ..Limits::default() }, Limits::default());
+        assert_eq!(
+            (
+                few.connections,
+                few.waiting_connections,
+                few.admin_connections
+            ),
+            (32, 4, 8)
+        );
+        assert_eq!(
+            Limits {
+                connections: fitted(16_384, Some(ENOUGH)),
+                ..Limits::default()
+            },
+            Limits::default()
+        );
     }
 }

@@ -25,10 +25,19 @@ pub(crate) struct Flagged {
 /// What is known of servers without asking them.
 pub(crate) fn known(lists: &KnownLists) -> Definitions {
     let of_kind = |(kind, locked)| {
-        lists.definitions(kind).map(move |(server, name, definition)| {
-            let key = ItemKey { server: server.to_owned(), kind: locked, name: name.to_owned() };
-            (key, serde_json::from_str(definition.as_text()).unwrap_or_default())
-        })
+        lists
+            .definitions(kind)
+            .map(move |(server, name, definition)| {
+                let key = ItemKey {
+                    server: server.to_owned(),
+                    kind: locked,
+                    name: name.to_owned(),
+                };
+                (
+                    key,
+                    serde_json::from_str(definition.as_text()).unwrap_or_default(),
+                )
+            })
     };
     locked_lists().flat_map(of_kind).collect()
 }
@@ -36,16 +45,29 @@ pub(crate) fn known(lists: &KnownLists) -> Definitions {
 /// What of these deserves a look.
 pub(crate) fn flagged(definitions: &Definitions) -> Vec<Flagged> {
     let mut alike: HashMap<String, Vec<&ItemKey>> = HashMap::new();
-    for key in definitions.keys().filter(|key| key.kind == LockedKind::Tools) {
+    for key in definitions
+        .keys()
+        .filter(|key| key.kind == LockedKind::Tools)
+    {
         alike.entry(skeleton(&key.name)).or_default().push(key);
     }
     let of_one = |(key, definition): (&ItemKey, &Value)| {
         let is_tool = key.kind == LockedKind::Tools;
-        let others = is_tool.then(|| alike.get(&skeleton(&key.name))).flatten().into_iter().flatten();
+        let others = is_tool
+            .then(|| alike.get(&skeleton(&key.name)))
+            .flatten()
+            .into_iter()
+            .flatten();
         let others = others.filter(|other| other.server != key.server);
         let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
-        let flagged = |flag| Flagged { key: key.clone(), flag };
-        flags(&key.name, definition, others).into_iter().map(flagged).collect::<Vec<_>>()
+        let flagged = |flag| Flagged {
+            key: key.clone(),
+            flag,
+        };
+        flags(&key.name, definition, others)
+            .into_iter()
+            .map(flagged)
+            .collect::<Vec<_>>()
     };
     definitions.iter().flat_map(of_one).take(TOLD).collect()
 }
@@ -60,7 +82,12 @@ impl Flagged {
 
     /// For a terminal.
     pub(crate) fn line(&self) -> String {
-        format!("{}: {}: {}", self.word(), plain(&self.key.to_string(), 120), plain(&self.flag.to_string(), 200))
+        format!(
+            "{}: {}: {}",
+            self.word(),
+            plain(&self.key.to_string(), 120),
+            plain(&self.flag.to_string(), 200)
+        )
     }
 
     /// For the API.

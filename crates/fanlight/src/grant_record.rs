@@ -44,5 +44,11 @@ fn with_event<T>(
         GrantChangeKind::End => "grantEnd",
     };
     let principal = Principal::from_bytes(change.owner.principal());
-    put(ConnectionChange { principal: principal.as_ref(), server: change.owner.server(), action, outcome, reason })
+    put(ConnectionChange {
+        principal: principal.as_ref(),
+        server: change.owner.server(),
+        action,
+        outcome,
+        reason,
+    })
 }

@@ -51,9 +51,17 @@ pub(crate) fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, Failure> 
     if config.hooks.is_empty() {
         return Ok(None);
     }
-    let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).build();
-    let client = client.map_err(|error| Failure::other(format!("hooks cannot be asked: {error}")))?;
-    Ok(Some(Arc::new(Hooks { all: config.hooks.clone(), client, lines: LogLimit::new(LINES) })))
+    let client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .build();
+    let client =
+        client.map_err(|error| Failure::other(format!("hooks cannot be asked: {error}")))?;
+    Ok(Some(Arc::new(Hooks {
+        all: config.hooks.clone(),
+        client,
+        lines: LogLimit::new(LINES),
+    })))
 }
 
 impl CallHook for Hooks {
@@ -61,9 +69,17 @@ impl CallHook for Hooks {
         self.all.iter().any(|hook| is_asked(hook, moment))
     }
 
-    fn ask(&self, moment: HookMoment, question: Json) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>> {
+    fn ask(
+        &self,
+        moment: HookMoment,
+        question: Json,
+    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>> {
         Box::pin(async move {
-            let event = if moment == HookMoment::Call { "call" } else { "result" };
+            let event = if moment == HookMoment::Call {
+                "call"
+            } else {
+                "result"
+            };
             let mut answer = HookAnswer::Allow;
             for hook in self.all.iter().filter(|hook| is_asked(hook, moment)) {
                 match self.ask_one(hook, event, &question).await {
@@ -78,13 +94,27 @@ impl CallHook for Hooks {
 }
 
 fn is_asked(hook: &HookOptions, moment: HookMoment) -> bool {
-    let time = if moment == HookMoment::Call { HookTime::Call } else { HookTime::Result };
+    let time = if moment == HookMoment::Call {
+        HookTime::Call
+    } else {
+        HookTime::Result
+    };
     hook.on.contains(&time)
 }
 
 impl Hooks {
-    async fn ask_one(&self, hook: &HookOptions, event: &'static str, question: &Json) -> HookAnswer {
-        let HookOptions { url, timeout: limit, on_failure, .. } = hook;
+    async fn ask_one(
+        &self,
+        hook: &HookOptions,
+        event: &'static str,
+        question: &Json,
+    ) -> HookAnswer {
+        let HookOptions {
+            url,
+            timeout: limit,
+            on_failure,
+            ..
+        } = hook;
         let asked = timeout(*limit, self.answer(url, event, question)).await;
         let problem = match asked {
             Ok(Ok(answer)) => return answer,
@@ -92,7 +122,10 @@ impl Hooks {
             Err(_) => format!("no answer within {}", shown(*limit)),
         };
         if let Some(omitted) = self.lines.admit() {
-            warn!(url, event, problem, omitted, "a hook did not answer as it should");
+            warn!(
+                url,
+                event, problem, omitted, "a hook did not answer as it should"
+            );
         }
         match on_failure {
             HookFailure::Allow => HookAnswer::Allow,
@@ -100,10 +133,23 @@ impl Hooks {
         }
     }
 
-    async fn answer(&self, url: &str, event: &'static str, question: &Json) -> Result<HookAnswer, String> {
+    async fn answer(
+        &self,
+        url: &str,
+        event: &'static str,
+        question: &Json,
+    ) -> Result<HookAnswer, String> {
         let failed = |error: reqwest::Error| error.without_url().to_string();
-        let request = self.client.post(url).header("Content-Type", "application/json").header("Fanlight-Event", event);
-        let mut response = request.body(question.bytes().clone()).send().await.map_err(failed)?;
+        let request = self
+            .client
+            .post(url)
+            .header("Content-Type", "application/json")
+            .header("Fanlight-Event", event);
+        let mut response = request
+            .body(question.bytes().clone())
+            .send()
+            .await
+            .map_err(failed)?;
         if response.status() != StatusCode::OK {
             return Err(format!("it answered with {}", response.status()));
         }
@@ -114,7 +160,8 @@ impl Hooks {
             }
             text.extend_from_slice(&chunk);
         }
-        let Said { decision, text } = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        let Said { decision, text } =
+            serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         let text: String = text.chars().take(LONGEST_TEXT).collect();
         Ok(match decision {
             Decision::Allow => HookAnswer::Allow,

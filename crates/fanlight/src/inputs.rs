@@ -15,7 +15,11 @@ static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The value of an input that was given before.
 pub(crate) fn remembered(input: &Input) -> Option<String> {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).get(&input.id).cloned()
+    GIVEN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&input.id)
+        .cloned()
 }
 
 /// The value of an input, for which the user is asked if there is a terminal. An empty answer is none.
@@ -27,7 +31,10 @@ pub(crate) fn ask(input: &Input) -> Option<String> {
         return None;
     }
     let value = answer(input)?;
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(input.id.clone(), value.clone());
+    GIVEN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(input.id.clone(), value.clone());
     Some(value)
 }
 
@@ -62,8 +69,13 @@ fn chosen(line: &str, options: &[String]) -> Option<String> {
     if line.is_empty() {
         return None;
     }
-    let number = line.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    let option = number.and_then(|index| options.get(index)).filter(|_| !options.iter().any(|option| option == line));
+    let number = line
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_sub(1));
+    let option = number
+        .and_then(|index| options.get(index))
+        .filter(|_| !options.iter().any(|option| option == line));
     Some(option.map_or_else(|| line.to_owned(), Clone::clone))
 }
 
@@ -112,7 +124,11 @@ mod tests {
         let options = ["eu".to_owned(), "us".to_owned(), "1".to_owned()];
         assert_eq!(chosen("2", &options).as_deref(), Some("us"));
         assert_eq!(chosen("eu", &options).as_deref(), Some("eu"));
-        assert_eq!(chosen("1", &options).as_deref(), Some("1"), "an option's own text counts first");
+        assert_eq!(
+            chosen("1", &options).as_deref(),
+            Some("1"),
+            "an option's own text counts first"
+        );
         assert_eq!(chosen("9", &options).as_deref(), Some("9"));
         assert_eq!(chosen("", &options), None);
     }

@@ -3,7 +3,9 @@
 use crate::failure::Failure;
 
 /// Runs `command` until it ends or SIGINT arrives.
-pub(crate) async fn interruptible<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn interruptible<T>(
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let interrupted = async {
         // Without a signal handler the default action ends the process anyway.
         match tokio::signal::ctrl_c().await {

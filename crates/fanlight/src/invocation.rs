@@ -21,21 +21,33 @@ pub(crate) struct Invocation {
 impl Invocation {
     /// That of this process.
     pub(crate) fn of(common: &CommonArgs) -> Self {
-        let program = std::env::args_os().next().unwrap_or_else(|| "fanlight".into());
+        let program = std::env::args_os()
+            .next()
+            .unwrap_or_else(|| "fanlight".into());
         let config = configuration::paths(common).unwrap_or_default();
-        Self { program: program.to_string_lossy().into_owned(), config, is_found: common.config.is_empty() }
+        Self {
+            program: program.to_string_lossy().into_owned(),
+            config,
+            is_found: common.config.is_empty(),
+        }
     }
 
     /// The command line of another command with the same configuration.
     pub(crate) fn command(&self, words: &str) -> String {
-        let options = if self.is_found && !self.config.is_empty() { Vec::new() } else { self.options(Path::to_owned) };
+        let options = if self.is_found && !self.config.is_empty() {
+            Vec::new()
+        } else {
+            self.options(Path::to_owned)
+        };
         self.line(words, options)
     }
 
     /// The command line of a command for the running gateway: `admin` is where its operators are served, if its
     /// configuration does not say so.
     pub(crate) fn admin_command(&self, words: &str, admin: Option<&ListenAddress>) -> String {
-        let Some(admin) = admin else { return self.command(words) };
+        let Some(admin) = admin else {
+            return self.command(words);
+        };
         let mut options = self.options(Path::to_owned);
         options.extend(["--admin".to_owned(), admin.to_string()]);
         self.line(words, options)
@@ -44,7 +56,9 @@ impl Invocation {
     /// The arguments with which a client starts a gateway of its own with the same configuration, from any folder.
     pub(crate) fn stdio_arguments(&self) -> Vec<String> {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        std::iter::once("stdio".to_owned()).chain(self.options(absolute)).collect()
+        std::iter::once("stdio".to_owned())
+            .chain(self.options(absolute))
+            .collect()
     }
 
     /// The options that choose the configuration.
@@ -52,11 +66,17 @@ impl Invocation {
         if self.config.is_empty() {
             return vec!["--demo".to_owned()];
         }
-        self.config.iter().flat_map(|path| ["--config".to_owned(), path_of(path).display().to_string()]).collect()
+        self.config
+            .iter()
+            .flat_map(|path| ["--config".to_owned(), path_of(path).display().to_string()])
+            .collect()
     }
 
     fn line(&self, words: &str, options: Vec<String>) -> String {
-        let options = options.iter().map(|option| format!(" {}", quoted(option))).collect::<String>();
+        let options = options
+            .iter()
+            .map(|option| format!(" {}", quoted(option)))
+            .collect::<String>();
         format!("{} {words}{options}", quoted(&self.program))
     }
 }
@@ -75,15 +95,25 @@ mod tests {
     use super::*;
 
     fn started(config: &[&str], is_found: bool) -> Invocation {
-        Invocation { program: "fanlight".into(), config: config.iter().map(PathBuf::from).collect(), is_found }
+        Invocation {
+            program: "fanlight".into(),
+            config: config.iter().map(PathBuf::from).collect(),
+            is_found,
+        }
     }
 
     #[test]
     fn commands_have_the_configuration_of_the_gateway() {
-        assert_eq!(started(&["fanlight.yaml"], true).command("list"), "fanlight list");
+        assert_eq!(
+            started(&["fanlight.yaml"], true).command("list"),
+            "fanlight list"
+        );
         assert_eq!(started(&[], true).command("list"), "fanlight list --demo");
         let two = started(&["a b.yaml", "it's.json"], false);
-        assert_eq!(two.command("status"), r"fanlight status --config 'a b.yaml' --config 'it'\''s.json'");
+        assert_eq!(
+            two.command("status"),
+            r"fanlight status --config 'a b.yaml' --config 'it'\''s.json'"
+        );
         assert_eq!(two.admin_command("status", None), two.command("status"));
     }
 

@@ -29,19 +29,28 @@ const ENTRIES: usize = 10;
 pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
     match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
-            let is_url = reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            let is_url =
+                reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_url {
                 return Err(Failure::usage(format!(
                     "{url:?} is neither a file nor an http or https URL; a command is written behind `--`, such as \
                      `fanlight check -- {url}`"
                 )));
             }
-            let headers = args.header.iter().map(|header| parsed_header(header)).collect::<Result<_, _>>()?;
-            Ok(Some(Target::Url { url: url.clone(), headers }))
+            let headers = args
+                .header
+                .iter()
+                .map(|header| parsed_header(header))
+                .collect::<Result<_, _>>()?;
+            Ok(Some(Target::Url {
+                url: url.clone(),
+                headers,
+            }))
         }
-        (None, Some((program, arguments))) => {
-            Ok(Some(Target::Command { program: program.clone(), arguments: arguments.to_vec() }))
-        }
+        (None, Some((program, arguments))) => Ok(Some(Target::Command {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+        })),
         (None, None) if args.report.is_some() => Err(Failure::usage(
             "--report is about one server: name its URL, or its command behind `--`, such as\n  \
              fanlight check --report report.html -- node server.js",
@@ -70,15 +79,26 @@ struct Shown<'a> {
 /// The target with the token that the user has for it, who signs in on a terminal, and what signing in wants of one who has
 /// not.
 async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>) {
-    let Target::Url { url, headers } = target else { return (target.clone(), None) };
-    if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
+    let Target::Url { url, headers } = target else {
+        return (target.clone(), None);
+    };
+    if headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
+    {
         return (target.clone(), None);
     }
     match sign_in_at(url, ANSWER, Browser::of_terminal(args.no_browser)).await {
         Ok((Some(token), _)) => {
             let shown = (AUTHORIZATION.to_string(), format!("Bearer {token}"));
             let headers = headers.iter().cloned().chain([shown]).collect();
-            (Target::Url { url: url.clone(), headers }, None)
+            (
+                Target::Url {
+                    url: url.clone(),
+                    headers,
+                },
+                None,
+            )
         }
         Ok((None, sign_in)) => (target.clone(), sign_in),
         Err(failure) => {
@@ -91,9 +111,14 @@ async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>
 /// Prints what is found out about a server; fails if it cannot be used, or breaks the specification.
 pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), Failure> {
     let at = written_moment(SystemTime::now());
-    let patience = Patience { start: START, answer: ANSWER };
+    let patience = Patience {
+        start: START,
+        answer: ANSWER,
+    };
     let steps = |step: Step| match step {
-        Step::Opening(era) => complain(&format!("opening the server as a client of the {era} era …\n")),
+        Step::Opening(era) => complain(&format!(
+            "opening the server as a client of the {era} era …\n"
+        )),
         Step::Reading(era) => complain(&format!("reading its lists in the {era} era …\n")),
     };
     let (report, sign_in) = interruptible(async {
@@ -105,12 +130,18 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
         write(file, &page(&report))?;
     }
     if args.json {
-        let shown = Shown { report: &report, sign_in: sign_in.as_ref().map(SignIn::to_json) };
-        let text = serde_json::to_string_pretty(&shown).map_err(|error| Failure::other(error.to_string()))?;
+        let shown = Shown {
+            report: &report,
+            sign_in: sign_in.as_ref().map(SignIn::to_json),
+        };
+        let text = serde_json::to_string_pretty(&shown)
+            .map_err(|error| Failure::other(error.to_string()))?;
         out::json(&text);
     } else {
         print(&report);
-        sign_in.iter().for_each(|sign_in| say!("\n{}", sign_in.line()));
+        sign_in
+            .iter()
+            .for_each(|sign_in| say!("\n{}", sign_in.line()));
     }
     if let Some(file) = &args.report {
         complain(&format!("report written to {}\n", file.display()));
@@ -118,39 +149,68 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
     match (report.is_good, report.is_served()) {
         (true, _) => Ok(()),
         (false, false) => Err(Failure::other("the server cannot be used as it was asked")),
-        (false, true) => Err(Failure::other(format!("{} found", counted(report.count(Severity::Error), "error")))),
+        (false, true) => Err(Failure::other(format!(
+            "{} found",
+            counted(report.count(Severity::Error), "error")
+        ))),
     }
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))
+    std::fs::write(file, text)
+        .map_err(|error| Failure::other(format!("cannot write {}: {error}", file.display())))
 }
 
 fn print(report: &Report) {
     let style = Style::of_stdout();
-    say!("{} ({})\n", style.bold(&plain(&report.target, 200)), report.transport);
+    say!(
+        "{} ({})\n",
+        style.bold(&plain(&report.target, 200)),
+        report.transport
+    );
     for era in &report.eras {
         print_era(era, style);
     }
     if report.findings.is_empty() {
         say!("{}", style.good("no findings"));
     }
-    report.findings.iter().for_each(|finding| print_finding(finding, style));
+    report
+        .findings
+        .iter()
+        .for_each(|finding| print_finding(finding, style));
 }
 
 fn print_era(era: &EraReport, style: Style) {
     if !era.is_served {
         say!("{} {}", style.bold(&era.era), style.dim("not served"));
-        era.reason.iter().flat_map(|reason| reason.lines()).for_each(|line| say!("  {}", plain(line, 300)));
+        era.reason
+            .iter()
+            .flat_map(|reason| reason.lines())
+            .for_each(|line| say!("  {}", plain(line, 300)));
         say!("");
         return;
     }
-    let server = era.server.as_ref().map(|server| format!("{} {}", server.name, server.version)).unwrap_or_default();
+    let server = era
+        .server
+        .as_ref()
+        .map(|server| format!("{} {}", server.name, server.version))
+        .unwrap_or_default();
     let revision = era.revision.as_deref().unwrap_or_default();
-    let transport = era.transport.map(|transport| format!(" over {transport}")).unwrap_or_default();
-    say!("{} {}{transport} {}", style.bold(&era.era), style.good(&plain(revision, 20)), plain(&server, 100));
+    let transport = era
+        .transport
+        .map(|transport| format!(" over {transport}"))
+        .unwrap_or_default();
+    say!(
+        "{} {}{transport} {}",
+        style.bold(&era.era),
+        style.good(&plain(revision, 20)),
+        plain(&server, 100)
+    );
     if !era.capabilities.is_empty() {
-        say!("  capabilities: {}", plain(&era.capabilities.join(", "), 300));
+        say!(
+            "  capabilities: {}",
+            plain(&era.capabilities.join(", "), 300)
+        );
     }
     for list in &era.lists {
         say!(
@@ -160,16 +220,32 @@ fn print_era(era: &EraReport, style: Style) {
             counted(list.bytes, "byte"),
             counted(list.tokens, "token")
         );
-        let with_problems = list.entries.iter().filter(|entry| !entry.problems.is_empty());
+        let with_problems = list
+            .entries
+            .iter()
+            .filter(|entry| !entry.problems.is_empty());
         for entry in with_problems.take(ENTRIES) {
-            say!("    {}: {}", plain(&entry.key, 80), plain(&entry.problems.join("; "), 200));
+            say!(
+                "    {}: {}",
+                plain(&entry.key, 80),
+                plain(&entry.problems.join("; "), 200)
+            );
         }
     }
-    let times: Vec<String> =
-        era.timings.iter().map(|timing| format!("{} {:.1} ms", timing.what.replace('`', ""), timing.millis)).collect();
+    let times: Vec<String> = era
+        .timings
+        .iter()
+        .map(|timing| format!("{} {:.1} ms", timing.what.replace('`', ""), timing.millis))
+        .collect();
     say!("  times: {}", times.join(", "));
     if let Some(pings) = &era.pings {
-        say!("  {}: p50 {:.1} ms, p95 {:.1} ms, at most {:.1} ms", pings.method, pings.p50, pings.p95, pings.max);
+        say!(
+            "  {}: p50 {:.1} ms, p95 {:.1} ms, at most {:.1} ms",
+            pings.method,
+            pings.p50,
+            pings.p95,
+            pings.max
+        );
     }
     say!("");
 }
@@ -181,7 +257,10 @@ fn print_finding(finding: &Finding, style: Style) {
         Severity::Note => style.dim("note"),
     };
     say!("{word}: {}", finding.what);
-    finding.examples.iter().for_each(|example| say!("  {}", plain(example, 200)));
+    finding
+        .examples
+        .iter()
+        .for_each(|example| say!("  {}", plain(example, 200)));
     let more = finding.count.saturating_sub(finding.examples.len());
     if more > 0 && !finding.examples.is_empty() {
         say!("  and {more} more");

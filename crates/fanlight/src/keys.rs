@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use fanlight_auth::{NewKey, key_digest};
 use fanlight_config::{
-    Config, Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment,
+    Config, Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys,
+    written_moment,
 };
 use serde_json::json;
 
@@ -23,16 +24,29 @@ pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Fai
     match command {
         KeysCommand::New(args) => new(args, common),
         KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
-        KeysCommand::Revoke { name, sha256, json, file } => {
-            revoke(&KeyFile::find(file, common)?, name, sha256.as_deref(), *json)
-        }
+        KeysCommand::Revoke {
+            name,
+            sha256,
+            json,
+            file,
+        } => revoke(
+            &KeyFile::find(file, common)?,
+            name,
+            sha256.as_deref(),
+            *json,
+        ),
     }
 }
 
 /// Prints a key on standard output, and on standard error what becomes of it.
 fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let file = if args.print { None } else { Some(KeyFile::find(&args.file, common)?) };
-    let secret = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
+    let file = if args.print {
+        None
+    } else {
+        Some(KeyFile::find(&args.file, common)?)
+    };
+    let secret =
+        NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
     let some = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
     let expires = match args.expires.as_deref() {
         None | Some("never") => None,
@@ -54,12 +68,19 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     };
     let entry = key.entry("  ");
     // Typing errors are reported before the key exists.
-    parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"), usize::MAX)
-        .map_err(|errors| Failure::usage(errors.render(false)))?;
+    parse_keys(
+        &format!("keys:\n{entry}"),
+        Path::new("the new key"),
+        usize::MAX,
+    )
+    .map_err(|errors| Failure::usage(errors.render(false)))?;
     let print = |about: &str| {
         if args.json {
             let entry = entry_json(&key, SystemTime::now());
-            out::json(&format!("{:#}", json!({ "key": secret.text(), "entry": entry })));
+            out::json(&format!(
+                "{:#}",
+                json!({ "key": secret.text(), "entry": entry })
+            ));
         } else {
             complain(about);
             say!("{}", secret.text());
@@ -72,9 +93,12 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     file.change(|text| {
         let by_hand = || {
             let shown = file.path.display();
-            Failure::other(format!("{shown} is written in another form than a list with `-`: add this to it\n{entry}"))
+            Failure::other(format!(
+                "{shown} is written in another form than a list with `-`: add this to it\n{entry}"
+            ))
         };
-        let text = with_key(text, &key).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let text = with_key(text, &key)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         text.ok_or_else(by_hand)
     })?;
     print(&format!(
@@ -85,8 +109,9 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
-    let keys =
-        load_keys(&file.path, file.most).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?.keys;
+    let keys = load_keys(&file.path, file.most)
+        .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?
+        .keys;
     let now = SystemTime::now();
     if as_json {
         let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
@@ -94,11 +119,17 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if keys.is_empty() {
-        say!("{}: no keys; `fanlight keys new NAME` makes one", file.path.display());
+        say!(
+            "{}: no keys; `fanlight keys new NAME` makes one",
+            file.path.display()
+        );
         return Ok(());
     }
     let mut table = table(&["NAME", "SHA256", "GROUPS", "SCOPES", "ENDPOINTS", "EXPIRES"]);
-    let all = |list: &Option<Vec<String>>| list.as_ref().map_or_else(|| "all".to_owned(), |list| list.join(" "));
+    let all = |list: &Option<Vec<String>>| {
+        list.as_ref()
+            .map_or_else(|| "all".to_owned(), |list| list.join(" "))
+    };
     for key in &keys {
         let expires = match key.expires {
             None => "never".to_owned(),
@@ -134,25 +165,46 @@ fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
 /// Removes the keys of this name; with the beginning of a digest, only those that it fits.
 fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result<(), Failure> {
     let digest = digest.map(str::to_ascii_lowercase);
-    let is_gone = |key: &Key| key.name == name && digest.as_ref().is_none_or(|digest| key.digest().starts_with(digest));
+    let is_gone = |key: &Key| {
+        key.name == name
+            && digest
+                .as_ref()
+                .is_none_or(|digest| key.digest().starts_with(digest))
+    };
     let mut count = 0;
     file.change(|text| {
-        let (text, gone) =
-            without_keys(text, &is_gone).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let (text, gone) = without_keys(text, &is_gone)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         count = gone;
         if gone == 0 {
-            let which = if digest.is_some() { "with this name and digest" } else { "with this name" };
-            return Err(Failure::not_found(format!("{} has no key {which}", file.path.display())));
+            let which = if digest.is_some() {
+                "with this name and digest"
+            } else {
+                "with this name"
+            };
+            return Err(Failure::not_found(format!(
+                "{} has no key {which}",
+                file.path.display()
+            )));
         }
         text.ok_or_else(|| {
             let shown = file.path.display();
-            Failure::other(format!("{shown} is written in another form than a list with `-`: remove the key from it"))
+            Failure::other(format!(
+                "{shown} is written in another form than a list with `-`: remove the key from it"
+            ))
         })
     })?;
     if as_json {
-        out::json(&json!({ "name": name, "revoked": count, "file": file.path.display().to_string() }).to_string());
+        out::json(
+            &json!({ "name": name, "revoked": count, "file": file.path.display().to_string() })
+                .to_string(),
+        );
     } else {
-        say!("{} of {name} revoked in {}", counted(count, "key"), file.path.display());
+        say!(
+            "{} of {name} revoked in {}",
+            counted(count, "key"),
+            file.path.display()
+        );
     }
     Ok(())
 }
@@ -168,11 +220,15 @@ impl KeyFile {
     /// The file that the command line names, or the configuration.
     fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.file {
-            return Ok(Self { path: path.clone(), most: Config::default().limits.auth_keys });
+            return Ok(Self {
+                path: path.clone(),
+                most: Config::default().limits.auth_keys,
+            });
         }
         let env = |name: &str| std::env::var(name).ok();
         let paths = configuration::paths(common).unwrap_or_default();
-        let found = key_file(&paths, &env).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let found = key_file(&paths, &env)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         let (path, most) = found.ok_or_else(|| {
             let why =
                 if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
@@ -191,13 +247,18 @@ impl KeyFile {
         };
         // The file itself where the name is that of a link to it.
         let path = replace::target(&self.path);
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         // Two commands at the same time would each lose what the other has changed.
         let lock = File::open(folder).map_err(|error| cannot("write", error))?;
-        lock.lock().map_err(|error| cannot("lock the folder of", error))?;
+        lock.lock()
+            .map_err(|error| cannot("lock the folder of", error))?;
         let before = replace::read(&path).map_err(|error| cannot("read", error))?;
         let text = change(before.as_deref().unwrap_or_default())?;
-        parse_keys(&text, &self.path, self.most).map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        parse_keys(&text, &self.path, self.most)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
         Ok(())
     }

@@ -47,15 +47,27 @@ impl KnownLists {
 
     fn read_by(gateway: &Gateway, with_private: bool) -> Self {
         let of_kind = |kind| {
-            gateway.own_entries(kind, with_private).into_iter().map(|(server, all)| (server, Known::of(all))).collect()
+            gateway
+                .own_entries(kind, with_private)
+                .into_iter()
+                .map(|(server, all)| (server, Known::of(all)))
+                .collect()
         };
-        Self(ListKind::ALL.into_iter().map(|kind| (kind, of_kind(kind))).collect())
+        Self(
+            ListKind::ALL
+                .into_iter()
+                .map(|kind| (kind, of_kind(kind)))
+                .collect(),
+        )
     }
 
     /// What earlier runs have kept of these servers.
     pub(crate) fn kept(entries: &[BackendEntry]) -> Self {
         let mut known = Self::default();
-        for (entry, store) in entries.iter().filter_map(|entry| Some((entry, entry.store.as_ref()?))) {
+        for (entry, store) in entries
+            .iter()
+            .filter_map(|entry| Some((entry, entry.store.as_ref()?)))
+        {
             for kind in ListKind::ALL {
                 let kept = store.kept(kind).map(|list| kind.own_entries(&list.pages));
                 known.add(kind, entry.client.name(), kept);
@@ -68,13 +80,22 @@ impl KnownLists {
     pub(crate) fn kept_for(config: &Config, files: &[PathBuf]) -> Self {
         let mut known = Self::default();
         let handles = HandleSeal::new(&keys(config)).ok().map(Arc::new);
-        let Some((state, handles)) = ListState::left_for(config, files).zip(handles) else { return known };
+        let Some((state, handles)) = ListState::left_for(config, files).zip(handles) else {
+            return known;
+        };
         // No server is started, so that none sends anything.
         let memory = MessageMemory::new(0);
         for server in config.servers.iter().filter(|server| server.enabled) {
-            let lists = state.of(&backend_settings(config, server, &Telemetry::off(), &handles, &memory), false);
+            let lists = state.of(
+                &backend_settings(config, server, &Telemetry::off(), &handles, &memory),
+                false,
+            );
             for kind in ListKind::ALL {
-                known.add(kind, &server.name, lists.kept(kind).map(|list| kind.own_entries(&list.pages)));
+                known.add(
+                    kind,
+                    &server.name,
+                    lists.kept(kind).map(|list| kind.own_entries(&list.pages)),
+                );
             }
         }
         known
@@ -87,14 +108,20 @@ impl KnownLists {
 
     /// What a server lists of one kind, if that is known.
     pub(crate) fn names(&self, kind: ListKind, server: &str) -> Option<&[String]> {
-        self.0.get(&kind)?.get(server).map(|known| known.names.as_slice())
+        self.0
+            .get(&kind)?
+            .get(server)
+            .map(|known| known.names.as_slice())
     }
 
     /// Everything that is known of one kind: the server, its own name, and the definition.
     pub(crate) fn definitions(&self, kind: ListKind) -> impl Iterator<Item = (&str, &str, &Json)> {
         let of_kind = self.0.get(&kind).into_iter().flatten();
         of_kind.flat_map(|(server, Known { names, definitions })| {
-            names.iter().zip(definitions).map(move |(name, definition)| (server.as_str(), name.as_str(), definition))
+            names
+                .iter()
+                .zip(definitions)
+                .map(move |(name, definition)| (server.as_str(), name.as_str(), definition))
         })
     }
 }

@@ -4,7 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::Path;
 
 use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
-use fanlight_frontend::{BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer};
+use fanlight_frontend::{
+    BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer,
+};
 use fanlight_link::{LinkFiles, LinkTls};
 use fanlight_settings::read_bounded;
 
@@ -22,10 +24,15 @@ pub(crate) fn check_clients(config: &Config, address: &ListenAddress) -> Result<
              authentication"
         ));
     }
-    let has_issuers = config.auth.methods().is_some_and(|auth| !auth.oauth.is_empty());
+    let has_issuers = config
+        .auth
+        .methods()
+        .is_some_and(|auth| !auth.oauth.is_empty());
     if has_issuers
         && config.public_url.is_none()
-        && !address.ip().is_some_and(|ip| ip.ip().to_canonical().is_loopback())
+        && !address
+            .ip()
+            .is_some_and(|ip| ip.ip().to_canonical().is_loopback())
     {
         return Err(format!(
             "`auth.oauth` needs `publicUrl`, since clients do not reach Fanlight at {address} (`listen`): set it to the URL \
@@ -57,16 +64,26 @@ fn check_tls(tls: Option<&Tls>, option: &str, address: &ListenAddress) -> Result
 
 /// How the socket for clients is opened.
 pub(crate) fn of_clients(config: &Config) -> BindOptions {
-    BindOptions { reuse_port: config.reuse_port, mode: config.socket_mode }
+    BindOptions {
+        reuse_port: config.reuse_port,
+        mode: config.socket_mode,
+    }
 }
 
 /// How the socket for operators is opened.
 pub(crate) fn of_operators(config: &Config) -> BindOptions {
-    BindOptions { reuse_port: config.reuse_port, mode: config.admin.socket_mode }
+    BindOptions {
+        reuse_port: config.reuse_port,
+        mode: config.admin.socket_mode,
+    }
 }
 
 /// Listens at `address`; the error names `option`, which chooses another one.
-pub(crate) fn bind(address: &ListenAddress, option: &str, options: BindOptions) -> Result<ListeningSocket, String> {
+pub(crate) fn bind(
+    address: &ListenAddress,
+    option: &str,
+    options: BindOptions,
+) -> Result<ListeningSocket, String> {
     ListeningSocket::bind(address, options).map_err(|error| {
         let help = match address {
             ListenAddress::Unix(_) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -96,21 +113,38 @@ pub(crate) struct TlsMarks {
 
 /// TLS of the listener for clients.
 pub(crate) fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
-    config.tls.as_ref().map(|tls| FilesRead::of(tls, "tls")?.listener(HttpVersions::OneAndTwo)).transpose()
+    config
+        .tls
+        .as_ref()
+        .map(|tls| FilesRead::of(tls, "tls")?.listener(HttpVersions::OneAndTwo))
+        .transpose()
 }
 
 /// TLS of the listener for operators.
 pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, String> {
-    config.admin.tls.as_ref().map(|tls| FilesRead::of(tls, "admin.tls")?.listener(HttpVersions::One)).transpose()
+    config
+        .admin
+        .tls
+        .as_ref()
+        .map(|tls| FilesRead::of(tls, "admin.tls")?.listener(HttpVersions::One))
+        .transpose()
 }
 
 /// TLS between replicas, all of which have to show a certificate: of the listener for the others, and of the link to them.
 pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<(LoadedTls, LinkTls), String> {
     let read = FilesRead::of(tls, "replicas.tls")?;
     let authority = read.ca.as_ref().filter(|(_, is_optional)| !is_optional);
-    let (authority, _) = authority.ok_or("`replicas.tls` has no `clientCa`, or does not require certificates of it")?;
-    let link = LinkTls::new(LinkFiles { certificate: &read.certificate, key: &read.key, authority });
-    Ok((read.listener(HttpVersions::OneAndTwo)?, link.map_err(|error| read.unusable(&error))?))
+    let (authority, _) = authority
+        .ok_or("`replicas.tls` has no `clientCa`, or does not require certificates of it")?;
+    let link = LinkTls::new(LinkFiles {
+        certificate: &read.certificate,
+        key: &read.key,
+        authority,
+    });
+    Ok((
+        read.listener(HttpVersions::OneAndTwo)?,
+        link.map_err(|error| read.unusable(&error))?,
+    ))
 }
 
 /// The files of an option with TLS.
@@ -125,23 +159,45 @@ struct FilesRead<'a> {
 
 impl<'a> FilesRead<'a> {
     fn of(tls: &'a Tls, option: &'static str) -> Result<Self, String> {
-        let ca = tls.client_ca().map(|(file, is_required)| Ok::<_, String>((read(file, option)?, !is_required)));
+        let ca = tls
+            .client_ca()
+            .map(|(file, is_required)| Ok::<_, String>((read(file, option)?, !is_required)));
         let (certificate, key) = (read(&tls.cert, option)?, read(&tls.key, option)?);
-        Ok(Self { option, tls, certificate, key, ca: ca.transpose()? })
+        Ok(Self {
+            option,
+            tls,
+            certificate,
+            key,
+            ca: ca.transpose()?,
+        })
     }
 
     fn listener(&self, versions: HttpVersions) -> Result<LoadedTls, String> {
         let ca = self.ca.as_ref();
-        let client_ca = ca.map(|(certificates, is_optional)| ClientCa { certificates, is_optional: *is_optional });
-        let files = TlsFiles { certificate: &self.certificate, key: &self.key, client_ca };
+        let client_ca = ca.map(|(certificates, is_optional)| ClientCa {
+            certificates,
+            is_optional: *is_optional,
+        });
+        let files = TlsFiles {
+            certificate: &self.certificate,
+            key: &self.key,
+            client_ca,
+        };
         let server = TlsServer::new(files, versions).map_err(|error| self.unusable(&error))?;
-        let marks = TlsMarks { own: mark(&(&self.certificate, &self.key)), clients: mark(&self.ca) };
+        let marks = TlsMarks {
+            own: mark(&(&self.certificate, &self.key)),
+            clients: mark(&self.ca),
+        };
         Ok(LoadedTls { server, marks })
     }
 
     fn unusable(&self, error: &dyn std::error::Error) -> String {
         let files: Vec<_> = self.tls.files().collect();
-        format!("`{}` cannot be used: {error}; its files: {}", self.option, files.join(", "))
+        format!(
+            "`{}` cannot be used: {error}; its files: {}",
+            self.option,
+            files.join(", ")
+        )
     }
 }
 
@@ -155,6 +211,8 @@ fn read(path: &str, option: &str) -> Result<Vec<u8>, String> {
     match read_bounded(Path::new(path), MAX_FILE_SIZE) {
         Ok(bytes) if bytes.len() <= MAX_FILE_SIZE => Ok(bytes),
         Ok(_) => Err(format!("`{option}` cannot be used: {path} is too large")),
-        Err(error) => Err(format!("`{option}` cannot be used: cannot read {path}: {error}")),
+        Err(error) => Err(format!(
+            "`{option}` cannot be used: cannot read {path}: {error}"
+        )),
     }
 }

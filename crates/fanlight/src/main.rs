@@ -89,7 +89,10 @@ fn main() -> ExitCode {
     let mut cli = Cli::parse();
     cli.take_file();
     cli.common.demo |= matches!(cli.command, Some(Command::Demo(_)));
-    let serves = matches!(cli.command, None | Some(Command::Run(_) | Command::Stdio(_) | Command::Demo(_)));
+    let serves = matches!(
+        cli.command,
+        None | Some(Command::Run(_) | Command::Stdio(_) | Command::Demo(_))
+    );
     let (log, outcome) = match log::start(&cli.common, serves) {
         Ok(mut log) => {
             guard::hide();
@@ -120,7 +123,9 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Keys { command }) => return keys::keys(command, common),
         Some(Command::Audit { command }) => return audit_command::command(command, common),
         Some(Command::Pin(args)) => return in_runtime(pin_command::command(args, common)),
-        Some(Command::Policy { command }) => return in_runtime(policy_command::command(command, common)),
+        Some(Command::Policy { command }) => {
+            return in_runtime(policy_command::command(command, common));
+        }
         Some(Command::Approvals(args)) => return in_runtime(observe::approvals(args, common)),
         Some(Command::Status(args)) => return in_runtime(observe::status(args, common)),
         Some(Command::Logs(args)) => return in_runtime(observe::logs(args, common)),
@@ -131,23 +136,56 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }
         }
         // What a running gateway can tell starts nothing.
-        Some(Command::List { what, json, endpoint, url: Some(url), no_browser, .. }) => {
+        Some(Command::List {
+            what,
+            json,
+            endpoint,
+            url: Some(url),
+            no_browser,
+            ..
+        }) => {
             let wanted = wanted(what, *json, endpoint);
-            return in_runtime(inspect::list_at(url, &wanted, Browser::of_terminal(*no_browser)));
+            return in_runtime(inspect::list_at(
+                url,
+                &wanted,
+                Browser::of_terminal(*no_browser),
+            ));
         }
-        Some(Command::Call(CallCommand { call, url: Some(url), no_browser, .. })) => {
-            return in_runtime(inspect::call_at(url, call, Browser::of_terminal(*no_browser)));
+        Some(Command::Call(CallCommand {
+            call,
+            url: Some(url),
+            no_browser,
+            ..
+        })) => {
+            return in_runtime(inspect::call_at(
+                url,
+                call,
+                Browser::of_terminal(*no_browser),
+            ));
         }
-        Some(Command::Login(LoginArgs { server: Some(url), no_browser })) if login::is_url(url) => {
+        Some(Command::Login(LoginArgs {
+            server: Some(url),
+            no_browser,
+        })) if login::is_url(url) => {
             return in_runtime(login::login_at(url, Browser::unless(*no_browser)));
         }
         Some(Command::Logout(LogoutArgs { server: Some(url) })) if login::is_url(url) => {
             return in_runtime(login::logout_at(url));
         }
-        Some(Command::List { what, json, endpoint, admin, .. }) => {
+        Some(Command::List {
+            what,
+            json,
+            endpoint,
+            admin,
+            ..
+        }) => {
             let ran = in_runtime(async {
-                let Some(admin) = Admin::for_command(admin, common).await? else { return Ok(false) };
-                inspect::list_of_running(&admin, &wanted(what, *json, endpoint)).await.map(|()| true)
+                let Some(admin) = Admin::for_command(admin, common).await? else {
+                    return Ok(false);
+                };
+                inspect::list_of_running(&admin, &wanted(what, *json, endpoint))
+                    .await
+                    .map(|()| true)
             })?;
             if ran {
                 return Ok(());
@@ -155,8 +193,12 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Call(args)) => {
             let ran = in_runtime(async {
-                let Some(admin) = Admin::for_command(&args.admin, common).await? else { return Ok(false) };
-                inspect::call_running(&admin, &args.call).await.map(|()| true)
+                let Some(admin) = Admin::for_command(&args.admin, common).await? else {
+                    return Ok(false);
+                };
+                inspect::call_running(&admin, &args.call)
+                    .await
+                    .map(|()| true)
             })?;
             if ran {
                 return Ok(());
@@ -164,15 +206,27 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Validate(args)) => return inspect::validate(args, common),
         Some(Command::Reload(args)) => return in_runtime(observe::reload(args, common)),
-        Some(Command::Enable(args)) => return in_runtime(observe::change_server(args, common, "enable")),
-        Some(Command::Disable(args)) => return in_runtime(observe::change_server(args, common, "disable")),
+        Some(Command::Enable(args)) => {
+            return in_runtime(observe::change_server(args, common, "enable"));
+        }
+        Some(Command::Disable(args)) => {
+            return in_runtime(observe::change_server(args, common, "disable"));
+        }
         Some(Command::EndSession(args)) => return in_runtime(observe::end_session(args, common)),
-        Some(Command::Restart(args)) => return in_runtime(observe::change_server(args, common, "restart")),
+        Some(Command::Restart(args)) => {
+            return in_runtime(observe::change_server(args, common, "restart"));
+        }
         _ => {}
     }
     let looks = matches!(
         cli.command,
-        Some(Command::Check(_) | Command::List { .. } | Command::Call(_) | Command::Diff(_) | Command::TraceTest(_))
+        Some(
+            Command::Check(_)
+                | Command::List { .. }
+                | Command::Call(_)
+                | Command::Diff(_)
+                | Command::TraceTest(_)
+        )
     );
     let loaded = configuration::load(common, !looks || common.may_act())?;
     log.configure(&loaded.config);
@@ -181,8 +235,12 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
     }
     if looks {
         consent::ask(&loaded, &cli.common)?;
-        if matches!(cli.command, Some(Command::List { .. } | Command::Call(_))) && !demo::is_demo(&loaded) {
-            complain("no gateway with this configuration can be asked: starting its servers for this command …\n");
+        if matches!(cli.command, Some(Command::List { .. } | Command::Call(_)))
+            && !demo::is_demo(&loaded)
+        {
+            complain(
+                "no gateway with this configuration can be asked: starting its servers for this command …\n",
+            );
         }
     }
     in_runtime(async {
@@ -193,16 +251,23 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             }
             Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
             Some(Command::Check(args)) => inspect::check(&loaded, args.json).await,
-            Some(Command::List { what, json, endpoint, .. }) => {
-                inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await
-            }
+            Some(Command::List {
+                what,
+                json,
+                endpoint,
+                ..
+            }) => inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await,
             Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
             Some(Command::Login(args)) => login::login(&loaded.config, &args).await,
-            Some(Command::Logout(args)) => login::logout(&loaded.config, args.server.as_deref()).await,
+            Some(Command::Logout(args)) => {
+                login::logout(&loaded.config, args.server.as_deref()).await
+            }
             Some(Command::Connections(args)) => login::connections(&loaded.config, args.json).await,
             Some(Command::State { command }) => login::state(&loaded.config, &command).await,
             Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
-            Some(Command::TraceTest(args)) => inspect::trace_test(&loaded.config, &args, &cli.common).await,
+            Some(Command::TraceTest(args)) => {
+                inspect::trace_test(&loaded.config, &args, &cli.common).await
+            }
             // Commands that need no configuration.
             Some(_) => Ok(()),
         }
@@ -210,12 +275,20 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
 }
 
 /// What `list` is to show.
-fn wanted<'a>(targets: &[ListTarget], json: bool, endpoint: &'a EndpointArgs) -> inspect::Wanted<'a> {
+fn wanted<'a>(
+    targets: &[ListTarget],
+    json: bool,
+    endpoint: &'a EndpointArgs,
+) -> inspect::Wanted<'a> {
     let what = targets.iter().find_map(|target| match target {
         ListTarget::Kind(kind) => Some(*kind),
         ListTarget::File(_) => None,
     });
-    inspect::Wanted { what, json, endpoint }
+    inspect::Wanted {
+        what,
+        json,
+        endpoint,
+    }
 }
 
 fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

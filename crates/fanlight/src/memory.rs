@@ -14,7 +14,11 @@ pub(crate) fn half() -> usize {
         return UNKNOWN;
     };
     let half = usize::try_from(least / 2).unwrap_or(usize::MAX);
-    debug!(memory = least, used = half, "memory for what clients and servers send");
+    debug!(
+        memory = least,
+        used = half,
+        "memory for what clients and servers send"
+    );
     half
 }
 
@@ -27,12 +31,23 @@ fn machine() -> Option<u64> {
 }
 
 fn total(meminfo: &str) -> Option<u64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total
+        .trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1 << 10)
 }
 
 fn address_space() -> Option<u64> {
-    rlimit::Resource::AS.get_soft().ok().filter(|bytes| *bytes != rlimit::INFINITY)
+    rlimit::Resource::AS
+        .get_soft()
+        .ok()
+        .filter(|bytes| *bytes != rlimit::INFINITY)
 }
 
 /// The least limit of the control groups that the process is in.
@@ -55,11 +70,21 @@ fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
             _ => return None,
         };
         // A limit of any parent applies to its children.
-        let parents: Vec<PathBuf> = Path::new(path.trim_start_matches('/')).ancestors().map(PathBuf::from).collect();
-        Some(parents.into_iter().map(move |parent| Path::new(mount).join(parent).join(file)))
+        let parents: Vec<PathBuf> = Path::new(path.trim_start_matches('/'))
+            .ancestors()
+            .map(PathBuf::from)
+            .collect();
+        Some(
+            parents
+                .into_iter()
+                .map(move |parent| Path::new(mount).join(parent).join(file)),
+        )
     });
     // Version 2 writes "max" for none, version 1 a number that no machine reaches.
-    files.flatten().filter_map(|file| read(&file)?.trim().parse().ok()).min()
+    files
+        .flatten()
+        .filter_map(|file| read(&file)?.trim().parse().ok())
+        .min()
 }
 
 #[cfg(test)]
@@ -68,7 +93,10 @@ mod tests {
 
     fn limit(groups: &str, files: &[(&str, &str)]) -> Option<u64> {
         least_limit(groups, |path| {
-            files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned())
+            files
+                .iter()
+                .find(|(name, _)| Path::new(name) == path)
+                .map(|(_, text)| (*text).to_owned())
         })
     }
 
@@ -87,16 +115,31 @@ mod tests {
     #[test]
     fn limit_of_version_1_is_found_among_other_controllers() {
         let files = [
-            ("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "512\n"),
-            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            (
+                "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+                "512\n",
+            ),
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
             ("/sys/fs/cgroup/cpu/docker/memory.limit_in_bytes", "1\n"),
         ];
-        assert_eq!(limit("3:cpu,cpuacct:/docker\n2:hugetlb,memory:/docker\n0::/docker\n", &files), Some(512));
+        assert_eq!(
+            limit(
+                "3:cpu,cpuacct:/docker\n2:hugetlb,memory:/docker\n0::/docker\n",
+                &files
+            ),
+            Some(512)
+        );
     }
 
     #[test]
     fn memory_of_the_machine_is_in_kibibytes() {
-        assert_eq!(total("MemFree: 1 kB\nMemTotal:       24576 kB\n"), Some(24 << 20));
+        assert_eq!(
+            total("MemFree: 1 kB\nMemTotal:       24576 kB\n"),
+            Some(24 << 20)
+        );
         assert_eq!(total(""), None);
     }
 }

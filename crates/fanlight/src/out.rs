@@ -23,18 +23,28 @@ pub(crate) fn json(text: &str) {
 
 /// Writes a line, with escapes for characters of peers that would disguise it. A reader that has gone, such as `head`, is no failure; `println!` would panic.
 pub(crate) fn line(text: Arguments<'_>) {
-    let _ = writeln!(std::io::stdout().lock(), "{}", escaped_lines(&text.to_string()));
+    let _ = writeln!(
+        std::io::stdout().lock(),
+        "{}",
+        escaped_lines(&text.to_string())
+    );
 }
 
 /// Whether text for this stream has colours: on a terminal, unless `NO_COLOR` says otherwise (<https://no-color.org>).
 pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    stream.is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+    stream.is_terminal()
+        && set("NO_COLOR").is_none()
+        && set("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// A number of things, such as `1 server` and `2 servers`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
 }
 
 /// Writes to standard error; a failure is ignored.

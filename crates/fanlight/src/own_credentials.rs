@@ -10,11 +10,12 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, Refusal,
 };
 use fanlight_config::{
-    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, SubjectTokenType,
+    IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind,
+    SubjectTokenType,
 };
 use fanlight_oauth::{
-    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError, PendingHeaders,
-    REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
+    ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError,
+    PendingHeaders, REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
 };
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -47,7 +48,10 @@ impl OwnCredentials {
     /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
         let place = Place::of(server)?;
-        let used = ArcSwap::from_pointee(Used { auth: auth.clone(), kind: Kind::of(&place, auth, None) });
+        let used = ArcSwap::from_pointee(Used {
+            auth: auth.clone(),
+            kind: Kind::of(&place, auth, None),
+        });
         Some(Arc::new(Self { place, used }))
     }
 
@@ -56,7 +60,10 @@ impl OwnCredentials {
         let earlier = self.used.load_full();
         if earlier.auth != *auth {
             let kind = Kind::of(&self.place, auth, Some(&earlier.kind));
-            self.used.store(Arc::new(Used { auth: auth.clone(), kind }));
+            self.used.store(Arc::new(Used {
+                auth: auth.clone(),
+                kind,
+            }));
         }
     }
 }
@@ -68,14 +75,18 @@ impl CredentialSource for OwnCredentials {
             Kind::Token(access) => credentials_of(access, message, unavailable),
             Kind::Unusable(reason) => {
                 let reason = reason.clone();
-                Credentials::Wait(Box::pin(async { Err(NoCredentials::Unavailable { reason }) }))
+                Credentials::Wait(Box::pin(async {
+                    Err(NoCredentials::Unavailable { reason })
+                }))
             }
         }
     }
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let used = self.used.load_full();
-        let Kind::Token(access) = &used.kind else { return None };
+        let Kind::Token(access) = &used.kind else {
+            return None;
+        };
         replaced(access, refusal, unavailable)
     }
 }
@@ -106,7 +117,9 @@ pub(crate) fn replaced(
         method: refusal.method,
         url: refusal.url,
     };
-    access.replace(refused).map(|pending| translated(pending, explain))
+    access
+        .replace(refused)
+        .map(|pending| translated(pending, explain))
 }
 
 fn translated(
@@ -118,7 +131,9 @@ fn translated(
 
 #[expect(clippy::needless_pass_by_value, reason = "an error is explained once")]
 fn unavailable(error: OAuthError) -> NoCredentials {
-    NoCredentials::Unavailable { reason: error.to_string() }
+    NoCredentials::Unavailable {
+        reason: error.to_string(),
+    }
 }
 
 impl Kind {
@@ -127,7 +142,9 @@ impl Kind {
             ServerAuthKind::Bearer => bearer(auth).map(Self::Fixed),
             ServerAuthKind::Basic => basic(auth).map(Self::Fixed),
             _ => settings(place, auth).map(|settings| match earlier {
-                Some(Self::Token(access)) if access.change(settings.clone()) => Self::Token(Arc::clone(access)),
+                Some(Self::Token(access)) if access.change(settings.clone()) => {
+                    Self::Token(Arc::clone(access))
+                }
                 _ => Self::Token(MachineAccess::new(settings)),
             }),
         };
@@ -136,29 +153,45 @@ impl Kind {
 }
 
 fn bearer(auth: &ServerAuth) -> Result<HeaderMap, String> {
-    authorization(format!("Bearer {}", auth.token.as_ref().map_or("", Secret::expose)))
+    authorization(format!(
+        "Bearer {}",
+        auth.token.as_ref().map_or("", Secret::expose)
+    ))
 }
 
 /// RFC 7617, 2.
 fn basic(auth: &ServerAuth) -> Result<HeaderMap, String> {
-    let (name, password) = (auth.username.as_deref().unwrap_or_default(), auth.password.as_ref());
-    authorization(format!("Basic {}", STANDARD.encode(format!("{name}:{}", password.map_or("", Secret::expose)))))
+    let (name, password) = (
+        auth.username.as_deref().unwrap_or_default(),
+        auth.password.as_ref(),
+    );
+    authorization(format!(
+        "Basic {}",
+        STANDARD.encode(format!("{name}:{}", password.map_or("", Secret::expose)))
+    ))
 }
 
 fn authorization(text: String) -> Result<HeaderMap, String> {
-    let mut value = HeaderValue::try_from(text).map_err(|_| "its token cannot be sent in a header".to_owned())?;
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| "its token cannot be sent in a header".to_owned())?;
     value.set_sensitive(true);
     Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 }
 
 /// How a token is had.
 pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
-    let grant = grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
+    let grant =
+        grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
     Ok(MachineSettings {
         name: place.name.clone(),
         trust: trust(place, Some(auth))?,
         grant,
-        client: client(auth.client_id.as_ref(), auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?,
+        client: client(
+            auth.client_id.as_ref(),
+            auth.client_secret.as_ref(),
+            auth.key.as_ref(),
+            auth.key_id.as_ref(),
+        )?,
         issuer: auth.issuer.clone(),
         token_endpoint: endpoint(auth.token_endpoint.as_ref())?,
         scopes: auth.scopes.clone().map(Scopes::from_iter),
@@ -168,17 +201,26 @@ pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettin
 
 /// `None` if nothing can be had by it.
 fn grant(auth: &ServerAuth) -> Option<MachineGrant> {
-    let file = auth.token_file.as_ref().map(|path| TokenFile(PathBuf::from(path)));
+    let file = auth
+        .token_file
+        .as_ref()
+        .map(|path| TokenFile(PathBuf::from(path)));
     match auth.kind {
         ServerAuthKind::ClientCredentials => Some(MachineGrant::ClientCredentials),
         ServerAuthKind::Workload => file.map(MachineGrant::Assertion),
         ServerAuthKind::Exchange => Some(MachineGrant::Exchange {
-            subject: Subject { file, kind: subject_type(auth, ACCESS_TOKEN) },
+            subject: Subject {
+                file,
+                kind: subject_type(auth, ACCESS_TOKEN),
+            },
             actor: auth.actor_token.clone(),
             audience: auth.audience.clone(),
         }),
         ServerAuthKind::Enterprise => Some(MachineGrant::Enterprise {
-            subject: Subject { file, kind: subject_type(auth, ID_TOKEN) },
+            subject: Subject {
+                file,
+                kind: subject_type(auth, ID_TOKEN),
+            },
             idp: auth.idp.as_ref().map(identity_provider).transpose().ok()?,
         }),
         _ => None,
@@ -199,10 +241,19 @@ fn identity_provider(idp: &IdentityProvider) -> Result<fanlight_oauth::IdentityP
     Ok(fanlight_oauth::IdentityProvider {
         issuer: idp.issuer.clone(),
         token_endpoint: endpoint(idp.token_endpoint.as_ref())?,
-        client: client(idp.client_id.as_ref(), idp.client_secret.as_ref(), None, None)?,
+        client: client(
+            idp.client_id.as_ref(),
+            idp.client_secret.as_ref(),
+            None,
+            None,
+        )?,
     })
 }
 
 fn endpoint(url: Option<&String>) -> Result<Option<Url>, String> {
-    url.map(|url| url.parse().map_err(|error| format!("{url} is not a URL: {error}"))).transpose()
+    url.map(|url| {
+        url.parse()
+            .map_err(|error| format!("{url} is not a URL: {error}"))
+    })
+    .transpose()
 }

@@ -24,22 +24,43 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
     let lock = text.map(|text| Lock::parse(&text)).transpose();
     let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     // What is held is to be seen here.
-    let mut config = Config { pins: PinOptions { mode: None, ..config.pins }, ..config };
+    let mut config = Config {
+        pins: PinOptions {
+            mode: None,
+            ..config.pins
+        },
+        ..config
+    };
     let wanted = match &args.command {
-        Some(PinCommand::Approve { items }) => {
-            items.iter().map(|item| servers_of(item, &config)).collect::<Result<Vec<_>, _>>()?.concat()
-        }
+        Some(PinCommand::Approve { items }) => items
+            .iter()
+            .map(|item| servers_of(item, &config))
+            .collect::<Result<Vec<_>, _>>()?
+            .concat(),
         None => args.server.clone(),
     };
-    if let Some(unknown) = wanted.iter().find(|name| config.servers.iter().all(|server| server.name != **name)) {
-        return Err(Failure::usage(format!("no server is called {}", plain(unknown, 60))));
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| config.servers.iter().all(|server| server.name != **name))
+    {
+        return Err(Failure::usage(format!(
+            "no server is called {}",
+            plain(unknown, 60)
+        )));
     }
     for server in &mut config.servers {
         server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
     }
-    let found = with_assembly(&config, async |assembly| definitions(&assembly.gateway).await).await?;
-    let servers: Vec<&str> =
-        config.servers.iter().filter(|server| server.enabled).map(|server| server.name.as_str()).collect();
+    let found = with_assembly(&config, async |assembly| {
+        definitions(&assembly.gateway).await
+    })
+    .await?;
+    let servers: Vec<&str> = config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .map(|server| server.name.as_str())
+        .collect();
     match &args.command {
         Some(PinCommand::Approve { items }) => {
             let mut lock = lock.unwrap_or_default();
@@ -47,8 +68,9 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
             write(&path, &lock)
         }
         None if args.check => {
-            let lock =
-                lock.ok_or_else(|| Failure::usage(format!("{path} does not exist: `fanlight pin` writes it")))?;
+            let lock = lock.ok_or_else(|| {
+                Failure::usage(format!("{path} does not exist: `fanlight pin` writes it"))
+            })?;
             check(&lock, &found, &servers, args.json)
         }
         None => {
@@ -57,10 +79,17 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
                 lock.forget(server);
                 lock.begin(server);
             }
-            found.iter().for_each(|(key, definition)| lock.pin(key, definition));
+            found
+                .iter()
+                .for_each(|(key, definition)| lock.pin(key, definition));
             say_flags(&found);
             write(&path, &lock)?;
-            say!("{}: {} of {} pinned", path, counted(found.len(), "definition"), counted(servers.len(), "server"));
+            say!(
+                "{}: {} of {} pinned",
+                path,
+                counted(found.len(), "definition"),
+                counted(servers.len(), "server")
+            );
             Ok(())
         }
     }
@@ -68,12 +97,20 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
 
 /// The servers that an item may be of: names of servers may have a slash, too.
 fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
-    let is_of = |name: &str| item.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-    let names = config.servers.iter().map(|server| &server.name).filter(|name| is_of(name));
+    let is_of = |name: &str| {
+        item.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let names = config
+        .servers
+        .iter()
+        .map(|server| &server.name)
+        .filter(|name| is_of(name));
     let servers: Vec<_> = names.cloned().collect();
     if servers.is_empty() {
         let item = plain(item, 60);
-        let message = format!("{item} names no server: write server/name, with the server's own name of it");
+        let message =
+            format!("{item} names no server: write server/name, with the server's own name of it");
         return Err(Failure::usage(message));
     }
     Ok(servers)
@@ -84,16 +121,27 @@ async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
     for (kind, locked) in pins::locked_lists() {
         let list = gateway.catalogue(kind, &Endpoint::Everything).await;
-        let mut missing = list.contributions().filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
+        let mut missing = list
+            .contributions()
+            .filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
         if let Some(contribution) = missing.next() {
             let outcome = contribution.outcome.as_str();
-            return Err(Failure::other(format!("the server {} could not be listed: {outcome}", contribution.backend)));
+            return Err(Failure::other(format!(
+                "the server {} could not be listed: {outcome}",
+                contribution.backend
+            )));
         }
         for entry in list.entries() {
             let name = entry.original.as_ref().and_then(|name| name.as_str());
-            let (Some(name), Some(given)) = (name, list.given(entry)) else { continue };
+            let (Some(name), Some(given)) = (name, list.given(entry)) else {
+                continue;
+            };
             let definition = serde_json::from_str(given.as_text()).unwrap_or_default();
-            let key = ItemKey { server: list.backend_of(entry).to_owned(), kind: locked, name: name.into_owned() };
+            let key = ItemKey {
+                server: list.backend_of(entry).to_owned(),
+                kind: locked,
+                name: name.into_owned(),
+            };
             found.insert(key, definition);
         }
     }
@@ -112,15 +160,24 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
             say_reasons(difference.iter().flat_map(|difference| &difference.reasons));
             any = true;
         }
-        let gone: Vec<_> =
-            lock.all().map(|(key, _)| key).filter(|key| is_it(&key) && !found.contains_key(key)).collect();
+        let gone: Vec<_> = lock
+            .all()
+            .map(|(key, _)| key)
+            .filter(|key| is_it(&key) && !found.contains_key(key))
+            .collect();
         for key in gone {
             lock.unpin(&key);
-            say!("no longer pinned, since it is gone: {}", plain(&key.to_string(), 120));
+            say!(
+                "no longer pinned, since it is gone: {}",
+                plain(&key.to_string(), 120)
+            );
             any = true;
         }
         if !any {
-            return Err(Failure::not_found(format!("nothing is called {}", plain(item, 120))));
+            return Err(Failure::not_found(format!(
+                "nothing is called {}",
+                plain(item, 120)
+            )));
         }
     }
     Ok(())
@@ -140,7 +197,10 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
         };
         differing.push((key.clone(), what, reasons));
     }
-    let gone = lock.all().map(|(key, _)| key).filter(|key| !found.contains_key(key));
+    let gone = lock
+        .all()
+        .map(|(key, _)| key)
+        .filter(|key| !found.contains_key(key));
     let gone = gone.filter(|key| servers.contains(&key.server.as_str()));
     differing.extend(gone.map(|key| (key, "gone", Vec::new())));
     if json {
@@ -164,18 +224,26 @@ fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Resu
         }
         return Ok(());
     }
-    Err(Failure::other(format!("{} not as approved", counted(differing.len(), "definition"))))
+    Err(Failure::other(format!(
+        "{} not as approved",
+        counted(differing.len(), "definition")
+    )))
 }
 
 fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
-    reasons.into_iter().for_each(|reason| say!("  {}", plain(reason, 200)));
+    reasons
+        .into_iter()
+        .for_each(|reason| say!("  {}", plain(reason, 200)));
 }
 
 /// Says what deserves a look.
 fn say_flags(found: &Definitions) {
-    flagged(found).iter().for_each(|flagged| say!("{}", flagged.line()));
+    flagged(found)
+        .iter()
+        .for_each(|flagged| say!("{}", flagged.line()));
 }
 
 fn write(path: &str, lock: &Lock) -> Result<(), Failure> {
-    pins::write(Path::new(path), lock).map_err(|error| Failure::other(format!("{path}: cannot be written: {error}")))
+    pins::write(Path::new(path), lock)
+        .map_err(|error| Failure::other(format!("{path}: cannot be written: {error}")))
 }

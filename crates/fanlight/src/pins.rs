@@ -69,7 +69,9 @@ pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
 
 /// The lists with what is pinned, and what that is.
 pub(crate) fn locked_lists() -> impl Iterator<Item = (ListKind, LockedKind)> {
-    ListKind::ALL.into_iter().filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)))
+    ListKind::ALL
+        .into_iter()
+        .filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)))
 }
 
 /// What pins a definition of this kind; `None` if nothing does.
@@ -101,21 +103,36 @@ pub(crate) fn of(
     before: Option<&Arc<Pins>>,
     record: &Arc<dyn Record>,
 ) -> Result<Option<Arc<Pins>>, String> {
-    let Some((mode, lock, number)) = read(config)? else { return Ok(None) };
+    let Some((mode, lock, number)) = read(config)? else {
+        return Ok(None);
+    };
     let (path, record) = (PathBuf::from(&config.pins.path), Arc::clone(record));
-    let pins = Pins { mode, path, lock, number, seen: Mutex::default(), record };
-    before.iter().for_each(|before| pins.tell_of_approvals(&before.lock));
+    let pins = Pins {
+        mode,
+        path,
+        lock,
+        number,
+        seen: Mutex::default(),
+        record,
+    };
+    before
+        .iter()
+        .for_each(|before| pins.tell_of_approvals(&before.lock));
     Ok(Some(Arc::new(pins)))
 }
 
 /// What a configuration says of pins, and what tells it from others; `None` if it wants none.
 fn read(config: &Config) -> Result<Option<(PinMode, Lock, u64)>, String> {
     let options = &config.pins;
-    let Some(mode) = options.mode else { return Ok(None) };
-    let text = options
-        .text
-        .as_ref()
-        .ok_or_else(|| format!("`pins` needs {}, which does not exist: `fanlight pin` writes it", options.path))?;
+    let Some(mode) = options.mode else {
+        return Ok(None);
+    };
+    let text = options.text.as_ref().ok_or_else(|| {
+        format!(
+            "`pins` needs {}, which does not exist: `fanlight pin` writes it",
+            options.path
+        )
+    })?;
     let lock = Lock::parse(text).map_err(|error| format!("{}: {error}", options.path))?;
     let mut hasher = DefaultHasher::new();
     (text, mode == PinMode::Hold).hash(&mut hasher);
@@ -126,25 +143,47 @@ impl Pins {
     /// The definitions that are not as approved, in order.
     fn objections(&self) -> Vec<(ItemKey, Objection)> {
         let seen = self.seen();
-        let mut all: Vec<_> =
-            seen.iter().filter_map(|(key, seen)| Some((key.clone(), seen.objection.clone()?))).collect();
+        let mut all: Vec<_> = seen
+            .iter()
+            .filter_map(|(key, seen)| Some((key.clone(), seen.objection.clone()?)))
+            .collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
     }
 
     /// Puts on record what is pinned otherwise than before.
     fn tell_of_approvals(&self, before: &Lock) {
-        let of =
-            |lock: &Lock, key: &ItemKey| lock.get(&key.server, key.kind, &key.name).map(|pinned| pinned.digest.clone());
-        let approved = self.lock.all().filter(|(key, pinned)| of(before, key).as_ref() != Some(&pinned.digest));
+        let of = |lock: &Lock, key: &ItemKey| {
+            lock.get(&key.server, key.kind, &key.name)
+                .map(|pinned| pinned.digest.clone())
+        };
+        let approved = self
+            .lock
+            .all()
+            .filter(|(key, pinned)| of(before, key).as_ref() != Some(&pinned.digest));
         approved.for_each(|(key, _)| self.tell(&key, "approved", None, &[]));
-        let gone = before.all().filter(|(key, _)| of(&self.lock, key).is_none());
+        let gone = before
+            .all()
+            .filter(|(key, _)| of(&self.lock, key).is_none());
         gone.for_each(|(key, _)| self.tell(&key, "unpinned", None, &[]));
     }
 
-    fn tell(&self, key: &ItemKey, outcome: &'static str, change: Option<&'static str>, reasons: &[String]) {
+    fn tell(
+        &self,
+        key: &ItemKey,
+        outcome: &'static str,
+        change: Option<&'static str>,
+        reasons: &[String],
+    ) {
         let ItemKey { server, kind, name } = key;
-        let pinned = PinnedDefinition { server, kind: kind.noun(), name, outcome, change, reasons };
+        let pinned = PinnedDefinition {
+            server,
+            kind: kind.noun(),
+            name,
+            outcome,
+            change,
+            reasons,
+        };
         // Whether clients get it does not depend on the record.
         let _ = self.record.record(&AuditEvent::Definition(pinned));
     }
@@ -165,7 +204,10 @@ impl Pins {
     }
 
     /// What is approved under an id, and what writes that.
-    pub(crate) fn approval(&self, id: &str) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
+    pub(crate) fn approval(
+        &self,
+        id: &str,
+    ) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
         let (about, lock) = self.approved(id)?;
         let path = self.path.clone();
         Some((about, move || write(&path, &lock)))
@@ -174,7 +216,8 @@ impl Pins {
     /// What is approved under an id, and all that is approved then.
     pub(crate) fn approved(&self, id: &str) -> Option<(String, Lock)> {
         let mut objections = self.objections().into_iter();
-        let (key, objection) = objections.find(|(key, objection)| id_of(key, &objection.offered) == id)?;
+        let (key, objection) =
+            objections.find(|(key, objection)| id_of(key, &objection.offered) == id)?;
         let mut lock = self.lock.clone();
         lock.pin(&key, &objection.offered);
         Some((key.to_string(), lock))
@@ -206,7 +249,12 @@ impl Pins {
             }
         };
         let approved = approved.map(|pinned| pinned.definition.clone());
-        Some(Objection { what, reasons, approved, offered: canonical(&offered) })
+        Some(Objection {
+            what,
+            reasons,
+            approved,
+            offered: canonical(&offered),
+        })
     }
 }
 
@@ -220,21 +268,42 @@ impl DefinitionGuard for Pins {
     }
 
     fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool {
-        let Some(kind) = locked_kind(kind) else { return true };
-        let key = ItemKey { server: server.to_owned(), kind, name: name.to_owned() };
+        let Some(kind) = locked_kind(kind) else {
+            return true;
+        };
+        let key = ItemKey {
+            server: server.to_owned(),
+            kind,
+            name: name.to_owned(),
+        };
         // The server chooses the text: no other one may have the same.
         let fingerprint = sha256(&SHA256, definition.bytes());
-        if let Some(known) = self.seen().get(&key).filter(|seen| seen.fingerprint.as_ref() == fingerprint.as_ref()) {
+        if let Some(known) = self
+            .seen()
+            .get(&key)
+            .filter(|seen| seen.fingerprint.as_ref() == fingerprint.as_ref())
+        {
             return known.objection.is_none() || !self.holds();
         }
         let objection = self.objection(&key, definition);
         let is_admitted = objection.is_none() || !self.holds();
         if let Some(Objection { what, reasons, .. }) = &objection {
-            self.tell(&key, if self.holds() { "held" } else { "passed" }, Some(what), reasons);
+            self.tell(
+                &key,
+                if self.holds() { "held" } else { "passed" },
+                Some(what),
+                reasons,
+            );
         }
         let mut seen = self.seen();
         if seen.len() < KNOWN || seen.contains_key(&key) {
-            seen.insert(key, Seen { fingerprint, objection });
+            seen.insert(
+                key,
+                Seen {
+                    fingerprint,
+                    objection,
+                },
+            );
         }
         is_admitted
     }

@@ -12,18 +12,28 @@ use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, 
 /// # Errors
 ///
 /// Everything that is wrong with any of them, a line for each.
-pub(crate) fn of(config: &Config, earlier: Option<&Arc<Policies>>) -> Result<Option<Arc<Policies>>, String> {
+pub(crate) fn of(
+    config: &Config,
+    earlier: Option<&Arc<Policies>>,
+) -> Result<Option<Arc<Policies>>, String> {
     let allowances = allowances(config);
     if config.policy.texts.is_empty() && allowances.is_empty() && config.policy.default.is_none() {
         return Ok(None);
     }
-    let by_default = if config.policy.texts.is_empty() { PolicyDefault::Allow } else { PolicyDefault::Deny };
+    let by_default = if config.policy.texts.is_empty() {
+        PolicyDefault::Allow
+    } else {
+        PolicyDefault::Deny
+    };
     let settings = PolicySettings {
         texts: config
             .policy
             .texts
             .iter()
-            .map(|(name, text)| PolicyText { name: name.as_str().into(), text: text.clone() })
+            .map(|(name, text)| PolicyText {
+                name: name.as_str().into(),
+                text: text.clone(),
+            })
             .collect(),
         allowances,
         permits_by_default: config.policy.default.unwrap_or(by_default) == PolicyDefault::Allow,
@@ -31,7 +41,10 @@ pub(crate) fn of(config: &Config, earlier: Option<&Arc<Policies>>) -> Result<Opt
         servers: config
             .servers
             .iter()
-            .map(|server| ServerFacts { name: server.name.clone(), tags: server.tags.clone() })
+            .map(|server| ServerFacts {
+                name: server.name.clone(),
+                tags: server.tags.clone(),
+            })
             .collect(),
     };
     if let Some(same) = earlier.filter(|earlier| earlier.number() == settings.number()) {
@@ -72,7 +85,10 @@ fn allowances(config: &Config) -> Vec<Allowance> {
         }));
         found.extend(server.allow_tools.iter().map(|(pattern, all)| Allowance {
             place: format!("mcpServers.{name}.allowTools.{pattern}"),
-            about: Allowed::Tools { server: name.clone(), pattern: pattern.clone() },
+            about: Allowed::Tools {
+                server: name.clone(),
+                pattern: pattern.clone(),
+            },
             who: who(all),
         }));
     }

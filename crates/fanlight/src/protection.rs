@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
 use fanlight_frontend::{
-    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
+    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
+    WithoutOthers,
 };
 use fanlight_rights::{ItemRule, Servers};
 
@@ -13,15 +14,30 @@ use crate::rewriting::servers_of_rules;
 /// The protection that `config` asks for; none where clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {
     let servers = servers_of_rules(config);
-    let rates = config.limits.rates.iter().map(|rule| rate(&servers, rule)).collect();
+    let rates = config
+        .limits
+        .rates
+        .iter()
+        .map(|rule| rate(&servers, rule))
+        .collect();
     let Some(auth) = config.auth.methods() else {
-        return ProtectionSettings { rates, ..ProtectionSettings::default() };
+        return ProtectionSettings {
+            rates,
+            ..ProtectionSettings::default()
+        };
     };
     let endpoint = |(path, endpoint): &(String, fanlight_config::Endpoint)| {
-        (path.clone(), scopes(&servers, &[&endpoint.scopes, &auth.scopes]))
+        (
+            path.clone(),
+            scopes(&servers, &[&endpoint.scopes, &auth.scopes]),
+        )
     };
     ProtectionSettings {
-        authorization_servers: auth.oauth.iter().map(|issuer| issuer.issuer.clone()).collect(),
+        authorization_servers: auth
+            .oauth
+            .iter()
+            .map(|issuer| issuer.issuer.clone())
+            .collect(),
         scopes: scopes(&servers, &[&auth.scopes]),
         endpoints: config.endpoints.iter().map(endpoint).collect(),
         rates,
@@ -30,10 +46,22 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
 
 /// A limit on how often clients may ask.
 fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
-    let fanlight_config::RateRule { of, only, rate, burst, queue, shared } = rule;
+    let fanlight_config::RateRule {
+        of,
+        only,
+        rate,
+        burst,
+        queue,
+        shared,
+    } = rule;
     let counts = |dimension| of.contains(&dimension);
-    let tools: Vec<_> = only.tools.iter().map(|pattern| ItemRule::new(servers, pattern)).collect();
-    let is_meant = move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
+    let tools: Vec<_> = only
+        .tools
+        .iter()
+        .map(|pattern| ItemRule::new(servers, pattern))
+        .collect();
+    let is_meant =
+        move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
     let given = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
     // As many at once as is written, and on average as many as the rate.
     let most = burst.unwrap_or(rate.most);
@@ -62,10 +90,21 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
 
 /// What operators know a limit by: what it says, in short.
 fn name(rule: &fanlight_config::RateRule) -> String {
-    let fanlight_config::RateRule { of, only, rate, burst, queue, shared: _ } = rule;
+    let fanlight_config::RateRule {
+        of,
+        only,
+        rate,
+        burst,
+        queue,
+        shared: _,
+    } = rule;
     let of: Vec<_> = of.iter().map(|dimension| dimension.as_str()).collect();
     let mut name = format!("{} {rate}", of.join(","));
-    for (kind, all) in [("tool", &only.tools), ("server", &only.servers), ("endpoint", &only.endpoints)] {
+    for (kind, all) in [
+        ("tool", &only.tools),
+        ("server", &only.servers),
+        ("endpoint", &only.endpoints),
+    ] {
         if !all.is_empty() {
             name += &format!(" {kind}={}", all.join(","));
         }
@@ -82,17 +121,30 @@ fn name(rule: &fanlight_config::RateRule) -> String {
 /// The scopes that the first of `rules` has which has any, for each kind of operation.
 fn scopes(servers: &Arc<Servers>, rules: &[&ScopeRules]) -> ScopeSettings {
     let first = |of: fn(&ScopeRules) -> &Option<Vec<String>>| {
-        rules.iter().find_map(|rules| of(rules).clone()).unwrap_or_default()
+        rules
+            .iter()
+            .find_map(|rules| of(rules).clone())
+            .unwrap_or_default()
     };
     let tool = |(pattern, scopes): &(String, Vec<String>)| {
         let rule = ItemRule::new(servers, pattern);
-        ToolScopes { names: Arc::new(move |server, name| rule.is_about(server, name)), scopes: scopes.clone() }
+        ToolScopes {
+            names: Arc::new(move |server, name| rule.is_about(server, name)),
+            scopes: scopes.clone(),
+        }
     };
-    let tools = rules.iter().find_map(|rules| rules.tools.as_ref()).into_iter().flatten();
+    let tools = rules
+        .iter()
+        .find_map(|rules| rules.tools.as_ref())
+        .into_iter()
+        .flatten();
     ScopeSettings {
         read: first(|rules| &rules.read),
         call: first(|rules| &rules.call),
         tools: tools.map(tool).collect(),
-        implies: rules.iter().find_map(|rules| rules.implies.clone()).unwrap_or_default(),
+        implies: rules
+            .iter()
+            .find_map(|rules| rules.implies.clone())
+            .unwrap_or_default(),
     }
 }

@@ -63,13 +63,20 @@ impl Mirror for Exported {
     }
 
     fn written(&self) -> Written {
-        Written { written: self.0.exported(), lost: self.0.lost() }
+        Written {
+            written: self.0.exported(),
+            lost: self.0.lost(),
+        }
     }
 }
 
 impl Recorder {
     /// Opens the record as the configuration wants it. Each line names this replica, if it is one of several.
-    pub(crate) fn open(config: &Config, telemetry: &Telemetry, replica: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        config: &Config,
+        telemetry: &Telemetry,
+        replica: Option<&str>,
+    ) -> Result<Self, Failure> {
         let export = export(config, telemetry)?;
         let ledger = opened(config, export.as_ref(), replica)?;
         demanded(&config.audit, ledger.is_some())?;
@@ -87,24 +94,38 @@ impl Recorder {
 
     /// Opens what another configuration needs. Nothing changes before [`Self::commit`].
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Failure> {
-        let config = Config { audit: config.audit.clone(), ..Config::clone(&self.started) };
+        let config = Config {
+            audit: config.audit.clone(),
+            ..Config::clone(&self.started)
+        };
         let (before, options) = (self.options.load(), &config.audit);
         let export = match self.export.load_full().filter(|_| options.otlp) {
             Some(export) => Some(export),
             None => export(&config, &self.telemetry)?,
         };
-        let is_elsewhere = before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
+        let is_elsewhere =
+            before.file != options.file || before.keep_for.is_some() != options.keep_for.is_some();
         let ledger = match is_elsewhere {
             true => opened(&config, export.as_ref(), self.replica.as_deref())?.map(Arc::new),
             false => self.log.kept().map(|kept| Arc::clone(&kept.ledger)),
         };
         demanded(options, ledger.is_some())?;
-        Ok(Change { config, ledger, is_elsewhere, export })
+        Ok(Change {
+            config,
+            ledger,
+            is_elsewhere,
+            export,
+        })
     }
 
     /// Has it take effect. What is delivered to the collector at last has until `limit`.
     pub(crate) async fn commit(&self, change: Change, limit: Duration) {
-        let Change { config, ledger, is_elsewhere, export } = change;
+        let Change {
+            config,
+            ledger,
+            is_elsewhere,
+            export,
+        } = change;
         let before = self.log.kept();
         let next = match (ledger, is_elsewhere) {
             (Some(ledger), true) => Some(begun(ledger)),
@@ -140,13 +161,21 @@ impl Recorder {
 /// A ledger whose process has begun to write it.
 fn begun(ledger: impl Into<Arc<Ledger>>) -> Arc<Ledger> {
     let ledger = ledger.into();
-    ledger.add(Entry { event: "start", outcome: "ok", ..Entry::default() });
+    ledger.add(Entry {
+        event: "start",
+        outcome: "ok",
+        ..Entry::default()
+    });
     ledger
 }
 
 async fn end_ledger(ledger: Arc<Ledger>) {
     let ended = tokio::task::spawn_blocking(move || {
-        ledger.add(Entry { event: "stop", outcome: "ok", ..Entry::default() });
+        ledger.add(Entry {
+            event: "stop",
+            outcome: "ok",
+            ..Entry::default()
+        });
         ledger.end();
     });
     // One that has failed has nothing more to write.
@@ -177,7 +206,11 @@ fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
 }
 
 /// Opens the ledger of a configuration; `None` if nothing is to be kept, or nothing can be and nobody has asked for it.
-fn opened(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, Failure> {
+fn opened(
+    config: &Config,
+    export: Option<&Arc<LogExport>>,
+    replica: Option<&str>,
+) -> Result<Option<Ledger>, Failure> {
     let options = &config.audit;
     let ledger = match ledger(config, export, replica) {
         Ok(ledger) => ledger,
@@ -203,7 +236,9 @@ fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let option = if options.required { "required" } else { "otlp" };
-    let help = format!("`audit.{option}` needs a record: set `audit.file` or `stateDir`, and no `audit.keepFor: off`");
+    let help = format!(
+        "`audit.{option}` needs a record: set `audit.file` or `stateDir`, and no `audit.keepFor: off`"
+    );
     Err(Failure::usage(help))
 }
 
@@ -216,7 +251,8 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
         let help = "`audit.otlp` needs a collector: set `telemetry.endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`";
         return Err(Failure::usage(help));
     };
-    let export = LogExport::start(&target, telemetry, NAMESPACE).map_err(|error| Failure::other(error.to_string()))?;
+    let export = LogExport::start(&target, telemetry, NAMESPACE)
+        .map_err(|error| Failure::other(error.to_string()))?;
     info!(endpoint = target.shown(), "exporting the audit record");
     Ok(Some(Arc::new(export)))
 }
@@ -231,42 +267,71 @@ pub(crate) fn files(config: &Config) -> Vec<LedgerFiles> {
 }
 
 fn folder(config: &Config) -> Option<PathBuf> {
-    let state = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
+    let state = config
+        .state_dir
+        .as_ref()
+        .map(PathBuf::from)
+        .or_else(|| config.user_state.clone());
     Some(state?.join(FOLDER))
 }
 
 fn retention(options: &AuditOptions) -> Retention {
     let kept_bytes = u64::try_from(options.size).unwrap_or(u64::MAX);
-    Retention { file_bytes: FILE.min(kept_bytes / 4), kept_bytes, kept_for: options.keep_for.unwrap_or_default() }
+    Retention {
+        file_bytes: FILE.min(kept_bytes / 4),
+        kept_bytes,
+        kept_for: options.keep_for.unwrap_or_default(),
+    }
 }
 
 fn mirror(export: Option<&Arc<LogExport>>) -> Option<Arc<dyn Mirror>> {
     export.map(|export| -> Arc<dyn Mirror> { Arc::new(Exported(Arc::clone(export))) })
 }
 
-fn ledger(config: &Config, export: Option<&Arc<LogExport>>, replica: Option<&str>) -> Result<Option<Ledger>, String> {
+fn ledger(
+    config: &Config,
+    export: Option<&Arc<LogExport>>,
+    replica: Option<&str>,
+) -> Result<Option<Ledger>, String> {
     let options = &config.audit;
     if options.keep_for.is_none() {
         return Ok(None);
     }
     let (retention, mirror) = (retention(options), mirror(export));
-    let settings =
-        |files| LedgerSettings { files, retention, mirror: mirror.clone(), replica: replica.map(str::to_owned) };
+    let settings = |files| LedgerSettings {
+        files,
+        retention,
+        mirror: mirror.clone(),
+        replica: replica.map(str::to_owned),
+    };
     let failed = |files: &LedgerFiles, error: &std::io::Error| {
-        format!("the audit record {} cannot be used: {error}", files.current().display())
+        format!(
+            "the audit record {} cannot be used: {error}",
+            files.current().display()
+        )
     };
     if let Some(file) = &options.file {
         let files = LedgerFiles::at(&PathBuf::from(file)).ok_or("`audit.file` names no file")?;
-        return Ledger::open(settings(files.clone())).map(Some).map_err(|error| failed(&files, &error));
+        return Ledger::open(settings(files.clone()))
+            .map(Some)
+            .map_err(|error| failed(&files, &error));
     }
     let Some(folder) = folder(config) else {
-        info!("who calls what is not recorded: there is no `stateDir`, and no state folder of the user");
+        info!(
+            "who calls what is not recorded: there is no `stateDir`, and no state folder of the user"
+        );
         return Ok(None);
     };
     let mut problem = String::new();
     for process in 1..=PROCESSES {
-        let name = if process == 1 { "audit.jsonl".to_owned() } else { format!("audit-{process}.jsonl") };
-        let Some(files) = LedgerFiles::at(&folder.join(name)) else { continue };
+        let name = if process == 1 {
+            "audit.jsonl".to_owned()
+        } else {
+            format!("audit-{process}.jsonl")
+        };
+        let Some(files) = LedgerFiles::at(&folder.join(name)) else {
+            continue;
+        };
         match Ledger::open(settings(files.clone())) {
             Ok(ledger) => return Ok(Some(ledger)),
             // Another process with this configuration has it.

@@ -41,7 +41,10 @@ pub(crate) fn copy(original: &Path, path: &Path, text: &str) -> Result<()> {
 
 /// Writes a file with the owner and mode of another, if there is one.
 fn write(path: &Path, text: &str, like: Option<&Path>, made: NewFile) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     if made == NewFile::OfAll {
         // Less what the umask takes.

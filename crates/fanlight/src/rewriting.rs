@@ -27,18 +27,28 @@ pub(crate) fn servers_of_rules(config: &Config) -> Arc<Servers> {
         renames: server.renames.clone(),
     };
     let all: Vec<_> = config.servers.iter().map(names).collect();
-    Arc::new(Servers::new(&all, &config.naming.separator, config.naming.max_length))
+    Arc::new(Servers::new(
+        &all,
+        &config.naming.separator,
+        config.naming.max_length,
+    ))
 }
 
 fn named(server: &Server) -> NamedServer {
-    NamedServer { name: server.name.clone(), prefix: server.prefix.clone() }
+    NamedServer {
+        name: server.name.clone(),
+        prefix: server.prefix.clone(),
+    }
 }
 
 /// Overrides of a server's tools and prompts.
 pub(crate) fn rewriting(server: &Server) -> Rewriting {
     let definition = |(tool, members): &(String, ToolOverride)| (tool.clone(), definition(members));
     let rule = |(name, argument): &(String, Argument)| (name.clone(), rule(argument));
-    let arguments = server.arguments.iter().map(|(tool, all)| (tool.clone(), all.iter().map(rule).collect()));
+    let arguments = server
+        .arguments
+        .iter()
+        .map(|(tool, all)| (tool.clone(), all.iter().map(rule).collect()));
     Rewriting {
         renames: server.renames.clone(),
         definitions: server.overrides.iter().map(definition).collect(),
@@ -47,15 +57,24 @@ pub(crate) fn rewriting(server: &Server) -> Rewriting {
 }
 
 fn definition(members: &ToolOverride) -> Vec<(DefinitionMember, Option<Json>)> {
-    let ToolOverride { title, description, annotations, meta } = members;
+    let ToolOverride {
+        title,
+        description,
+        annotations,
+        meta,
+    } = members;
     let members = [
         (DefinitionMember::Title, title),
         (DefinitionMember::Description, description),
         (DefinitionMember::Annotations, annotations),
         (DefinitionMember::Meta, meta),
     ];
-    let given = members.into_iter().filter_map(|(member, text)| Some((member, json(text.as_ref()?))));
-    given.map(|(member, value)| (member, Some(value).filter(|value| !value.is_null()))).collect()
+    let given = members
+        .into_iter()
+        .filter_map(|(member, text)| Some((member, json(text.as_ref()?))));
+    given
+        .map(|(member, value)| (member, Some(value).filter(|value| !value.is_null())))
+        .collect()
 }
 
 fn rule(argument: &Argument) -> ArgumentRule {

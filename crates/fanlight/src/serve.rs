@@ -21,8 +21,9 @@ use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
-    CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits, LiveListener, LiveProtection,
-    SessionRecords, SocketReceiver, serve_http_observed, serve_stdio_observed,
+    CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits,
+    LiveListener, LiveProtection, SessionRecords, SocketReceiver, serve_http_observed,
+    serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
 use fanlight_otlp::Guard;
@@ -50,40 +51,86 @@ use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
 use crate::{
-    admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io, starts, telemetry,
+    admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io,
+    starts, telemetry,
 };
 
 /// Serves over HTTP until a signal arrives.
-pub(crate) async fn http(loaded: Loaded, args: &RunArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn http(
+    loaded: Loaded,
+    args: &RunArgs,
+    common: &CommonArgs,
+    log: &Log,
+) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let plan = Plan::new(loaded, common, &args.reload)?;
-    signals.run_until_second(Box::pin(serve_http(plan, args, log, signals.shutdown.clone()))).await
+    signals
+        .run_until_second(Box::pin(serve_http(
+            plan,
+            args,
+            log,
+            signals.shutdown.clone(),
+        )))
+        .await
 }
 
 /// Serves over standard input and output until the input ends or a signal arrives.
-pub(crate) async fn stdio(loaded: Loaded, args: &StdioArgs, common: &CommonArgs, log: &Log) -> Result<(), Failure> {
+pub(crate) async fn stdio(
+    loaded: Loaded,
+    args: &StdioArgs,
+    common: &CommonArgs,
+    log: &Log,
+) -> Result<(), Failure> {
     let signals = Signals::listen()?;
     let plan = Plan::new(loaded, common, &args.reload)?;
-    signals.run_until_second(Box::pin(serve_stdio(plan, args, log, signals.shutdown.clone()))).await
+    signals
+        .run_until_second(Box::pin(serve_stdio(
+            plan,
+            args,
+            log,
+            signals.shutdown.clone(),
+        )))
+        .await
 }
 
-async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn serve_http(
+    mut plan: Plan<'_>,
+    args: &RunArgs,
+    log: &Log,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
     let open_files = files::raise();
     files::fit(&mut plan.loaded.config.limits, open_files);
     let mut passed = Sockets::take();
     let clients = ClientListener::open(&mut plan, args.listen.as_ref(), passed.clients()?)?;
-    let socket = admin::listen(&mut plan.loaded.config, args.admin.clone(), passed.operators()?)?;
+    let socket = admin::listen(
+        &mut plan.loaded.config,
+        args.admin.clone(),
+        passed.operators()?,
+    )?;
     let configured = plan.as_read.config.admin.listen.clone();
-    let operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
+    let operators = Operators::new(
+        socket,
+        configured,
+        args.admin.is_some(),
+        &plan.loaded.config,
+    )?;
     warn_if_open(&plan.loaded.config, &clients.address);
 
     let services = Services::start(&plan, &args.trace, log, Clients::OfListener, &shutdown).await?;
     let workers = Workers::start(plan.loaded.config.limits.workers)?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
-    let authenticate = Arc::new(AuditedAuthentication::new(known, Arc::<AuditLog>::clone(&services.record.log)));
+    let authenticate = Arc::new(AuditedAuthentication::new(
+        known,
+        Arc::<AuditLog>::clone(&services.record.log),
+    ));
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
-    let pages = Some(services.users.pages(&settings.guard, known, &plan.loaded.config.path));
+    let pages = Some(
+        services
+            .users
+            .pages(&settings.guard, known, &plan.loaded.config.path),
+    );
     let (link, replica_listener, link_certificates) = match services.link(&plan.loaded.config)? {
         Some((link, listener, certificates)) => (Some(link), Some(listener), Some(certificates)),
         None => (None, None, None),
@@ -119,7 +166,14 @@ async fn serve_http(mut plan: Plan<'_>, args: &RunArgs, log: &Log, shutdown: Can
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
     service_manager::ready();
     let _watchdog = service_manager::watchdog();
-    let served = serve_http_observed(live, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
+    let served = serve_http_observed(
+        live,
+        Arc::clone(&life.core),
+        settings,
+        shutdown,
+        &life.insight,
+    )
+    .await;
     life.end(Some(workers)).await;
     info!("stopped");
     served.map_err(|error| Failure::other(error.to_string()))
@@ -136,8 +190,19 @@ async fn serve_stdio(
         warn!("DEMO: {}", demo::NOTICE);
     }
     let socket = admin::listen_if_configured(&mut plan.loaded.config, args.admin.clone())?;
-    let configured = plan.as_read.config.admin.listen.clone().filter(|_| !plan.as_read.config.admin.is_default);
-    let mut operators = Operators::new(socket, configured, args.admin.is_some(), &plan.loaded.config)?;
+    let configured = plan
+        .as_read
+        .config
+        .admin
+        .listen
+        .clone()
+        .filter(|_| !plan.as_read.config.admin.is_default);
+    let mut operators = Operators::new(
+        socket,
+        configured,
+        args.admin.is_some(),
+        &plan.loaded.config,
+    )?;
     operators.listener.needs_address = true;
     if let Some(address) = operators.listener.address() {
         log_operators(&plan.loaded.config, &address);
@@ -153,12 +218,29 @@ async fn serve_stdio(
         }
     };
     let settings = services.frontend_settings(&plan.loaded.config)?;
-    let settings = Arc::new(FrontendSettings { endpoint, ..settings });
+    let settings = Arc::new(FrontendSettings {
+        endpoint,
+        ..settings
+    });
 
-    let side = ClientSide { settings: &settings, listener: None, limits: None, link: None, open_files: None };
+    let side = ClientSide {
+        settings: &settings,
+        listener: None,
+        limits: None,
+        link: None,
+        open_files: None,
+    };
     let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let (input, output) = (standard_io::input(), standard_io::output());
-    let served = serve_stdio_observed(input, output, Arc::clone(&life.core), settings, shutdown, &life.insight).await;
+    let served = serve_stdio_observed(
+        input,
+        output,
+        Arc::clone(&life.core),
+        settings,
+        shutdown,
+        &life.insight,
+    )
+    .await;
     life.end(None).await;
     served.map_err(|error| Failure::other(error.to_string()))
 }
@@ -166,7 +248,10 @@ async fn serve_stdio(
 /// Standard output is the client's, so the log says where operators are served.
 fn log_operators(config: &Config, address: &ListenAddress) {
     match admin::page(config, address) {
-        Some(page) => info!("admin on {}://{address}, page at {page}", listening::scheme(&config.admin.tls)),
+        Some(page) => info!(
+            "admin on {}://{address}, page at {page}",
+            listening::scheme(&config.admin.tls)
+        ),
         None => info!("admin on {address}"),
     }
 }
@@ -188,16 +273,31 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(loaded: Loaded, common: &'a CommonArgs, reload: &'a ReloadArgs) -> Result<Self, Failure> {
+    fn new(
+        loaded: Loaded,
+        common: &'a CommonArgs,
+        reload: &'a ReloadArgs,
+    ) -> Result<Self, Failure> {
         let replicas = Replicas::of(&loaded.config)?;
         let (authenticator, unknown_keys) = auth::authenticator(&loaded.config, replicas.as_ref())?;
         let hangups = reload::hangups()?;
-        Ok(Self { as_read: loaded.clone(), loaded, authenticator, unknown_keys, replicas, hangups, common, reload })
+        Ok(Self {
+            as_read: loaded.clone(),
+            loaded,
+            authenticator,
+            unknown_keys,
+            replicas,
+            hangups,
+            common,
+            reload,
+        })
     }
 
     /// What tells this process from the other replicas, if there are any.
     fn replica(&self) -> Option<&str> {
-        self.replicas.as_ref().map(|replicas| replicas.membership.id())
+        self.replicas
+            .as_ref()
+            .map(|replicas| replicas.membership.id())
     }
 
     fn welcome(&self, clients: &ListenAddress, operators: &Operators) {
@@ -244,7 +344,11 @@ impl ClientListener {
         let is_fixed = option.is_some() || socket.is_passed();
         let configured = Some(plan.as_read.config.listen.clone());
         let (listener, sockets) = Listener::new("listen", Some(socket), configured, is_fixed, tls);
-        Ok(Self { listener, sockets, address })
+        Ok(Self {
+            listener,
+            sockets,
+            address,
+        })
     }
 }
 
@@ -289,26 +393,52 @@ impl Services {
         let users = Users::of(config, plan.replicas.as_ref(), clients, lists.as_ref(), log);
         users.prepare(config).await;
         let (of_pins, shared) = (Arc::<AuditLog>::clone(&record.log), plan.replicas.as_ref());
-        let assembly = Assembly::start(config, &telemetry, &servers_end, lists, users.clone(), shared, of_pins)?;
-        Ok(Self { telemetry, exports, record, assembly, users, replicas, servers_end })
+        let assembly = Assembly::start(
+            config,
+            &telemetry,
+            &servers_end,
+            lists,
+            users.clone(),
+            shared,
+            of_pins,
+        )?;
+        Ok(Self {
+            telemetry,
+            exports,
+            record,
+            assembly,
+            users,
+            replicas,
+            servers_end,
+        })
     }
 
     fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
         settings.hooks.replace(hooks::of(config)?);
-        let common = self.replicas.as_ref().map(|(replicas, _)| Arc::new(replicas.clone()) as Arc<dyn CommonLimits>);
-        let approvals = self
+        let common = self
             .replicas
             .as_ref()
-            .map_or_else(|| Ok(Approvals::default()), |(replicas, _)| replicas.approvals(config))?;
+            .map(|(replicas, _)| Arc::new(replicas.clone()) as Arc<dyn CommonLimits>);
+        let approvals = self.replicas.as_ref().map_or_else(
+            || Ok(Approvals::default()),
+            |(replicas, _)| replicas.approvals(config),
+        )?;
         let protection = LiveProtection::sharing(protection::settings(config), common);
         let record = Arc::<AuditLog>::clone(&self.record.log);
-        Ok(FrontendSettings { record, protection, approvals, ..settings })
+        Ok(FrontendSettings {
+            record,
+            protection,
+            approvals,
+            ..settings
+        })
     }
 
     /// The link to the other replicas.
     fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
-        self.replicas.as_ref().map_or(Ok(None), |(replicas, _)| replicas.link(config))
+        self.replicas
+            .as_ref()
+            .map_or(Ok(None), |(replicas, _)| replicas.link(config))
     }
 
     /// Where sessions are on record, if other replicas can be reached.
@@ -365,25 +495,44 @@ impl Life {
         clients: ClientSide<'_>,
         draining: CancellationToken,
     ) -> Self {
-        let Services { telemetry, exports, record, assembly, servers_end, users, replicas } = services;
+        let Services {
+            telemetry,
+            exports,
+            record,
+            assembly,
+            servers_end,
+            users,
+            replicas,
+        } = services;
         let (replicas, replicas_keeping) = replicas.unzip();
-        let (core, insight, flush) =
-            (Arc::clone(&assembly.gateway), Insight::default(), plan.loaded.config.timeouts.flush);
+        let (core, insight, flush) = (
+            Arc::clone(&assembly.gateway),
+            Insight::default(),
+            plan.loaded.config.timeouts.flush,
+        );
         let listeners = Listeners {
             clients: clients.listener,
             operators: operators.listener,
             guard: clients.settings.guard.clone(),
             protection: clients.settings.protection.clone(),
             limits: clients.limits,
-            replicas: replicas.as_ref().and_then(|replicas| replicas.certificates(&plan.as_read.config, clients.link)),
+            replicas: replicas
+                .as_ref()
+                .and_then(|replicas| replicas.certificates(&plan.as_read.config, clients.link)),
             admin: operators.live.clone(),
             files: clients.open_files,
             telemetry: telemetry.clone(),
         };
         let files = files_of(&plan.as_read, plan.common);
-        let common_pins = replicas.as_ref().and_then(|replicas| replicas.pins(&plan.loaded.config));
+        let common_pins = replicas
+            .as_ref()
+            .and_then(|replicas| replicas.pins(&plan.loaded.config));
         let (control, keeping) = Keeper::start(Start {
-            watch: if plan.reload.no_watch || files.is_none() { None } else { Watch::new() },
+            watch: if plan.reload.no_watch || files.is_none() {
+                None
+            } else {
+                Watch::new()
+            },
             source: source(files),
             loaded: plan.as_read,
             in_force: plan.loaded.config,
@@ -408,12 +557,23 @@ impl Life {
             audit_log: Arc::clone(&record.log),
             approvals: clients.settings.approvals.clone(),
             connections: Arc::new(users),
-            replicas: replicas.map(|replicas| Arc::new(replicas) as Arc<dyn fanlight_admin::Replicas>),
+            replicas: replicas
+                .map(|replicas| Arc::new(replicas) as Arc<dyn fanlight_admin::Replicas>),
             version: env!("CARGO_PKG_VERSION"),
             draining,
         };
         let operators = AdminListener::start(operators.sockets, subject, operators.live);
-        Self { core, insight, keeping, replicas: replicas_keeping, operators, exports, servers_end, record, flush }
+        Self {
+            core,
+            insight,
+            keeping,
+            replicas: replicas_keeping,
+            operators,
+            exports,
+            servers_end,
+            record,
+            flush,
+        }
     }
 
     /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
@@ -432,13 +592,19 @@ impl Life {
 
 /// The files of the configuration; the demo has none.
 fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
-    if demo::is_demo(loaded) { None } else { configuration::paths(common) }
+    if demo::is_demo(loaded) {
+        None
+    } else {
+        configuration::paths(common)
+    }
 }
 
 /// Reads the configuration again, from its files.
 fn source(files: Option<Vec<PathBuf>>) -> Source {
     Box::new(move || match &files {
-        None => Err(Unusable::Other("the built-in demo has no configuration to reload; use --config".to_owned())),
+        None => Err(Unusable::Other(
+            "the built-in demo has no configuration to reload; use --config".to_owned(),
+        )),
         Some(files) => configuration::read_again(files),
     })
 }

@@ -21,9 +21,15 @@ pub(crate) struct Place {
 impl Place {
     /// That of a server over HTTP.
     pub(crate) fn of(server: &Server) -> Option<Self> {
-        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else { return None };
+        let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
+            return None;
+        };
         let ca_file = server.ca_file.as_ref().map(PathBuf::from);
-        Some(Self { name: server.name.clone(), url: url.clone(), ca_file })
+        Some(Self {
+            name: server.name.clone(),
+            url: url.clone(),
+            ca_file,
+        })
     }
 }
 
@@ -37,28 +43,49 @@ pub(crate) fn client(
     let credentials = match (key, secret) {
         (Some(key), _) => {
             let key = SigningKey::from_pem(key, key_id.cloned());
-            ClientCredentials::Key(key.map_err(|error| format!("the `key` of its `auth` cannot be used: {error}"))?)
+            ClientCredentials::Key(
+                key.map_err(|error| format!("the `key` of its `auth` cannot be used: {error}"))?,
+            )
         }
         (None, Some(secret)) => ClientCredentials::Secret(secret.clone()),
         (None, None) => ClientCredentials::None,
     };
-    Ok(ConfiguredClient { id: id.cloned().unwrap_or_default(), credentials })
+    Ok(ConfiguredClient {
+        id: id.cloned().unwrap_or_default(),
+        credentials,
+    })
 }
 
 /// The server, and what its entry names besides.
 pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
-    let idp = auth.and_then(|auth| auth.idp.as_ref()).map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
-    let named = auth.into_iter().flat_map(|auth| [auth.issuer.as_ref(), auth.token_endpoint.as_ref()]).flatten();
-    let named = named.chain(idp.into_iter().flat_map(|(issuer, endpoint)| [Some(issuer), endpoint]).flatten());
+    let idp = auth
+        .and_then(|auth| auth.idp.as_ref())
+        .map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
+    let named = auth
+        .into_iter()
+        .flat_map(|auth| [auth.issuer.as_ref(), auth.token_endpoint.as_ref()])
+        .flatten();
+    let named = named.chain(
+        idp.into_iter()
+            .flat_map(|(issuer, endpoint)| [Some(issuer), endpoint])
+            .flatten(),
+    );
     Ok(Trust {
-        server: place.url.parse().map_err(|error| format!("its URL is not valid: {error}"))?,
+        server: place
+            .url
+            .parse()
+            .map_err(|error| format!("its URL is not valid: {error}"))?,
         configured: named.filter_map(|url| url.parse().ok()).collect(),
         authorities: place.ca_file.as_deref().map(authorities).transpose()?,
     })
 }
 
 fn authorities(file: &Path) -> Result<Vec<u8>, String> {
-    let pem =
-        read_bounded(file, LONGEST_AUTHORITIES).map_err(|error| format!("its `caFile` cannot be read: {error}"))?;
-    if pem.len() > LONGEST_AUTHORITIES { Err("its `caFile` is too large".to_owned()) } else { Ok(pem) }
+    let pem = read_bounded(file, LONGEST_AUTHORITIES)
+        .map_err(|error| format!("its `caFile` cannot be read: {error}"))?;
+    if pem.len() > LONGEST_AUTHORITIES {
+        Err("its `caFile` is too large".to_owned())
+    } else {
+        Ok(pem)
+    }
 }

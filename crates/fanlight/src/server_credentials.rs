@@ -26,11 +26,15 @@ impl ServerCredentials {
         if !server.user_env.is_empty() {
             return Self::PerPrincipal(users.variables(config, server));
         }
-        let auth = auth_of_users(server).filter(|_| !matches!(server.transport, Transport::Stdio { .. }));
+        let auth =
+            auth_of_users(server).filter(|_| !matches!(server.transport, Transport::Stdio { .. }));
         if let Some(auth) = auth {
             return Self::PerPrincipal(users.credentials(server, auth));
         }
-        let own = server.auth.as_ref().and_then(|auth| OwnCredentials::new(server, auth));
+        let own = server
+            .auth
+            .as_ref()
+            .and_then(|auth| OwnCredentials::new(server, auth));
         own.map_or(Self::None, Self::Own)
     }
 

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_backend::{
-    BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory, Server as ConnectedServer, Serves,
+    BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory,
+    Server as ConnectedServer, Serves,
 };
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal, Sticky,
+    ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal,
+    Sticky,
 };
 use fanlight_config::{
-    ApproverChoice, CanaryOptions, Config, EraChoice, Server, ServerAuth, SessionPolicy, StickyChoice, Transport,
+    ApproverChoice, CanaryOptions, Config, EraChoice, Server, ServerAuth, SessionPolicy,
+    StickyChoice, Transport,
 };
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_rights::{ItemFilter, ItemKind};
@@ -89,9 +92,16 @@ impl Reached {
         shutdown: &CancellationToken,
     ) -> Self {
         if let ServerCredentials::PerPrincipal(source) = credentials {
-            return Self::ByEach(BackendPerPrincipal::start(settings, Arc::clone(source), shutdown));
+            return Self::ByEach(BackendPerPrincipal::start(
+                settings,
+                Arc::clone(source),
+                shutdown,
+            ));
         }
-        let settings = BackendSettings { credentials: credentials.shared(), ..settings };
+        let settings = BackendSettings {
+            credentials: credentials.shared(),
+            ..settings
+        };
         let known = lists.and_then(|lists| lists.known());
         if settings.processes.serves == Serves::Lists {
             let backend = BackendApart::start(settings, known, shutdown);
@@ -144,12 +154,16 @@ impl Running {
     /// the next message; one that is not may have failed for the old one, and is replaced.
     fn may_stay(&self, settings: &BackendSettings, server: &Server) -> bool {
         let auth = server.auth.as_ref();
-        let is_rotated = self.settings.transport != settings.transport || self.auth.as_ref() != auth;
+        let is_rotated =
+            self.settings.transport != settings.transport || self.auth.as_ref() != auth;
         self.settings.is_same_server(settings)
             && are_same(self.auth.as_ref(), auth)
             && self.user_env == server.user_env
             && (!is_rotated
-                || matches!(self.backend.client().status().state, BackendState::Ready | BackendState::Ejected { .. }))
+                || matches!(
+                    self.backend.client().status().state,
+                    BackendState::Ready | BackendState::Ejected { .. }
+                ))
     }
 }
 
@@ -207,10 +221,20 @@ impl Servers {
         let mut difference = Difference::default();
         self.users.retain(config);
         let enabled = config.servers.iter().filter(|server| server.enabled);
-        let next: Vec<_> = enabled.map(|server| self.next(config, server, restarted, &mut difference)).collect();
+        let next: Vec<_> = enabled
+            .map(|server| self.next(config, server, restarted, &mut difference))
+            .collect();
         let next = self.with_versions(config, next);
-        let is_gone = |running: &&Running| next.iter().all(|next| next.settings.name != running.settings.name);
-        difference.removed = self.running.iter().filter(is_gone).map(|running| running.settings.name.clone()).collect();
+        let is_gone = |running: &&Running| {
+            next.iter()
+                .all(|next| next.settings.name != running.settings.name)
+        };
+        difference.removed = self
+            .running
+            .iter()
+            .filter(is_gone)
+            .map(|running| running.settings.name.clone())
+            .collect();
         Change { next, difference }
     }
 
@@ -221,21 +245,39 @@ impl Servers {
             Some((version.id, version.backend.client()))
         };
         let versions = |running: &Running| {
-            let server = config.servers.iter().find(|server| server.name == running.settings.name)?;
+            let server = config
+                .servers
+                .iter()
+                .find(|server| server.name == running.settings.name)?;
             let canary = server.canary.as_ref().and_then(|canary| {
                 let (id, client) = named(&canary.server)?;
                 let others = running.backend.client();
-                Some(Canary { id, client, others, rule: Arc::new(canary_rule(&server.name, canary)) })
+                Some(Canary {
+                    id,
+                    client,
+                    others,
+                    rule: Arc::new(canary_rule(&server.name, canary)),
+                })
             });
             let mirror = server.mirror.as_ref().and_then(|mirror| {
                 let (_, client) = named(&mirror.server)?;
                 let (share, keeps_values) = (mirror.share.as_f64(), server.records_content);
-                Some(MirrorSettings { client, share, keeps_values, telemetry: self.telemetry.clone() })
+                Some(MirrorSettings {
+                    client,
+                    share,
+                    keeps_values,
+                    telemetry: self.telemetry.clone(),
+                })
             });
             if canary.is_none() && mirror.is_none() {
                 return None;
             }
-            let settings = VersionSettings { id: running.id, server: running.backend.client(), canary, mirror };
+            let settings = VersionSettings {
+                id: running.id,
+                server: running.backend.client(),
+                canary,
+                mirror,
+            };
             Some(Versions::new(settings, running.versions.as_ref()))
         };
         let all: Vec<_> = next.iter().map(versions).collect();
@@ -245,19 +287,34 @@ impl Servers {
         next
     }
 
-    fn next(&self, config: &Config, server: &Server, restarted: Option<&str>, difference: &mut Difference) -> Running {
-        let mut settings = backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
+    fn next(
+        &self,
+        config: &Config,
+        server: &Server,
+        restarted: Option<&str>,
+        difference: &mut Difference,
+    ) -> Running {
+        let mut settings =
+            backend_settings(config, server, &self.telemetry, &self.handles, &self.memory);
         let is_hidden = config.version_of(&server.name).is_some();
-        settings.processes.keeps_lists &= self.lists.is_some() && server.user_env.is_empty() && !is_hidden;
+        settings.processes.keeps_lists &=
+            self.lists.is_some() && server.user_env.is_empty() && !is_hidden;
         if self.users.are_told_apart(config) && keeps_principals_apart(server) {
             settings.processes.serves = Serves::Lists;
         }
-        settings.processes.rests_while_known =
-            settings.processes.keeps_lists && self.lists.as_ref().is_some_and(ListState::spares_processes);
-        let known = self.running.iter().find(|running| running.settings.name == server.name);
+        settings.processes.rests_while_known = settings.processes.keeps_lists
+            && self.lists.as_ref().is_some_and(ListState::spares_processes);
+        let known = self
+            .running
+            .iter()
+            .find(|running| running.settings.name == server.name);
         let (tools, approval) = (filter(config, server), approval(config, server));
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let (rewriting, methods, auth) = (rewriting(server), server.methods.clone(), server.auth.clone());
+        let (rewriting, methods, auth) = (
+            rewriting(server),
+            server.methods.clone(),
+            server.auth.clone(),
+        );
         match known {
             Some(known) if known.may_stay(&settings, server) && restarted != Some(&name) => {
                 difference.kept.push(name);
@@ -265,16 +322,39 @@ impl Servers {
                     self.users.change(server);
                 }
                 let settings = Arc::new(settings);
-                Running { settings, auth, prefix, tools, methods, rewriting, approval, is_hidden, ..known.clone() }
+                Running {
+                    settings,
+                    auth,
+                    prefix,
+                    tools,
+                    methods,
+                    rewriting,
+                    approval,
+                    is_hidden,
+                    ..known.clone()
+                }
             }
             _ => {
-                if known.is_some() { &mut difference.changed } else { &mut difference.added }.push(name);
+                if known.is_some() {
+                    &mut difference.changed
+                } else {
+                    &mut difference.added
+                }
+                .push(name);
                 // Restarting a server means a new process.
                 let is_new = restarted == Some(&server.name);
-                let keeping = self.lists.as_ref().filter(|_| settings.processes.keeps_lists);
+                let keeping = self
+                    .lists
+                    .as_ref()
+                    .filter(|_| settings.processes.keeps_lists);
                 let lists = keeping.map(|lists| lists.of(&settings, is_new));
                 let credentials = ServerCredentials::of(config, server, &self.users);
-                let backend = Reached::start(settings.clone(), &credentials, lists.as_ref(), &self.shutdown);
+                let backend = Reached::start(
+                    settings.clone(),
+                    &credentials,
+                    lists.as_ref(),
+                    &self.shutdown,
+                );
                 let settings = Arc::new(settings);
                 let id = BackendId::fresh();
                 let user_env = server.user_env.clone();
@@ -309,14 +389,17 @@ impl Servers {
         for gone in old {
             if self.running.iter().all(|running| running.id != gone.id) {
                 let end = self.end.clone();
-                self.draining.spawn(drained(gone.backend.life(), drain, end));
+                self.draining
+                    .spawn(drained(gone.backend.life(), drain, end));
             }
         }
     }
 
     /// The backends in configuration order.
     pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)> {
-        self.running.iter().map(|running| (running.id, running.client()))
+        self.running
+            .iter()
+            .map(|running| (running.id, running.client()))
     }
 
     /// Ends all servers concurrently, also those that are still draining.
@@ -358,8 +441,14 @@ impl Change {
             rewriting: running.rewriting.clone(),
             approval: running.approval.clone(),
             guard: guard.cloned(),
-            store: running.lists.clone().map(|lists| lists as Arc<dyn ListStore>),
-            canary: running.versions.as_ref().and_then(|versions| versions.canary().cloned()),
+            store: running
+                .lists
+                .clone()
+                .map(|lists| lists as Arc<dyn ListStore>),
+            canary: running
+                .versions
+                .as_ref()
+                .and_then(|versions| versions.canary().cloned()),
             is_hidden: running.is_hidden,
         };
         self.next.iter().map(entry).collect()
@@ -372,7 +461,11 @@ fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
         StickyChoice::Principal => Sticky::Principal,
         StickyChoice::Session => Sticky::Session,
     };
-    CanaryRule { server: server.into(), share: canary.share.as_f64(), sticky }
+    CanaryRule {
+        server: server.into(),
+        share: canary.share.as_f64(),
+        sticky,
+    }
 }
 
 /// Whether each principal has a process of a server to itself, if it is modern. One whose process has variables of its user
@@ -391,14 +484,18 @@ fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
         return None;
     }
     // What one of the patterns can be read as being about is asked about.
-    let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools).of_server(&server.name);
+    let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools)
+        .of_server(&server.name);
     let rule = ApprovalRule {
         by: match by {
             ApproverChoice::Operator => ApprovedBy::Approver,
             ApproverChoice::Other => ApprovedBy::Other,
             ApproverChoice::Caller => ApprovedBy::Caller,
         },
-        number: u64::from(fanlight_rights::hash(&format!("{:?} {tools:?} {by:?}", server.name))),
+        number: u64::from(fanlight_rights::hash(&format!(
+            "{:?} {tools:?} {by:?}",
+            server.name
+        ))),
     };
     Some(ApprovalSettings { without, rule })
 }
@@ -407,6 +504,13 @@ fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
 fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
     let fanlight_config::ToolFilter { allow, deny } = &server.tools;
     let is_any = allow.is_some() || !deny.is_empty();
-    let all = || ItemFilter::new(&servers_of_rules(config), ItemKind::Names, allow.as_deref(), deny);
+    let all = || {
+        ItemFilter::new(
+            &servers_of_rules(config),
+            ItemKind::Names,
+            allow.as_deref(),
+            deny,
+        )
+    };
     is_any.then(|| all().of_server(&server.name))
 }

@@ -74,9 +74,16 @@ impl Sockets {
         self.socket(1, "admin.listen")
     }
 
-    fn socket(&mut self, number: usize, replaced: &str) -> Result<Option<ListeningSocket>, Failure> {
-        let unusable =
-            |error| Failure::other(format!("socket {number} of the service manager cannot be used: {error}"));
+    fn socket(
+        &mut self,
+        number: usize,
+        replaced: &str,
+    ) -> Result<Option<ListeningSocket>, Failure> {
+        let unusable = |error| {
+            Failure::other(format!(
+                "socket {number} of the service manager cannot be used: {error}"
+            ))
+        };
         if number >= self.0.len() {
             return Ok(None);
         }

@@ -13,7 +13,10 @@ const COLUMNS: u16 = 80;
 /// A table without lines, fitted to the terminal.
 pub(crate) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(headings);
     // A terminal of unknown size reports a width of 0.
     if table.width() == Some(0) {
         table.set_width(COLUMNS);
@@ -28,7 +31,10 @@ pub(crate) fn print(table: &Table) {
 
 /// The first line of untrusted text at most `longest` characters, with escapes for those that cannot be seen.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let line = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     let mut shown: String = line.trim().chars().take(longest).collect();
     if line.trim().chars().count() > longest {
         shown.push('…');
@@ -46,8 +52,20 @@ pub(crate) fn indented(json: &Json) -> String {
 
 fn indent(json: &Json, depth: usize, out: &mut String) {
     let (open, close, parts): (char, char, Vec<(Option<Json>, Json)>) = match json.kind() {
-        Kind::Object => ('{', '}', json.members().map(|m| (Some(json.slice(m.key)), json.slice(m.value))).collect()),
-        Kind::Array => ('[', ']', json.elements().map(|element| (None, json.slice(element))).collect()),
+        Kind::Object => (
+            '{',
+            '}',
+            json.members()
+                .map(|m| (Some(json.slice(m.key)), json.slice(m.value)))
+                .collect(),
+        ),
+        Kind::Array => (
+            '[',
+            ']',
+            json.elements()
+                .map(|element| (None, json.slice(element)))
+                .collect(),
+        ),
         _ => return out.push_str(json.as_text()),
     };
     out.push(open);
@@ -78,14 +96,16 @@ mod tests {
     #[test]
     fn indented_changes_only_white_space() {
         let json = Json::literal(r#"{"a":[1.0,{"b":"\u0041 x"}],"c":{},"d":[]}"#);
-        let expected =
-            "{\n  \"a\": [\n    1.0,\n    {\n      \"b\": \"\\u0041 x\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
+        let expected = "{\n  \"a\": [\n    1.0,\n    {\n      \"b\": \"\\u0041 x\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
         assert_eq!(indented(&json), expected);
     }
 
     #[test]
     fn plain_removes_control_characters() {
-        assert_eq!(plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80), "\\u001b[2Jclear\\u0007ed");
+        assert_eq!(
+            plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80),
+            "\\u001b[2Jclear\\u0007ed"
+        );
         assert_eq!(plain("abcdef", 3), "abc…");
     }
 }

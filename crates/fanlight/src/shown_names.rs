@@ -42,17 +42,39 @@ pub(crate) struct ChangedNames {
 
 impl NameRules {
     pub(crate) fn of(config: &Config) -> Self {
-        let renamed = config.servers.iter().filter(|server| !server.renames.is_empty());
-        let renames = renamed.map(|server| (server.name.clone(), server.renames.clone())).collect();
-        Self { policy: naming_policy(config), renames }
+        let renamed = config
+            .servers
+            .iter()
+            .filter(|server| !server.renames.is_empty());
+        let renames = renamed
+            .map(|server| (server.name.clone(), server.renames.clone()))
+            .collect();
+        Self {
+            policy: naming_policy(config),
+            renames,
+        }
     }
 
     fn namings(&self) -> BTreeMap<&str, Naming> {
         let servers = &self.policy.servers;
-        let named: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.prefix.as_deref())).collect();
-        let renames = |name: &str| self.renames.get(name).map(Vec::as_slice).unwrap_or_default();
+        let named: Vec<_> = servers
+            .iter()
+            .map(|server| (server.name.as_str(), server.prefix.as_deref()))
+            .collect();
+        let renames = |name: &str| {
+            self.renames
+                .get(name)
+                .map(Vec::as_slice)
+                .unwrap_or_default()
+        };
         let all = servers.iter().zip(namings(&named, &self.policy));
-        all.map(|(server, naming)| (server.name.as_str(), naming.with_renames(renames(&server.name)))).collect()
+        all.map(|(server, naming)| {
+            (
+                server.name.as_str(),
+                naming.with_renames(renames(&server.name)),
+            )
+        })
+        .collect()
     }
 
     /// The names that change for clients when the configuration has these rules instead. Servers that only one of the two has
@@ -64,14 +86,21 @@ impl NameRules {
         }
         let (before, after) = (self.namings(), new.namings());
         for server in &new.policy.servers {
-            let (Some(before), Some(after)) = (before.get(&*server.name), after.get(&*server.name)) else { continue };
+            let (Some(before), Some(after)) = (before.get(&*server.name), after.get(&*server.name))
+            else {
+                continue;
+            };
             if before == after {
                 continue;
             }
             for name in self.own_names(new, &server.name, known) {
                 let [from, to] = [before, after].map(|naming| visible(naming, name));
                 if from != to {
-                    changed.add(ChangedName { server: server.name.clone(), from, to });
+                    changed.add(ChangedName {
+                        server: server.name.clone(),
+                        from,
+                        to,
+                    });
                 }
             }
         }
@@ -79,17 +108,34 @@ impl NameRules {
     }
 
     /// The names of a server that are known, or a stand-in for them, and those in the configuration.
-    fn own_names<'a>(&'a self, new: &'a Self, server: &str, known: &'a KnownLists) -> BTreeSet<&'a str> {
-        let renames = [self, new].into_iter().filter_map(|rules| rules.renames.get(server)).flatten();
+    fn own_names<'a>(
+        &'a self,
+        new: &'a Self,
+        server: &str,
+        known: &'a KnownLists,
+    ) -> BTreeSet<&'a str> {
+        let renames = [self, new]
+            .into_iter()
+            .filter_map(|rules| rules.renames.get(server))
+            .flatten();
         let lists = [ListKind::Tools, ListKind::Prompts].map(|kind| known.names(kind, server));
         let any = lists.iter().any(Option::is_none).then_some(ANY);
         let known = lists.into_iter().flatten().flatten().map(String::as_str);
-        renames.map(|(own, _)| own.as_str()).chain(any).chain(known).collect()
+        renames
+            .map(|(own, _)| own.as_str())
+            .chain(any)
+            .chain(known)
+            .collect()
     }
 
     /// As it is kept.
     pub(crate) fn to_json(&self) -> Value {
-        let NamingPolicy { always, separator, max_length, servers } = &self.policy;
+        let NamingPolicy {
+            always,
+            separator,
+            max_length,
+            servers,
+        } = &self.policy;
         let server = |server: &NamedServer| json!({ "name": server.name, "prefix": server.prefix });
         let servers: Vec<_> = servers.iter().map(server).collect();
         json!({
@@ -101,12 +147,27 @@ impl NameRules {
     /// As it was kept; `None` for anything else.
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let server =
-            |server: &Value| Some(NamedServer { name: text(&server["name"])?, prefix: text(&server["prefix"]) });
-        let servers = value["servers"].as_array()?.iter().map(server).collect::<Option<_>>()?;
-        let max_length = value["maxLength"].as_u64().and_then(|length| usize::try_from(length).ok());
+        let server = |server: &Value| {
+            Some(NamedServer {
+                name: text(&server["name"])?,
+                prefix: text(&server["prefix"]),
+            })
+        };
+        let servers = value["servers"]
+            .as_array()?
+            .iter()
+            .map(server)
+            .collect::<Option<_>>()?;
+        let max_length = value["maxLength"]
+            .as_u64()
+            .and_then(|length| usize::try_from(length).ok());
         let (always, separator) = (value["always"].as_bool()?, text(&value["separator"])?);
-        let policy = NamingPolicy { always, separator, max_length, servers };
+        let policy = NamingPolicy {
+            always,
+            separator,
+            max_length,
+            servers,
+        };
         let renames = serde_json::from_value(value["renames"].clone()).ok()?;
         Some(Self { policy, renames })
     }
@@ -126,7 +187,8 @@ impl ChangedNames {
 
     /// One line for each, and one for the rest.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let line = |name: &ChangedName| format!("{} → {}", plain(&name.from, 100), plain(&name.to, 100));
+        let line =
+            |name: &ChangedName| format!("{} → {}", plain(&name.from, 100), plain(&name.to, 100));
         let more = (self.more > 0).then(|| format!("{} more", self.more));
         self.names.iter().map(line).chain(more).collect()
     }
@@ -135,17 +197,23 @@ impl ChangedNames {
     pub(crate) fn log(&self) {
         if !self.is_empty() {
             let names = self.lines().join(", ");
-            warn!(names, "clients see names that were changed by an edit of the configuration");
+            warn!(
+                names,
+                "clients see names that were changed by an edit of the configuration"
+            );
         }
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let name = |name: &ChangedName| json!({ "server": name.server, "from": name.from, "to": name.to });
+        let name =
+            |name: &ChangedName| json!({ "server": name.server, "from": name.from, "to": name.to });
         json!({ "names": self.names.iter().map(name).collect::<Vec<_>>(), "more": self.more })
     }
 }
 
 fn visible(naming: &Naming, own: &str) -> String {
     let visible = naming.visible(&Json::string(own));
-    visible.as_str().map_or_else(|| own.to_owned(), |name| name.into_owned())
+    visible
+        .as_str()
+        .map_or_else(|| own.to_owned(), |name| name.into_owned())
 }

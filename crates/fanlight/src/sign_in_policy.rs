@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem, PolicyOutcome,
+    CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
+    PolicyOutcome,
 };
 use fanlight_config::Config;
 use fanlight_grants::SignInRules;
@@ -27,31 +28,57 @@ impl PolicyOfSigningIn {
     /// Puts policies in force; without any, everybody may sign in everywhere.
     pub(crate) fn set(&self, policies: Option<Arc<Policies>>, config: &Config) {
         let default = (config.path.clone(), Endpoint::Default);
-        let others = config.endpoints.iter().filter(|(path, _)| *path != config.path);
-        let endpoints = others.map(|(path, _)| (path.clone(), Endpoint::at(path.as_str()))).chain([default]).collect();
-        self.0.store(policies.map(|policies| Arc::new(InForce { policies, endpoints })));
+        let others = config
+            .endpoints
+            .iter()
+            .filter(|(path, _)| *path != config.path);
+        let endpoints = others
+            .map(|(path, _)| (path.clone(), Endpoint::at(path.as_str())))
+            .chain([default])
+            .collect();
+        self.0.store(policies.map(|policies| {
+            Arc::new(InForce {
+                policies,
+                endpoints,
+            })
+        }));
     }
 }
 
 impl SignInRules for PolicyOfSigningIn {
     fn number(&self) -> u64 {
-        self.0.load().as_ref().map_or(0, |now| now.policies.number())
+        self.0
+            .load()
+            .as_ref()
+            .map_or(0, |now| now.policies.number())
     }
 
     /// A grant is one for all endpoints: whoever may sign in at any that they may use, may.
     fn permits(&self, identity: &Arc<Identity>, address: Option<IpAddr>, server: &str) -> bool {
         let now = self.0.load();
-        let Some(InForce { policies, endpoints }) = now.as_deref() else { return true };
+        let Some(InForce {
+            policies,
+            endpoints,
+        }) = now.as_deref()
+        else {
+            return true;
+        };
         let usable = endpoints.iter().filter(|(path, _)| identity.may_use(path));
         let mut clients = usable.map(|(_, endpoint)| {
             let holder = Holder::new(identity.principal.clone(), endpoint.clone());
             let caller = Caller::request_of(holder).with_identity(Arc::clone(identity));
-            CallContext { caller, address, era: ClientEra::Modern, ..(*CallContext::internal()).clone() }
+            CallContext {
+                caller,
+                address,
+                era: ClientEra::Modern,
+                ..(*CallContext::internal()).clone()
+            }
         });
         clients.any(|client| {
             let rights = policies.rights_of(&client);
             let item = PolicyItem::of_server(server);
-            let verdict = rights.and_then(|rights| rights.decide(PolicyAction::SignIn, &item, None).ok());
+            let verdict =
+                rights.and_then(|rights| rights.decide(PolicyAction::SignIn, &item, None).ok());
             verdict.is_some_and(|verdict| verdict.outcome == PolicyOutcome::Allowed)
         })
     }

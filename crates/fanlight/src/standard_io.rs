@@ -49,7 +49,10 @@ pub(crate) fn output() -> Output {
 /// non-blocking socket.
 fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
     let file = File::from(file.as_fd().try_clone_to_owned()?);
-    let (socket, log) = (file.metadata()?, File::from(log.as_fd().try_clone_to_owned()?).metadata()?);
+    let (socket, log) = (
+        file.metadata()?,
+        File::from(log.as_fd().try_clone_to_owned()?).metadata()?,
+    );
     if !socket.file_type().is_socket() || (socket.dev(), socket.ino()) == (log.dev(), log.ino()) {
         return Err(io::ErrorKind::Unsupported.into());
     }

@@ -52,8 +52,10 @@ pub(crate) async fn show(gateway: &Gateway) {
     loop {
         looks.tick().await;
         let status = gateway.status();
-        let starting: Vec<_> =
-            status.iter().filter_map(|(name, status)| Some((&**name, first_start(status)?))).collect();
+        let starting: Vec<_> = status
+            .iter()
+            .filter_map(|(name, status)| Some((&**name, first_start(status)?)))
+            .collect();
         display.show(&starting);
         if starting.is_empty() {
             return;
@@ -85,11 +87,19 @@ enum Display {
 
 impl Display {
     fn new(is_terminal: bool) -> Self {
-        if is_terminal { Self::Live(HashMap::new()) } else { Self::Lines(HashMap::new()) }
+        if is_terminal {
+            Self::Live(HashMap::new())
+        } else {
+            Self::Lines(HashMap::new())
+        }
     }
 
     fn show(&mut self, starting: &[(&str, &Starting)]) {
-        let shown = || starting.iter().filter(|(_, starting)| starting.elapsed >= SHOWN_AFTER);
+        let shown = || {
+            starting
+                .iter()
+                .filter(|(_, starting)| starting.elapsed >= SHOWN_AFTER)
+        };
         match self {
             Self::Live(bars) => {
                 bars.retain(|name, bar| {
@@ -138,9 +148,19 @@ fn new_bar() -> ProgressBar {
 
 /// "everything starting (12 s): npm warn …"
 fn line(name: &str, starting: &Starting) -> String {
-    let last_line = starting.last_line.as_deref().map(|line| plain(line, LAST_LINE));
-    let last_line = last_line.filter(|line| !line.is_empty()).map(|line| format!(": {line}")).unwrap_or_default();
-    format!("{} starting ({} s){last_line}", plain(name, 60), starting.elapsed.as_secs())
+    let last_line = starting
+        .last_line
+        .as_deref()
+        .map(|line| plain(line, LAST_LINE));
+    let last_line = last_line
+        .filter(|line| !line.is_empty())
+        .map(|line| format!(": {line}"))
+        .unwrap_or_default();
+    format!(
+        "{} starting ({} s){last_line}",
+        plain(name, 60),
+        starting.elapsed.as_secs()
+    )
 }
 
 #[cfg(test)]
@@ -156,7 +176,10 @@ mod tests {
             elapsed: Duration::from_millis(12_900),
             last_line: last_line.map(Into::into),
         };
-        assert_eq!(line("a", &starting(Some("npm warn\u{1b}[2J"))), "a starting (12 s): npm warn\\u001b[2J");
+        assert_eq!(
+            line("a", &starting(Some("npm warn\u{1b}[2J"))),
+            "a starting (12 s): npm warn\\u001b[2J"
+        );
         assert_eq!(line("a", &starting(None)), "a starting (12 s)");
     }
 }

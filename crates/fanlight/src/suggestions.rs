@@ -9,7 +9,10 @@ const LIKENESS: f64 = 0.85;
 
 /// Text to append to a message that `name` does not exist: the similar names in `known`, or nothing.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let meant: Vec<String> = closest(name, known).into_iter().map(|name| plain(name, 100)).collect();
+    let meant: Vec<String> = closest(name, known)
+        .into_iter()
+        .map(|name| plain(name, 100))
+        .collect();
     match meant.as_slice() {
         [] => String::new(),
         meant => format!("; did you mean {}?", meant.join(" or ")),
@@ -24,16 +27,25 @@ pub(crate) fn did_the_pattern_mean(pattern: &str, known: impl Iterator<Item = St
         let name = name.to_lowercase();
         match (pattern.starts_with('*'), pattern.ends_with('*')) {
             (false, true) => name.chars().take(length).collect(),
-            (true, false) => name.chars().skip(name.chars().count().saturating_sub(length)).collect(),
+            (true, false) => name
+                .chars()
+                .skip(name.chars().count().saturating_sub(length))
+                .collect(),
             _ => name,
         }
     };
     let found = known.map(|name| (likeness(&wanted, &compared(&name)), name));
-    let nearest = found.filter(|(like, _)| !wanted.is_empty() && *like > LIKENESS).max_by(|(a, one), (b, other)| {
-        // Of those that are as like, the shortest.
-        a.total_cmp(b).then_with(|| other.len().cmp(&one.len())).then_with(|| other.cmp(one))
-    });
-    nearest.map(|(_, name)| format!("; did you mean {}?", plain(&name, 100))).unwrap_or_default()
+    let nearest = found
+        .filter(|(like, _)| !wanted.is_empty() && *like > LIKENESS)
+        .max_by(|(a, one), (b, other)| {
+            // Of those that are as like, the shortest.
+            a.total_cmp(b)
+                .then_with(|| other.len().cmp(&one.len()))
+                .then_with(|| other.cmp(one))
+        });
+    nearest
+        .map(|(_, name)| format!("; did you mean {}?", plain(&name, 100)))
+        .unwrap_or_default()
 }
 
 /// The names of `known` that are most like `name`, the most similar first.
@@ -50,9 +62,14 @@ fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str>
 
 /// From 0 to 1. A name without the prefix of its server is as like as can be, as is one with a prefix that is not there.
 fn likeness(one: &str, other: &str) -> f64 {
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    let (short, long) = if one.len() < other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
     let before = long.strip_suffix(short).filter(|_| !short.is_empty());
-    if before.is_some_and(|before| before.is_empty() || before.ends_with(['_', '-', '.', '/', ':'])) {
+    if before.is_some_and(|before| before.is_empty() || before.ends_with(['_', '-', '.', '/', ':']))
+    {
         return 1.0;
     }
     let last = |name: &str| name.rsplit("__").next().unwrap_or_default().to_owned();
@@ -65,7 +82,12 @@ mod tests {
 
     #[test]
     fn tool_is_found_without_its_prefix_and_despite_a_slip() {
-        let known = ["shop__flaky", "shop__order", "library__search_books", "library__renew"];
+        let known = [
+            "shop__flaky",
+            "shop__order",
+            "library__search_books",
+            "library__renew",
+        ];
         let closest = |name| closest(name, known.into_iter());
         assert_eq!(closest("flaky"), ["shop__flaky"]);
         assert_eq!(closest("Shop__Flaky"), ["shop__flaky"]);
@@ -76,7 +98,14 @@ mod tests {
 
     #[test]
     fn pattern_is_compared_with_what_it_leaves_of_a_name() {
-        let known = || ["delete_entities", "memory/delete_entities", "memory__delete_entities", "read_graph"];
+        let known = || {
+            [
+                "delete_entities",
+                "memory/delete_entities",
+                "memory__delete_entities",
+                "read_graph",
+            ]
+        };
         let meant = |pattern| did_the_pattern_mean(pattern, known().into_iter().map(str::to_owned));
         for (pattern, name) in [
             ("delte_*", "delete_entities"),
@@ -86,7 +115,11 @@ mod tests {
             ("red_graph", "read_graph"),
             ("READ_*", "read_graph"),
         ] {
-            assert_eq!(meant(pattern), format!("; did you mean {name}?"), "{pattern}");
+            assert_eq!(
+                meant(pattern),
+                format!("; did you mean {name}?"),
+                "{pattern}"
+            );
         }
         assert_eq!(meant("zzz_*"), "");
         assert_eq!(meant("*"), "");
@@ -95,6 +128,11 @@ mod tests {
     #[test]
     fn sentence_has_at_most_three_names() {
         assert_eq!(did_you_mean("x", ["weather"].into_iter()), "");
-        assert_eq!(did_you_mean("sho", ["shop", "show", "shot", "shoe"].into_iter()).matches(" or ").count(), 2);
+        assert_eq!(
+            did_you_mean("sho", ["shop", "show", "shot", "shoe"].into_iter())
+                .matches(" or ")
+                .count(),
+            2
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fanlight_config::{Config, OtlpChoice};
 use fanlight_otlp::{
-    Collector, ExportSettings, Guard, OtlpProtocol, OtlpTarget, propagators_from_env, resource_from_env,
-    sampling_from_env,
+    Collector, ExportSettings, Guard, OtlpProtocol, OtlpTarget, propagators_from_env,
+    resource_from_env, sampling_from_env,
 };
 use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
@@ -18,7 +18,11 @@ use crate::log::Log;
 use crate::wiring::budgets;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
-pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
+pub(crate) fn start(
+    config: &Config,
+    args: &TraceArgs,
+    log: &Log,
+) -> Result<(Telemetry, Guard), Failure> {
     let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error.to_string());
     let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let mut resource = resource_from_env(variable);
@@ -37,7 +41,10 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
         );
     }
     let limits = &config.limits;
-    let ring = RingLimits { traces: limits.traces, bytes: budgets(config).traces };
+    let ring = RingLimits {
+        traces: limits.traces,
+        bytes: budgets(config).traces,
+    };
     let file = |path: &PathBuf| FileSettings {
         path: path.clone(),
         max_bytes: limits.trace_file_bytes as u64,
@@ -48,7 +55,10 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
         ring: (ring.traces > 0).then_some(ring),
         console: args.trace_console,
         file: args.trace_file.as_ref().map(file),
-        metrics: MetricLimits { names_per_backend: limits.metric_names, series: limits.metric_series },
+        metrics: MetricLimits {
+            names_per_backend: limits.metric_names,
+            series: limits.metric_series,
+        },
         sampling: sampling_from_env(variable).map_err(usage)?,
         propagators,
         resource,
@@ -61,7 +71,8 @@ pub(crate) fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Tel
 
 /// Where log records go.
 pub(crate) fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
-    OtlpTarget::of_logs(collector(config), variable).map_err(|error| Failure::usage(error.to_string()))
+    OtlpTarget::of_logs(collector(config), variable)
+        .map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn collector(config: &Config) -> Collector<'_> {
@@ -69,7 +80,10 @@ fn collector(config: &Config) -> Collector<'_> {
         OtlpChoice::HttpProtobuf => OtlpProtocol::HttpProtobuf,
         OtlpChoice::Grpc => OtlpProtocol::Grpc,
     });
-    Collector { endpoint: config.telemetry.endpoint.as_deref(), protocol }
+    Collector {
+        endpoint: config.telemetry.endpoint.as_deref(),
+        protocol,
+    }
 }
 
 fn variable(name: &str) -> Option<String> {

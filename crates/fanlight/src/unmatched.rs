@@ -20,7 +20,11 @@ pub(crate) fn warnings(config: &Config, known: &KnownLists) -> Vec<String> {
     let servers = servers_of_rules(config);
     let rules = all(config, &servers).into_iter().take(LOOKED_AT);
     let mut unmatched = rules.filter(|rule| rule.is_unmatched(config, known));
-    let mut lines: Vec<_> = unmatched.by_ref().take(TOLD).map(|rule| rule.describe(config, known)).collect();
+    let mut lines: Vec<_> = unmatched
+        .by_ref()
+        .take(TOLD)
+        .map(|rule| rule.describe(config, known))
+        .collect();
     match unmatched.count() {
         0 => {}
         more => lines.push(format!("{more} more patterns match nothing")),
@@ -44,7 +48,11 @@ impl Subject {
         match self {
             Self::Tools => &[ListKind::Tools],
             Self::Prompts => &[ListKind::Prompts],
-            Self::Resources => &[ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills],
+            Self::Resources => &[
+                ListKind::Resources,
+                ListKind::ResourceTemplates,
+                ListKind::Skills,
+            ],
             Self::ToolsAndPrompts => &[ListKind::Tools, ListKind::Prompts],
         }
     }
@@ -52,8 +60,12 @@ impl Subject {
     /// What a server has of it, if all of that is known.
     fn names<'a>(self, known: &'a KnownLists, server: &str) -> Option<Vec<&'a str>> {
         // A template stands for resources that no list has.
-        let has_more = |kind| kind == ListKind::ResourceTemplates && known.names(kind, server) != Some(&[]);
-        let lists = self.lists().iter().map(|kind| known.names(*kind, server).filter(|_| !has_more(*kind)));
+        let has_more =
+            |kind| kind == ListKind::ResourceTemplates && known.names(kind, server) != Some(&[]);
+        let lists = self
+            .lists()
+            .iter()
+            .map(|kind| known.names(*kind, server).filter(|_| !has_more(*kind)));
         let lists: Vec<_> = lists.collect::<Option<_>>()?;
         Some(lists.into_iter().flatten().map(String::as_str).collect())
     }
@@ -83,17 +95,33 @@ struct Rule<'a> {
 impl Rule<'_> {
     /// The servers that it can be about, also those that are switched off.
     fn servers<'c>(&self, config: &'c Config) -> Vec<&'c Server> {
-        let is_shown = |server: &&Server| self.among.is_none_or(|among| among.contains(&server.name));
+        let is_shown =
+            |server: &&Server| self.among.is_none_or(|among| among.contains(&server.name));
         let all: Vec<_> = config.servers_of_clients().filter(is_shown).collect();
-        let concerned: Vec<_> = all.iter().copied().filter(|server| self.pattern.concerns(&server.name)).collect();
+        let concerned: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|server| self.pattern.concerns(&server.name))
+            .collect();
         // A prefix that is nobody's may be part of a name.
-        if concerned.is_empty() && !self.pattern.names_a_server() { all } else { concerned }
+        if concerned.is_empty() && !self.pattern.names_a_server() {
+            all
+        } else {
+            concerned
+        }
     }
 
     fn is_unmatched(&self, config: &Config, known: &KnownLists) -> bool {
         self.servers(config).into_iter().all(|server| {
-            let names = self.subject.names(known, &server.name).filter(|_| server.enabled);
-            names.is_some_and(|names| !names.iter().any(|name| self.pattern.is_about(&server.name, name)))
+            let names = self
+                .subject
+                .names(known, &server.name)
+                .filter(|_| server.enabled);
+            names.is_some_and(|names| {
+                !names
+                    .iter()
+                    .any(|name| self.pattern.is_about(&server.name, name))
+            })
         })
     }
 
@@ -101,13 +129,20 @@ impl Rule<'_> {
         let servers = config.servers.iter().filter(|server| server.enabled);
         let names = servers.flat_map(|server| {
             let names = self.subject.names(known, &server.name).unwrap_or_default();
-            names.into_iter().flat_map(|name| self.pattern.spellings(&server.name, name).collect::<Vec<_>>())
+            names.into_iter().flat_map(|name| {
+                self.pattern
+                    .spellings(&server.name, name)
+                    .collect::<Vec<_>>()
+            })
         });
         let (place, subject, text) = (&self.place, self.subject, self.pattern.text());
         let meant = did_the_pattern_mean(text, names);
         match self.servers(config).as_slice() {
             [] => format!("{place}: no server that {text:?} names is there{meant}"),
-            [only] => format!("{place}: {text:?} matches no {subject} of {:?}{meant}", only.name),
+            [only] => format!(
+                "{place}: {text:?} matches no {subject} of {:?}{meant}",
+                only.name
+            ),
             _ => format!("{place}: {text:?} matches no {subject}{meant}"),
         }
     }
@@ -129,7 +164,12 @@ fn all<'a>(config: &'a Config, servers: &Arc<Servers>) -> Vec<Rule<'a>> {
             let place = format!("endpoints.{path}.{name}");
             filter((place, subject, among), (allow, deny), servers, &mut rules);
         }
-        scopes((format!("endpoints.{path}"), among), &endpoint.scopes, servers, &mut rules);
+        scopes(
+            (format!("endpoints.{path}"), among),
+            &endpoint.scopes,
+            servers,
+            &mut rules,
+        );
     }
     if let Some(auth) = config.auth.methods() {
         scopes(("auth".to_owned(), None), &auth.scopes, servers, &mut rules);
@@ -142,15 +182,38 @@ fn of_server<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rul
     let ToolFilter { allow, deny } = &server.tools;
     let place = |option: &str| format!("mcpServers.{}.{option}", server.name);
     let first = rules.len();
-    filter((place("tools"), Subject::Tools, among), (allow, deny), servers, rules);
+    filter(
+        (place("tools"), Subject::Tools, among),
+        (allow, deny),
+        servers,
+        rules,
+    );
     let mut named = |option: &str, subject: Subject, name: &str| {
         let pattern = WrittenPattern::new(servers, ItemKind::Names, name, false);
-        rules.push(Rule { place: place(option), subject, among, pattern });
+        rules.push(Rule {
+            place: place(option),
+            subject,
+            among,
+            pattern,
+        });
     };
-    server.renames.iter().for_each(|(name, _)| named("rename", Subject::ToolsAndPrompts, name));
-    server.overrides.iter().for_each(|(name, _)| named("override", Subject::Tools, name));
-    server.arguments.iter().for_each(|(name, _)| named("arguments", Subject::Tools, name));
-    server.approval.tools.iter().for_each(|name| named("approval.tools", Subject::Tools, name));
+    server
+        .renames
+        .iter()
+        .for_each(|(name, _)| named("rename", Subject::ToolsAndPrompts, name));
+    server
+        .overrides
+        .iter()
+        .for_each(|(name, _)| named("override", Subject::Tools, name));
+    server
+        .arguments
+        .iter()
+        .for_each(|(name, _)| named("arguments", Subject::Tools, name));
+    server
+        .approval
+        .tools
+        .iter()
+        .for_each(|name| named("approval.tools", Subject::Tools, name));
     for rule in rules.iter_mut().skip(first) {
         rule.pattern = rule.pattern.clone().of_server(&server.name);
     }
@@ -162,11 +225,23 @@ fn filter<'a>(
     servers: &Arc<Servers>,
     rules: &mut Vec<Rule<'a>>,
 ) {
-    let kind = if subject == Subject::Resources { ItemKind::Uris } else { ItemKind::Names };
-    for (option, opens, patterns) in [("allow", true, allow.as_deref().unwrap_or_default()), ("deny", false, deny)] {
+    let kind = if subject == Subject::Resources {
+        ItemKind::Uris
+    } else {
+        ItemKind::Names
+    };
+    for (option, opens, patterns) in [
+        ("allow", true, allow.as_deref().unwrap_or_default()),
+        ("deny", false, deny),
+    ] {
         rules.extend(patterns.iter().map(|text| {
             let pattern = WrittenPattern::new(servers, kind, text, opens);
-            Rule { place: format!("{place}.{option}"), subject, among, pattern }
+            Rule {
+                place: format!("{place}.{option}"),
+                subject,
+                among,
+                pattern,
+            }
         }));
     }
 }
@@ -179,6 +254,11 @@ fn scopes<'a>(
 ) {
     for (text, _) in scopes.tools.iter().flatten() {
         let pattern = WrittenPattern::new(servers, ItemKind::Names, text, false);
-        rules.push(Rule { place: format!("{place}.scopes.tools"), subject: Subject::Tools, among, pattern });
+        rules.push(Rule {
+            place: format!("{place}.scopes.tools"),
+            subject: Subject::Tools,
+            among,
+            pattern,
+        });
     }
 }

@@ -9,16 +9,19 @@ use arc_swap::ArcSwap;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
-    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PendingEnvironment,
-    PrincipalCredentials, Refusal,
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
+    PendingEnvironment, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_config::{Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn};
+use fanlight_config::{
+    Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
+};
 use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::{
-    CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method, NoAccess, Refused,
-    ServerSettings, SignInMethod, SignInPages, Store, StoreError, UserAccess, Wanted,
+    CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method,
+    NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store, StoreError, UserAccess,
+    Wanted,
 };
 use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
@@ -94,8 +97,15 @@ impl Users {
         lists: Option<&ListState>,
         record: Arc<AuditLog>,
     ) -> Self {
-        let folder = config.state_dir.as_ref().map(PathBuf::from).or_else(|| config.user_state.clone());
-        let store = lists.zip(folder.as_ref()).and_then(|(lists, folder)| lists.store_in(folder)).cloned();
+        let folder = config
+            .state_dir
+            .as_ref()
+            .map(PathBuf::from)
+            .or_else(|| config.user_state.clone());
+        let store = lists
+            .zip(folder.as_ref())
+            .and_then(|(lists, folder)| lists.store_in(folder))
+            .cloned();
         Self(Arc::new(Shared {
             folder,
             store,
@@ -117,7 +127,10 @@ impl Users {
 
     /// Whether something is kept in the folder.
     pub(crate) fn have_file(&self) -> bool {
-        self.0.folder.as_ref().is_some_and(|folder| folder.join(FILE).is_file())
+        self.0
+            .folder
+            .as_ref()
+            .is_some_and(|folder| folder.join(FILE).is_file())
     }
 
     /// What is kept in the folder, without the key for what users have granted, which is enough to remove that.
@@ -134,8 +147,9 @@ impl Users {
     /// Opens what is kept of them if servers of a configuration need it: a keyring may take some seconds, during which nothing
     /// else may wait.
     pub(crate) async fn prepare(&self, config: &Config) {
-        let needs =
-            |server: &Server| server.enabled && (auth_of_users(server).is_some() || !server.user_env.is_empty());
+        let needs = |server: &Server| {
+            server.enabled && (auth_of_users(server).is_some() || !server.user_env.is_empty())
+        };
         if config.servers.iter().any(needs) {
             let users = self.clone();
             // Whoever needs it is told what was wrong.
@@ -158,17 +172,31 @@ impl Users {
 
     /// What is kept of them, if a server has needed that.
     pub(crate) fn opened(&self) -> Option<Result<&Opened, &str>> {
-        self.0.opened.get().map(|opened| opened.as_ref().map_err(String::as_str))
+        self.0
+            .opened
+            .get()
+            .map(|opened| opened.as_ref().map_err(String::as_str))
     }
 
     /// The credentials of the users of a server whose users have their own, from now on by this configuration.
-    pub(crate) fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
+    pub(crate) fn credentials(
+        &self,
+        server: &Server,
+        auth: &ServerAuth,
+    ) -> Arc<dyn PrincipalCredentials> {
         match self.add_at(server, auth) {
             Ok((opened, url)) => {
                 let Opened { grants, links } = opened.clone();
                 let (server, has_connect_tool) = (server.name.clone(), auth.connect_tool);
                 let is_exchanged = auth.kind.is_exchange();
-                Arc::new(OfServer { grants, links, server, url, is_exchanged, has_connect_tool })
+                Arc::new(OfServer {
+                    grants,
+                    links,
+                    server,
+                    url,
+                    is_exchanged,
+                    has_connect_tool,
+                })
             }
             Err(reason) => {
                 tracing::error!(
@@ -182,7 +210,11 @@ impl Users {
     }
 
     /// The users of a server whose process gets what they have for other servers, or for it, by variables.
-    pub(crate) fn variables(&self, config: &Config, server: &Server) -> Arc<dyn PrincipalCredentials> {
+    pub(crate) fn variables(
+        &self,
+        config: &Config,
+        server: &Server,
+    ) -> Arc<dyn PrincipalCredentials> {
         let (mut opened, mut variables) = (Err("it names no server".to_owned()), Vec::new());
         for (variable, named) in &server.user_env {
             let found = config.servers.iter().find(|one| one.name == *named);
@@ -200,9 +232,17 @@ impl Users {
             }
         }
         match opened.cloned() {
-            Ok(Opened { grants, links }) => Arc::new(OfProcess { grants, links, variables }),
+            Ok(Opened { grants, links }) => Arc::new(OfProcess {
+                grants,
+                links,
+                variables,
+            }),
             Err(reason) => {
-                tracing::error!(server = server.name, reason, "its process cannot get what its users have");
+                tracing::error!(
+                    server = server.name,
+                    reason,
+                    "its process cannot get what its users have"
+                );
                 Arc::new(Unusable(reason))
             }
         }
@@ -218,7 +258,10 @@ impl Users {
         let opened = self.open().map_err(str::to_owned)?;
         let settings = settings(server, auth)?;
         let url = settings.url.clone();
-        opened.grants.add(settings).map_err(|error| error.to_string())?;
+        opened
+            .grants
+            .add(settings)
+            .map_err(|error| error.to_string())?;
         Ok((opened, url))
     }
 
@@ -226,7 +269,11 @@ impl Users {
     pub(crate) fn change(&self, server: &Server) {
         let changed = auth_of_users(server).map(|auth| self.add(server, auth));
         if let Some(Err(reason)) = changed {
-            tracing::error!(server = server.name, reason, "changed `auth` of the server not in use");
+            tracing::error!(
+                server = server.name,
+                reason,
+                "changed `auth` of the server not in use"
+            );
         }
     }
 
@@ -235,25 +282,39 @@ impl Users {
         self.0.identities.store(Arc::new(Identities::of(config)));
         if let Some(Ok(opened)) = self.0.opened.get() {
             self.0.identities.load().put_in_force(&opened.grants);
-            opened.grants.retain(|name| config.servers.iter().any(|server| server.name == name));
+            opened
+                .grants
+                .retain(|name| config.servers.iter().any(|server| server.name == name));
         }
     }
 
     /// Pages on which they sign in, on the listener that `guard` guards.
-    pub(crate) fn pages(&self, guard: &LiveGuard, authenticate: Arc<Authenticator>, path: &str) -> Arc<dyn Pages> {
+    pub(crate) fn pages(
+        &self,
+        guard: &LiveGuard,
+        authenticate: Arc<Authenticator>,
+        path: &str,
+    ) -> Arc<dyn Pages> {
         let _ = self.0.guard.set(guard.clone());
         if let Some(Ok(opened)) = self.0.opened.get() {
             opened.lead_to(guard);
         }
-        Arc::new(LazyPages { users: self.clone(), authenticate, path: path.to_owned(), pages: OnceLock::new() })
+        Arc::new(LazyPages {
+            users: self.clone(),
+            authenticate,
+            path: path.to_owned(),
+            pages: OnceLock::new(),
+        })
     }
 
     /// Says with which key is encrypted what is kept of them, if anything is.
     pub(crate) fn key(&self) -> Option<String> {
         let opened = self.0.opened.get()?.as_ref().ok();
         if self.0.common.is_some() {
-            return opened
-                .map(|_| "what users have granted is kept in Valkey, encrypted with the first of `keys`".to_owned());
+            return opened.map(|_| {
+                "what users have granted is kept in Valkey, encrypted with the first of `keys`"
+                    .to_owned()
+            });
         }
         let (opened, folder) = opened.zip(self.0.folder.as_ref())?;
         let folder = folder.display();
@@ -262,7 +323,9 @@ impl Users {
             KeyPlace::Keyring => "a key in the system's keyring".to_owned(),
             KeyPlace::File => format!("the key in {folder}/key"),
         };
-        Some(format!("what users have granted is kept in {folder}, encrypted with {key}"))
+        Some(format!(
+            "what users have granted is kept in {folder}, encrypted with {key}"
+        ))
     }
 
     /// Waits until what was asked for has been kept.
@@ -277,7 +340,10 @@ impl Shared {
     fn open(&self) -> Result<Opened, String> {
         let store = self.store()?;
         let links = Links::new(&store).map_err(|error| error.to_string())?;
-        Ok(Opened { grants: self.grants(store), links: Arc::new(links) })
+        Ok(Opened {
+            grants: self.grants(store),
+            links: Arc::new(links),
+        })
     }
 
     fn grants(&self, store: Store) -> Grants {
@@ -289,11 +355,15 @@ impl Identities {
     fn of(config: &Config) -> Self {
         let auth = config.auth.methods();
         let issuers = || auth.into_iter().flat_map(|auth| &auth.oauth);
-        let provider = |issuer: &Issuer| identity_provider(&issuer.issuer, issuer.sign_in.as_ref()?);
-        let has_others =
-            auth.is_none_or(|auth| auth.keys.is_some()) || issuers().any(|issuer| issuer.sign_in.is_none());
+        let provider =
+            |issuer: &Issuer| identity_provider(&issuer.issuer, issuer.sign_in.as_ref()?);
+        let has_others = auth.is_none_or(|auth| auth.keys.is_some())
+            || issuers().any(|issuer| issuer.sign_in.is_none());
         let providers: Vec<_> = issuers().filter_map(provider).collect();
-        Self { takes_credentials: has_others || providers.is_empty(), providers }
+        Self {
+            takes_credentials: has_others || providers.is_empty(),
+            providers,
+        }
     }
 
     fn put_in_force(&self, grants: &Grants) {
@@ -306,7 +376,13 @@ impl Identities {
 /// The settings of an issuer at which users show who they are.
 fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSettings> {
     let url: Url = issuer.parse().ok()?;
-    let client = client(sign_in.client_id.as_ref(), sign_in.client_secret.as_ref(), None, None).ok()?;
+    let client = client(
+        sign_in.client_id.as_ref(),
+        sign_in.client_secret.as_ref(),
+        None,
+        None,
+    )
+    .ok()?;
     let method = SignInMethod {
         client: sign_in.client_id.is_some().then_some(client),
         issuer: Some(issuer.to_owned()),
@@ -314,30 +390,45 @@ fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSetting
         sends_resource: false,
     };
     let (name, trust) = (issuer.to_owned(), Trust::in_server(url.clone()));
-    Some(ServerSettings { name, url, method: Method::Identity(method), trust })
+    Some(ServerSettings {
+        name,
+        url,
+        method: Method::Identity(method),
+        trust,
+    })
 }
 
 impl Shared {
     fn store(&self) -> Result<Store, String> {
         if let Some(common) = &self.common {
-            return Store::in_common(Arc::clone(common), &self.keys).map_err(|error| error.to_string());
+            return Store::in_common(Arc::clone(common), &self.keys)
+                .map_err(|error| error.to_string());
         }
         self.own_store(|store, folder| store.for_users(folder, &self.keys, &SystemKeyring))
     }
 
     /// Opens the store in the folder; `made` says with which keys.
-    fn own_store(&self, made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>) -> Result<Store, String> {
+    fn own_store(
+        &self,
+        made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>,
+    ) -> Result<Store, String> {
         let none = "there is no folder for what is kept of users: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
-        let store = self.store.clone().map_or_else(|| Store::of_lists(&folder, &self.keys), Ok);
-        store.and_then(|store| made(store, &folder)).map_err(|error| error.to_string())
+        let store = self
+            .store
+            .clone()
+            .map_or_else(|| Store::of_lists(&folder, &self.keys), Ok);
+        store
+            .and_then(|store| made(store, &folder))
+            .map_err(|error| error.to_string())
     }
 }
 
 impl Opened {
     fn lead_to(&self, guard: &LiveGuard) {
         let guard = guard.clone();
-        self.links.lead_to(move || Url::parse(guard.load().public_url()?.as_str()).ok());
+        self.links
+            .lead_to(move || Url::parse(guard.load().public_url()?.as_str()).ok());
     }
 }
 
@@ -349,10 +440,19 @@ pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
     // A process is nowhere, and keys for it are sent nowhere.
-    let process = || Place { name: server.name.clone(), url: "process:".to_owned(), ca_file: None };
+    let process = || Place {
+        name: server.name.clone(),
+        url: "process:".to_owned(),
+        ca_file: None,
+    };
     let place = Place::of(server).unwrap_or_else(process);
     let trust = trust(&place, Some(auth))?;
-    Ok(ServerSettings { name: server.name.clone(), url: trust.server.clone(), method: method(&place, auth)?, trust })
+    Ok(ServerSettings {
+        name: server.name.clone(),
+        url: trust.server.clone(),
+        method: method(&place, auth)?,
+        trust,
+    })
 }
 
 fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
@@ -361,10 +461,18 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
     }
     if auth.kind == ServerAuthKind::UserKey {
         let header = HeaderName::try_from(&auth.header).map_err(|error| error.to_string())?;
-        return Ok(Method::Key { header, prefix: auth.prefix.clone() });
+        return Ok(Method::Key {
+            header,
+            prefix: auth.prefix.clone(),
+        });
     }
     let id = auth.client_id.as_ref();
-    let client = client(id, auth.client_secret.as_ref(), auth.key.as_ref(), auth.key_id.as_ref())?;
+    let client = client(
+        id,
+        auth.client_secret.as_ref(),
+        auth.key.as_ref(),
+        auth.key_id.as_ref(),
+    )?;
     Ok(Method::SignIn(SignInMethod {
         client: id.map(|_| client),
         issuer: auth.issuer.clone(),
@@ -419,7 +527,9 @@ struct Unusable(String);
 
 impl Unusable {
     fn reason(&self) -> NoCredentials {
-        NoCredentials::Unavailable { reason: self.0.clone() }
+        NoCredentials::Unavailable {
+            reason: self.0.clone(),
+        }
     }
 }
 
@@ -459,15 +569,24 @@ impl CredentialSource for Unknown {
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
-        let message = format!("The server {:?} serves users whom this gateway's identity provider knows", self.server);
-        Some(Arc::new(SignInWish { url: None, message, id: format!("{:032x}", fastrand::u128(..)) }))
+        let message = format!(
+            "The server {:?} serves users whom this gateway's identity provider knows",
+            self.server
+        );
+        Some(Arc::new(SignInWish {
+            url: None,
+            message,
+            id: format!("{:032x}", fastrand::u128(..)),
+        }))
     }
 }
 
 /// The bytes of a user; an operator is none.
 fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
     match *principal == Principal::operator() {
-        true => Err(Arc::new(Unusable("its users sign in, and operators are none of them".to_owned()))),
+        true => Err(Arc::new(Unusable(
+            "its users sign in, and operators are none of them".to_owned(),
+        ))),
         false => Ok(principal.to_bytes()),
     }
 }
@@ -490,16 +609,27 @@ impl PrincipalCredentials for OfServer {
             Ok(principal) => principal,
             Err(unusable) => return unusable,
         };
-        let wish = Wish { links: Arc::clone(&self.links), server: self.server.clone(), principal: principal.clone() };
+        let wish = Wish {
+            links: Arc::clone(&self.links),
+            server: self.server.clone(),
+            principal: principal.clone(),
+        };
         if self.is_exchanged {
-            return match self.grants.exchanged_at(&principal, &self.server, &self.url) {
+            return match self
+                .grants
+                .exchanged_at(&principal, &self.server, &self.url)
+            {
                 Some(access) => Arc::new(ByExchange { access, wish }),
-                None => Arc::new(Unknown { server: self.server.clone() }),
+                None => Arc::new(Unknown {
+                    server: self.server.clone(),
+                }),
             };
         }
         match self.grants.of_at(&principal, &self.server, &self.url) {
             Some(access) => Arc::new(OfUser { access, wish }),
-            None => Arc::new(Unusable("the server is not configured any more, or is elsewhere now".to_owned())),
+            None => Arc::new(Unusable(
+                "the server is not configured any more, or is elsewhere now".to_owned(),
+            )),
         }
     }
 
@@ -528,14 +658,25 @@ impl PrincipalCredentials for OfProcess {
         };
         let variable = |(name, server, url): &(String, String, Url)| {
             let access = self.grants.of_at(&principal, server, url)?;
-            let (links, server, principal) = (Arc::clone(&self.links), server.clone(), principal.clone());
-            Some((name.clone(), OfUser { access, wish: Wish { links, server, principal } }))
+            let (links, server, principal) =
+                (Arc::clone(&self.links), server.clone(), principal.clone());
+            Some((
+                name.clone(),
+                OfUser {
+                    access,
+                    wish: Wish {
+                        links,
+                        server,
+                        principal,
+                    },
+                },
+            ))
         };
         match self.variables.iter().map(variable).collect() {
             Some(variables) => Arc::new(Variables(variables)),
-            None => {
-                Arc::new(Unusable("a server that it names is not configured any more, or is elsewhere now".to_owned()))
-            }
+            None => Arc::new(Unusable(
+                "a server that it names is not configured any more, or is elsewhere now".to_owned(),
+            )),
         }
     }
 
@@ -561,7 +702,10 @@ impl CredentialSource for Variables {
         Some(Box::pin(async move {
             let mut variables = Vec::new();
             for (name, OfUser { access, wish }) in users {
-                let token = access.token().await.map_err(|missing| wish.missing(missing))?;
+                let token = access
+                    .token()
+                    .await
+                    .map_err(|missing| wish.missing(missing))?;
                 variables.push((name, Secret::new(token.as_str())));
             }
             Ok(variables)
@@ -603,12 +747,22 @@ struct Wish {
 impl Wish {
     /// What the user is told.
     fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
-        let url = self.links.link(&self.principal, &self.server, wanted).map(String::from);
+        let url = self
+            .links
+            .link(&self.principal, &self.server, wanted)
+            .map(String::from);
         let message = match &url {
             Some(_) => format!("The server {:?} wants you to sign in", self.server),
-            None => format!("The server {:?} wants you to sign in: run `fanlight login {0}`", self.server),
+            None => format!(
+                "The server {:?} wants you to sign in: run `fanlight login {0}`",
+                self.server
+            ),
         };
-        Arc::new(SignInWish { url, message, id: format!("{:032x}", fastrand::u128(..)) })
+        Arc::new(SignInWish {
+            url,
+            message,
+            id: format!("{:032x}", fastrand::u128(..)),
+        })
     }
 
     fn missing(&self, missing: NoAccess) -> NoCredentials {
@@ -621,15 +775,25 @@ impl Wish {
 
 impl CredentialSource for OfUser {
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
-        let of = Message { method: message.method, url: message.url };
+        let of = Message {
+            method: message.method,
+            url: message.url,
+        };
         match self.access.ready(of) {
             Some(Ok(headers)) => Credentials::Ready(headers),
-            Some(Err(missing)) => Credentials::Wait(Box::pin(ready(Err(self.wish.missing(missing))))),
+            Some(Err(missing)) => {
+                Credentials::Wait(Box::pin(ready(Err(self.wish.missing(missing)))))
+            }
             None => {
                 let (access, wish) = (self.access.clone(), self.wish.clone());
                 let (method, url) = (message.method.clone(), message.url.clone());
                 Credentials::Wait(Box::pin(async move {
-                    let loaded = access.load(Message { method: &method, url: &url }).await;
+                    let loaded = access
+                        .load(Message {
+                            method: &method,
+                            url: &url,
+                        })
+                        .await;
                     loaded.map_err(|missing| wish.missing(missing))
                 }))
             }
@@ -638,15 +802,24 @@ impl CredentialSource for OfUser {
 
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let (access, wish) = (self.access.clone(), self.wish.clone());
-        Some(Box::pin(async move { access.replace(refused(&refusal)).await.map_err(|missing| wish.missing(missing)) }))
+        Some(Box::pin(async move {
+            access
+                .replace(refused(&refusal))
+                .await
+                .map_err(|missing| wish.missing(missing))
+        }))
     }
 
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
-        self.access.give_up(refused(refusal)).map(|missing| self.wish.missing(missing))
+        self.access
+            .give_up(refused(refusal))
+            .map(|missing| self.wish.missing(missing))
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
-        self.access.missing().map(|wanted| self.wish.for_user(&wanted))
+        self.access
+            .missing()
+            .map(|wanted| self.wish.for_user(&wanted))
     }
 
     fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
@@ -671,7 +844,9 @@ impl ByExchange {
         let wish = self.wish.clone();
         move |error| match error {
             OAuthError::NoSubject => NoCredentials::SignIn(wish.for_user(&Wanted::default())),
-            error => NoCredentials::Unavailable { reason: error.to_string() },
+            error => NoCredentials::Unavailable {
+                reason: error.to_string(),
+            },
         }
     }
 }
@@ -679,11 +854,22 @@ impl ByExchange {
 impl CredentialSource for ByExchange {
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials {
         let (machine, explain) = (Arc::clone(self.access.machine()), self.explain());
-        let Some(look) = self.access.look() else { return own::credentials_of(&machine, message, explain) };
+        let Some(look) = self.access.look() else {
+            return own::credentials_of(&machine, message, explain);
+        };
         let (method, url) = (message.method.clone(), message.url.clone());
         Credentials::Wait(Box::pin(async move {
             look.await;
-            own::credentials_of(&machine, &MessageTarget { method: &method, url: &url }, explain).headers().await
+            own::credentials_of(
+                &machine,
+                &MessageTarget {
+                    method: &method,
+                    url: &url,
+                },
+                explain,
+            )
+            .headers()
+            .await
         }))
     }
 
@@ -692,7 +878,9 @@ impl CredentialSource for ByExchange {
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
-        self.access.is_missing().then(|| self.wish.for_user(&Wanted::default()))
+        self.access
+            .is_missing()
+            .then(|| self.wish.for_user(&Wanted::default()))
     }
 
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
@@ -706,6 +894,9 @@ fn refused(refusal: &Refusal) -> Refused<'_> {
         challenges: &refusal.challenges,
         nonce: refusal.nonce.as_ref(),
         shown: &refusal.shown,
-        message: Message { method: &refusal.method, url: &refusal.url },
+        message: Message {
+            method: &refusal.method,
+            url: &refusal.url,
+        },
     }
 }

@@ -11,15 +11,31 @@ use crate::users::Users;
 
 impl GrantedConnections for Users {
     fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>> {
-        Box::pin(async { Ok(all(self).await?.into_iter().map(|(_, connection)| connection).collect()) })
+        Box::pin(async {
+            Ok(all(self)
+                .await?
+                .into_iter()
+                .map(|(_, connection)| connection)
+                .collect())
+        })
     }
 
     fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>> {
         Box::pin(async move {
-            let found = all(self).await?.into_iter().find(|(_, connection)| connection.id == id);
-            let Some((owner, connection)) = found else { return Ok(None) };
-            let Some(grants) = opened(self)? else { return Ok(None) };
-            grants.sign_out(&owner).await.map_err(|error| error.to_string())?;
+            let found = all(self)
+                .await?
+                .into_iter()
+                .find(|(_, connection)| connection.id == id);
+            let Some((owner, connection)) = found else {
+                return Ok(None);
+            };
+            let Some(grants) = opened(self)? else {
+                return Ok(None);
+            };
+            grants
+                .sign_out(&owner)
+                .await
+                .map_err(|error| error.to_string())?;
             Ok(Some(connection))
         })
     }
@@ -36,10 +52,19 @@ fn opened(users: &Users) -> Result<Option<&Grants>, String> {
 
 /// All connections, by server and user.
 async fn all(users: &Users) -> Result<Vec<(Owner, GrantedConnection)>, String> {
-    let Some(grants) = opened(users)? else { return Ok(Vec::new()) };
-    let all = all_connections(grants.store()).await.map_err(|error| error.to_string())?;
-    let mut all: Vec<_> = all.into_iter().map(|(owner, connection)| shown(owner, connection)).collect();
-    all.sort_by(|(_, one), (_, other)| (&one.server, &one.principal).cmp(&(&other.server, &other.principal)));
+    let Some(grants) = opened(users)? else {
+        return Ok(Vec::new());
+    };
+    let all = all_connections(grants.store())
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut all: Vec<_> = all
+        .into_iter()
+        .map(|(owner, connection)| shown(owner, connection))
+        .collect();
+    all.sort_by(|(_, one), (_, other)| {
+        (&one.server, &one.principal).cmp(&(&other.server, &other.principal))
+    });
     Ok(all)
 }
 
@@ -63,7 +88,11 @@ fn shown(owner: Owner, connection: UserConnection) -> (Owner, GrantedConnection)
 /// A short name of a user and a server, the same each time.
 fn id_of(owner: &Owner) -> String {
     let mut context = Context::new(&SHA256);
-    context.update(&u64::try_from(owner.principal().len()).unwrap_or(u64::MAX).to_be_bytes());
+    context.update(
+        &u64::try_from(owner.principal().len())
+            .unwrap_or(u64::MAX)
+            .to_be_bytes(),
+    );
     context.update(owner.principal());
     context.update(owner.server().as_bytes());
     HEXLOWER.encode(context.finish().as_ref().get(..8).unwrap_or_default())

@@ -31,14 +31,24 @@ pub(crate) fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonA
     let is_demo = demo::is_demo(loaded);
     let listen = addresses.clients;
     let mut out = std::io::stdout();
-    let mut text = if is_demo { demo_notice(common) } else { String::new() };
+    let mut text = if is_demo {
+        demo_notice(common)
+    } else {
+        String::new()
+    };
     text += &match listen {
         ListenAddress::Ip(address) => format!("listening on {scheme}://{address}{path}\n"),
         ListenAddress::Unix(_) => format!("listening on {listen}, the endpoint is {path}\n"),
     };
-    match (addresses.operators, addresses.operators.and_then(|admin| page(config, admin))) {
+    match (
+        addresses.operators,
+        addresses.operators.and_then(|admin| page(config, admin)),
+    ) {
         (Some(ListenAddress::Ip(admin)), Some(page)) => {
-            text += &format!("admin on {}://{admin}\nsee it at {page}\n", self::scheme(&config.admin.tls));
+            text += &format!(
+                "admin on {}://{admin}\nsee it at {page}\n",
+                self::scheme(&config.admin.tls)
+            );
         }
         (Some(admin), _) => text += &format!("admin on {admin}\n"),
         (None, _) => {}
@@ -52,7 +62,9 @@ pub(crate) fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonA
     }
     // A closed standard output is no reason not to serve, nor is one that is full: it may be the pipe of the log.
     let written = move || out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    let _ = thread::Builder::new().name("welcome".to_owned()).spawn(written);
+    let _ = thread::Builder::new()
+        .name("welcome".to_owned())
+        .spawn(written);
 }
 
 /// A notice that nobody who expects their own servers can overlook.
@@ -61,7 +73,10 @@ fn demo_notice(common: &CommonArgs) -> String {
     let why = if common.demo {
         String::new()
     } else {
-        format!("This folder has no configuration ({}).\n", DEFAULT_FILES.join(", "))
+        format!(
+            "This folder has no configuration ({}).\n",
+            DEFAULT_FILES.join(", ")
+        )
     };
     format!(
         "{line}\nDEMO: these are not your servers.\n{why}Two small servers of Fanlight's own are running, one of each era: \
@@ -80,7 +95,8 @@ fn url_of_clients(config: &Config, listen: &ListenAddress) -> Option<String> {
 }
 
 fn clients(url: &str, invocation: &Invocation) -> String {
-    let program = std::env::current_exe().map_or_else(|_| "fanlight".into(), |path| path.display().to_string());
+    let program = std::env::current_exe()
+        .map_or_else(|_| "fanlight".into(), |path| path.display().to_string());
     let arguments = serde_json::json!(invocation.stdio_arguments());
     let entry = serde_json::json!({ "command": program, "args": arguments });
     format!(
@@ -102,8 +118,14 @@ fn commands(invocation: &Invocation, addresses: &Addresses<'_>) -> String {
     );
     if let Some(operators) = addresses.operators {
         let differs = (addresses.configured_operators != addresses.operators).then_some(operators);
-        text += &format!("Watch it:     {}\n", invocation.admin_command("status", differs));
-        text += &format!("              {}\n", invocation.admin_command("traces", differs));
+        text += &format!(
+            "Watch it:     {}\n",
+            invocation.admin_command("status", differs)
+        );
+        text += &format!(
+            "              {}\n",
+            invocation.admin_command("traces", differs)
+        );
     }
     text + "\n"
 }

@@ -10,14 +10,15 @@ use fanlight_approvals::Approvals;
 use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity, MessageMemory, PollIntervals,
-    ProcessPolicy, Repeats, RetryDelays, Serves, SystemNames, TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity,
+    MessageMemory, PollIntervals, ProcessPolicy, Repeats, RetryDelays, Serves, SystemNames,
+    TelemetrySettings,
 };
 use fanlight_canonical::{Endpoint, HandleSeal};
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveHooks, LiveProtection, Origins, PublicUrl,
-    RefusedBody, TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveHooks, LiveProtection,
+    Origins, PublicUrl, RefusedBody, TrustedProxies,
 };
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
@@ -51,7 +52,10 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
         unknown: config.timeouts.unknown_name,
         listen_retry: listen_retry(config),
         spares_streams: config.replicas.is_some(),
-        bytes: ByteLimits { one: config.limits.list_bytes, all: budgets(config).lists },
+        bytes: ByteLimits {
+            one: config.limits.list_bytes,
+            all: budgets(config).lists,
+        },
         stale: config.timeouts.stale_lists,
         client_notifications: config.limits.client_notifications,
         client_extensions: config.limits.client_extensions,
@@ -61,7 +65,10 @@ pub(crate) fn list_limits(config: &Config) -> ListLimits {
 
 /// Pauses before a listener that was refused is set up again.
 fn listen_retry(config: &Config) -> RetryDelays {
-    RetryDelays { shortest: config.timeouts.listen_retry, longest: config.timeouts.listen_retry_max }
+    RetryDelays {
+        shortest: config.timeouts.listen_retry,
+        longest: config.timeouts.listen_retry_max,
+    }
 }
 
 /// The shares of the memory.
@@ -74,20 +81,29 @@ pub(crate) fn keys(config: &Config) -> Keys {
 }
 
 fn identity() -> Identity {
-    Identity { name: "fanlight".into(), version: env!("CARGO_PKG_VERSION").into() }
+    Identity {
+        name: "fanlight".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
 }
 
 pub(crate) fn identity_json() -> fanlight_protocol::Json {
     let identity = identity();
     let mut object = ObjectBuilder::new();
-    object.string("name", &identity.name).string("version", &identity.version);
+    object
+        .string("name", &identity.name)
+        .string("version", &identity.version);
     object.finish()
 }
 
 /// The variables that Fanlight's own options use, where a pattern could pass them on to a server's process.
 fn own_variables(config: &Config, server: &fanlight_config::Server) -> Vec<String> {
     let has_pattern = server.inherit_env.iter().any(|name| name.ends_with('*'));
-    if has_pattern { config.own_variables.clone() } else { Vec::new() }
+    if has_pattern {
+        config.own_variables.clone()
+    } else {
+        Vec::new()
+    }
 }
 
 pub(crate) fn backend_settings(
@@ -99,8 +115,14 @@ pub(crate) fn backend_settings(
 ) -> BackendSettings {
     let is_process = matches!(server.transport, fanlight_config::Transport::Stdio { .. });
     let named = |version: Option<&str>| version == Some(server.name.as_str());
-    let is_mirror = config.servers.iter().any(|one| named(one.mirror.as_ref().map(|mirror| mirror.server.as_str())));
-    let is_canary = config.servers.iter().any(|one| named(one.canary.as_ref().map(|canary| canary.server.as_str())));
+    let is_mirror = config
+        .servers
+        .iter()
+        .any(|one| named(one.mirror.as_ref().map(|mirror| mirror.server.as_str())));
+    let is_canary = config
+        .servers
+        .iter()
+        .any(|one| named(one.canary.as_ref().map(|canary| canary.server.as_str())));
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -128,7 +150,11 @@ pub(crate) fn backend_settings(
         era: server.era,
         sessions: server.session,
         // With one backend, each client reads its lists from the backend itself.
-        catalogue: config.servers_of_clients().filter(|server| server.enabled).count() > 1,
+        catalogue: config
+            .servers_of_clients()
+            .filter(|server| server.enabled)
+            .count()
+            > 1,
         timeouts: BackendTimeouts {
             connect: match is_process {
                 true => config.timeouts.connect,
@@ -151,7 +177,10 @@ pub(crate) fn backend_settings(
             idle_connection: config.timeouts.backend_idle_connection,
             failed_retry: config.timeouts.failed_retry,
             reconnect_on_demand: config.timeouts.reconnect_on_call,
-            reconnect: RetryDelays { shortest: config.timeouts.reconnect, longest: config.timeouts.reconnect_max },
+            reconnect: RetryDelays {
+                shortest: config.timeouts.reconnect,
+                longest: config.timeouts.reconnect_max,
+            },
             list_settle: config.timeouts.list_settle,
             resume: RetryDelays {
                 shortest: config.timeouts.backend_resume,
@@ -182,9 +211,17 @@ pub(crate) fn backend_settings(
         },
         limits: BackendLimits {
             concurrency: server.concurrency,
-            sessions: if is_process { config.limits.processes } else { config.limits.backend_sessions },
+            sessions: if is_process {
+                config.limits.processes
+            } else {
+                config.limits.backend_sessions
+            },
             // All of them at the same time. Each over stdio is a process, which is counted as such.
-            request_sessions: if is_process { 0 } else { server.concurrency + config.limits.suspended_calls },
+            request_sessions: if is_process {
+                0
+            } else {
+                server.concurrency + config.limits.suspended_calls
+            },
             subscriptions: config.limits.subscriptions,
             message_bytes: match is_mirror && !is_canary {
                 true => config.limits.message.min(MIRROR_MESSAGE),
@@ -222,7 +259,10 @@ pub(crate) fn backend_settings(
             },
         },
         handles: Arc::clone(handles),
-        endpoints: Endpoints { zone: config.zone.clone(), ..server.endpoints.clone() },
+        endpoints: Endpoints {
+            zone: config.zone.clone(),
+            ..server.endpoints.clone()
+        },
         repeats: server.repeats_safe.then(Repeats::default),
         is_asked_for_safe: is_mirror || server.mirror.is_some(),
         names: Arc::new(SystemNames),
@@ -239,9 +279,12 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
         }
         (None, _) => None,
     };
-    Guard::new(&config.allowed_hosts, Origins::Listed(config.allowed_origins.clone()))
-        .with_public_url(url)
-        .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
+    Guard::new(
+        &config.allowed_hosts,
+        Origins::Listed(config.allowed_origins.clone()),
+    )
+    .with_public_url(url)
+    .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
 /// The settings of the client edge, without worker threads and authentication, and with a record of its own. Calls that outlast the shutdown end with the backends.
@@ -305,7 +348,10 @@ pub(crate) fn frontend_settings(
         keep_alive: config.timeouts.keep_alive,
         resume: config.timeouts.resume,
         sse_retry: config.timeouts.sse_retry,
-        refused_body: RefusedBody { time: config.timeouts.refused_body, bytes: config.limits.refused_body },
+        refused_body: RefusedBody {
+            time: config.timeouts.refused_body,
+            bytes: config.limits.refused_body,
+        },
         collect_requests: config.timeouts.collect_requests,
         listen_retry: listen_retry(config),
         hooks: LiveHooks::default(),
@@ -335,10 +381,13 @@ mod tests {
         let has_balancer = |replicas: &str| {
             let text = format!(r#"{{{replicas}"mcpServers":{{"a":{{"command":"a"}}}}}}"#);
             let loaded = fanlight_config::parse(&text, Path::new("f.json"), &|_| None).unwrap();
-            frontend_settings(&loaded.config, &Telemetry::off(), &CancellationToken::new()).has_balancer
+            frontend_settings(&loaded.config, &Telemetry::off(), &CancellationToken::new())
+                .has_balancer
         };
         let keys = "1".repeat(64);
-        assert!(has_balancer(&format!(r#""keys":["{keys}"],"replicas":{{"valkey":"valkey://v"}},"#)));
+        assert!(has_balancer(&format!(
+            r#""keys":["{keys}"],"replicas":{{"valkey":"valkey://v"}},"#
+        )));
         assert!(!has_balancer(""));
     }
 }

@@ -33,10 +33,16 @@ impl Workers {
             count => count,
         };
         worker::enter(0, count);
-        let mut all = Self { workers: Vec::new(), end: CancellationToken::new() };
+        let mut all = Self {
+            workers: Vec::new(),
+            end: CancellationToken::new(),
+        };
         for number in 1..count {
-            let worker = Worker::start(number, count, all.end.clone())
-                .map_err(|error| Failure::other(format!("cannot start worker thread {number} of {count}: {error}")))?;
+            let worker = Worker::start(number, count, all.end.clone()).map_err(|error| {
+                Failure::other(format!(
+                    "cannot start worker thread {number} of {count}: {error}"
+                ))
+            })?;
             all.workers.push(worker);
         }
         Ok(all)
@@ -44,7 +50,10 @@ impl Workers {
 
     /// The runtimes of the worker threads.
     pub(crate) fn runtimes(&self) -> Vec<Handle> {
-        self.workers.iter().map(|worker| worker.runtime.clone()).collect()
+        self.workers
+            .iter()
+            .map(|worker| worker.runtime.clone())
+            .collect()
     }
 }
 
@@ -52,13 +61,18 @@ impl Worker {
     fn start(number: usize, count: usize, end: CancellationToken) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-            worker::enter(number, count);
-            runtime.block_on(end.cancelled());
-            // Remaining tasks are dropped, without waiting for blocked reads.
-            runtime.shutdown_background();
-        })?;
-        Ok(Self { runtime: handle, thread: Some(thread) })
+        let thread = thread::Builder::new()
+            .name(format!("worker-{number}"))
+            .spawn(move || {
+                worker::enter(number, count);
+                runtime.block_on(end.cancelled());
+                // Remaining tasks are dropped, without waiting for blocked reads.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            runtime: handle,
+            thread: Some(thread),
+        })
     }
 }
 

@@ -8,7 +8,10 @@ use fanlight_testkit::programs;
 #[test]
 fn program_is_found_where_cargo_built_it() {
     if std::env::var_os("FANLIGHT_TEST_BINARY").is_none() {
-        let (found, built) = (programs::fanlight(), Path::new(env!("CARGO_BIN_EXE_fanlight")));
+        let (found, built) = (
+            programs::fanlight(),
+            Path::new(env!("CARGO_BIN_EXE_fanlight")),
+        );
         assert_eq!(found.canonicalize().unwrap(), built.canonicalize().unwrap());
     }
 }

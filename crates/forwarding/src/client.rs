@@ -10,8 +10,14 @@ use fanlight_identity::{Identity, Principal, Scopes, Source, Validity};
 use serde::{Deserialize, Serialize};
 
 /// The sources by their numbers in an envelope, which must never change.
-const SOURCES: [Source; 6] =
-    [Source::Anonymous, Source::Token, Source::Key, Source::Certificate, Source::Proxy, Source::Socket];
+const SOURCES: [Source; 6] = [
+    Source::Anonymous,
+    Source::Token,
+    Source::Key,
+    Source::Certificate,
+    Source::Proxy,
+    Source::Socket,
+];
 
 /// The client of a request that is passed on.
 #[derive(Clone, Debug)]
@@ -43,19 +49,32 @@ pub(crate) struct WrittenClient<'a> {
 
 impl<'a> WrittenClient<'a> {
     pub(crate) fn of(client: &'a ForwardedClient) -> Self {
-        let ForwardedClient { identity, address, user } = client;
+        let ForwardedClient {
+            identity,
+            address,
+            user,
+        } = client;
         let texts = |all: &'a [Arc<str>]| all.iter().map(|one| Cow::Borrowed(&**one)).collect();
         let claim = |texts: &'a [Box<str>]| texts.iter().map(|one| Cow::Borrowed(&**one)).collect();
         Self {
             principal: identity.principal.to_bytes(),
             name: Cow::Borrowed(&identity.name),
-            source: SOURCES.iter().position(|source| *source == identity.source).unwrap_or(SOURCES.len()),
+            source: SOURCES
+                .iter()
+                .position(|source| *source == identity.source)
+                .unwrap_or(SOURCES.len()),
             groups: texts(&identity.groups),
             scopes: match &identity.scopes {
                 Scopes::All => None,
-                Scopes::Only(scopes) => Some(scopes.iter().map(|scope| Cow::Borrowed(&**scope)).collect()),
+                Scopes::Only(scopes) => {
+                    Some(scopes.iter().map(|scope| Cow::Borrowed(&**scope)).collect())
+                }
             },
-            claims: identity.claims.iter().map(|(name, texts)| (Cow::Borrowed(&**name), claim(texts))).collect(),
+            claims: identity
+                .claims
+                .iter()
+                .map(|(name, texts)| (Cow::Borrowed(&**name), claim(texts)))
+                .collect(),
             endpoints: identity.endpoints.as_deref().map(texts),
             expires: identity.validity.expires,
             address: *address,
@@ -68,12 +87,25 @@ impl<'a> WrittenClient<'a> {
         let principal = Principal::from_bytes(&self.principal)?;
         let source = *SOURCES.get(self.source)?;
         // Clients are one of these; a replica and an operator never speak in this way.
-        let is_client = if source == Source::Anonymous { principal.is_anonymous() } else { principal.is_named() };
-        let texts = |all: Vec<Cow<'_, str>>| all.iter().map(|one| Arc::from(&**one)).collect::<Arc<[Arc<str>]>>();
-        let claim = |(name, texts): (Cow<'_, str>, Vec<Cow<'_, str>>)| {
-            (Box::from(&*name), texts.iter().map(|one| Box::from(&**one)).collect())
+        let is_client = if source == Source::Anonymous {
+            principal.is_anonymous()
+        } else {
+            principal.is_named()
         };
-        let scopes = self.scopes.map_or(Scopes::All, |scopes| scopes.iter().map(|scope| &**scope).collect());
+        let texts = |all: Vec<Cow<'_, str>>| {
+            all.iter()
+                .map(|one| Arc::from(&**one))
+                .collect::<Arc<[Arc<str>]>>()
+        };
+        let claim = |(name, texts): (Cow<'_, str>, Vec<Cow<'_, str>>)| {
+            (
+                Box::from(&*name),
+                texts.iter().map(|one| Box::from(&**one)).collect(),
+            )
+        };
+        let scopes = self.scopes.map_or(Scopes::All, |scopes| {
+            scopes.iter().map(|scope| &**scope).collect()
+        });
         let identity = Identity {
             principal,
             name: Arc::from(&*self.name),
@@ -83,9 +115,16 @@ impl<'a> WrittenClient<'a> {
             claims: Arc::new(self.claims.into_iter().map(claim).collect()),
             endpoints: self.endpoints.map(texts),
             // The replica that passes it on ends it when the credentials are revoked.
-            validity: Validity { expires: self.expires, ..Validity::default() },
+            validity: Validity {
+                expires: self.expires,
+                ..Validity::default()
+            },
         };
-        let client = ForwardedClient { identity: Arc::new(identity), address: self.address, user: self.user };
+        let client = ForwardedClient {
+            identity: Arc::new(identity),
+            address: self.address,
+            user: self.user,
+        };
         is_client.then_some(client)
     }
 }
@@ -98,9 +137,15 @@ mod tests {
 
     fn written(identity: Identity) -> Option<ForwardedClient> {
         let address = Some(SocketAddr::from(([10, 0, 0, 1], 99)));
-        let client = ForwardedClient { identity: Arc::new(identity), address, user: Some(7) };
+        let client = ForwardedClient {
+            identity: Arc::new(identity),
+            address,
+            user: Some(7),
+        };
         let text = serde_json::to_vec(&WrittenClient::of(&client)).unwrap();
-        serde_json::from_slice::<WrittenClient<'_>>(&text).unwrap().read()
+        serde_json::from_slice::<WrittenClient<'_>>(&text)
+            .unwrap()
+            .read()
     }
 
     #[test]
@@ -111,7 +156,10 @@ mod tests {
             source: Source::Token,
             groups: Arc::from(["g".into()]),
             scopes: Scopes::parse("a b"),
-            claims: Arc::new(BTreeMap::from([("c".into(), Box::from(["1".into(), "2".into()]))])),
+            claims: Arc::new(BTreeMap::from([(
+                "c".into(),
+                Box::from(["1".into(), "2".into()]),
+            )])),
             endpoints: Some(Arc::from(["/mcp".into()])),
             validity: Validity {
                 expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(9)),
@@ -120,10 +168,31 @@ mod tests {
         };
         for identity in [ann, Identity::anonymous()] {
             let read = written(identity.clone()).unwrap();
-            assert_eq!((read.user, read.address.map(|address| address.port())), (Some(7), Some(99)));
+            assert_eq!(
+                (read.user, read.address.map(|address| address.port())),
+                (Some(7), Some(99))
+            );
             let shown = |identity: &Identity| {
-                let Identity { principal, name, source, groups, scopes, claims, endpoints, validity } = identity;
-                let parts = (principal, name, source, groups, scopes, claims, endpoints, validity.expires);
+                let Identity {
+                    principal,
+                    name,
+                    source,
+                    groups,
+                    scopes,
+                    claims,
+                    endpoints,
+                    validity,
+                } = identity;
+                let parts = (
+                    principal,
+                    name,
+                    source,
+                    groups,
+                    scopes,
+                    claims,
+                    endpoints,
+                    validity.expires,
+                );
                 format!("{parts:?}")
             };
             assert_eq!(shown(&read.identity), shown(&identity));
@@ -132,7 +201,11 @@ mod tests {
 
     #[test]
     fn nobody_but_clients_is_passed_on() {
-        let with = |principal, source| Identity { principal, source, ..Identity::anonymous() };
+        let with = |principal, source| Identity {
+            principal,
+            source,
+            ..Identity::anonymous()
+        };
         for (principal, source) in [
             (Principal::operator(), Source::Key),
             (Principal::gateway(), Source::Anonymous),

@@ -93,7 +93,11 @@ impl Opened {
     ///
     /// If it is another one.
     pub fn check_body(&self, body: &[u8]) -> Result<(), Refused> {
-        if digest_of(body) == self.body { Ok(()) } else { Err(Refused::OtherBody) }
+        if digest_of(body) == self.body {
+            Ok(())
+        } else {
+            Err(Refused::OtherBody)
+        }
     }
 }
 
@@ -108,14 +112,33 @@ impl Envelopes {
     }
 
     fn of(seal: Seal, run: ProcessRun) -> Self {
-        Self { seal, run, last: AtomicU64::default(), senders: Mutex::default() }
+        Self {
+            seal,
+            run,
+            last: AtomicU64::default(),
+            senders: Mutex::default(),
+        }
     }
 
     /// The envelope of a request to `to`; `None` if the cipher fails, which it has no reason to.
     #[must_use]
-    pub fn seal(&self, to: ProcessRun, request: &ForwardedRequest, body: &[u8]) -> Option<HeaderValue> {
-        let characters = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
-        let fields = request.headers.iter().map(|(name, value)| (Cow::Borrowed(name.as_str()), characters(value)));
+    pub fn seal(
+        &self,
+        to: ProcessRun,
+        request: &ForwardedRequest,
+        body: &[u8],
+    ) -> Option<HeaderValue> {
+        let characters = |value: &HeaderValue| {
+            value
+                .as_bytes()
+                .iter()
+                .map(|byte| char::from(*byte))
+                .collect()
+        };
+        let fields = request
+            .headers
+            .iter()
+            .map(|(name, value)| (Cow::Borrowed(name.as_str()), characters(value)));
         let envelope = Envelope {
             from: self.run.to_bytes(),
             number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -126,7 +149,9 @@ impl Envelopes {
             body: digest_of(body),
             client: WrittenClient::of(&request.client),
         };
-        let sealed = self.seal.seal_for(&serde_json::to_vec(&envelope).ok()?, &to.to_bytes())?;
+        let sealed = self
+            .seal
+            .seal_for(&serde_json::to_vec(&envelope).ok()?, &to.to_bytes())?;
         let mut value = HeaderValue::try_from(sealed).ok()?;
         value.set_sensitive(true);
         Some(value)
@@ -138,16 +163,26 @@ impl Envelopes {
     ///
     /// If no replica has sent it to this one just now.
     pub fn open(&self, text: &str) -> Result<Opened, Refused> {
-        let plain = self.seal.open_for(text, &self.run.to_bytes()).ok_or(Refused::NotForThis)?;
-        let envelope: Envelope<'_> = serde_json::from_slice(&plain).map_err(|_| Refused::NotForThis)?;
+        let plain = self
+            .seal
+            .open_for(text, &self.run.to_bytes())
+            .ok_or(Refused::NotForThis)?;
+        let envelope: Envelope<'_> =
+            serde_json::from_slice(&plain).map_err(|_| Refused::NotForThis)?;
         let now = SystemTime::now();
-        let apart = now.duration_since(envelope.sent).unwrap_or_else(|ahead| ahead.duration());
+        let apart = now
+            .duration_since(envelope.sent)
+            .unwrap_or_else(|ahead| ahead.duration());
         if apart > LARGEST_SKEW {
             return Err(Refused::OtherTime);
         }
         let (from, number) = (ProcessRun::from_bytes(envelope.from), envelope.number);
         let opened = envelope.read().ok_or(Refused::NotForThis)?;
-        if self.use_up(from, number, now) { Ok(opened) } else { Err(Refused::Used) }
+        if self.use_up(from, number, now) {
+            Ok(opened)
+        } else {
+            Err(Refused::Used)
+        }
     }
 
     /// Whether the number of a sender is used for the first time.
@@ -156,13 +191,19 @@ impl Envelopes {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         if !senders.contains_key(&from) && senders.len() >= MOST_SENDERS {
             // What these have sent last is out of time by now.
-            let is_recent = |seen| now.duration_since(seen).is_ok_and(|age| age <= 2 * LARGEST_SKEW);
+            let is_recent = |seen| {
+                now.duration_since(seen)
+                    .is_ok_and(|age| age <= 2 * LARGEST_SKEW)
+            };
             senders.retain(|_, sender| is_recent(sender.seen));
             if senders.len() >= MOST_SENDERS {
                 return false;
             }
         }
-        let sender = senders.entry(from).or_insert_with(|| Sender { used: Window::default(), seen: now });
+        let sender = senders.entry(from).or_insert_with(|| Sender {
+            used: Window::default(),
+            seen: now,
+        });
         sender.seen = now;
         sender.used.take(number)
     }
@@ -172,8 +213,15 @@ impl Envelope<'_> {
     fn read(self) -> Option<Opened> {
         let mut headers = HeaderMap::with_capacity(self.headers.len());
         for (name, value) in self.headers {
-            let bytes: Vec<u8> = value.chars().map(u8::try_from).collect::<Result<_, _>>().ok()?;
-            headers.append(HeaderName::try_from(&*name).ok()?, HeaderValue::try_from(bytes).ok()?);
+            let bytes: Vec<u8> = value
+                .chars()
+                .map(u8::try_from)
+                .collect::<Result<_, _>>()
+                .ok()?;
+            headers.append(
+                HeaderName::try_from(&*name).ok()?,
+                HeaderValue::try_from(bytes).ok()?,
+            );
         }
         let request = ForwardedRequest {
             method: Method::try_from(&*self.method).ok()?,
@@ -181,19 +229,27 @@ impl Envelope<'_> {
             headers,
             client: self.client.read()?,
         };
-        Some(Opened { request, body: self.body })
+        Some(Opened {
+            request,
+            body: self.body,
+        })
     }
 }
 
 impl fmt::Debug for Envelopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envelopes").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("Envelopes")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }
 
 fn digest_of(body: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut bytes = [0; SHA256_OUTPUT_LEN];
-    bytes.iter_mut().zip(digest(&SHA256, body).as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    bytes
+        .iter_mut()
+        .zip(digest(&SHA256, body).as_ref())
+        .for_each(|(slot, byte)| *slot = *byte);
     bytes
 }
 
@@ -218,49 +274,95 @@ mod tests {
         let identity = Arc::new(Identity::anonymous());
         let mut headers = HeaderMap::new();
         headers.append("mcp-session-id", HeaderValue::from_static("s"));
-        headers.append("mcp-param-x", HeaderValue::from_bytes(b"\xe9t\xe9").unwrap());
+        headers.append(
+            "mcp-param-x",
+            HeaderValue::from_bytes(b"\xe9t\xe9").unwrap(),
+        );
         headers.append("mcp-param-x", HeaderValue::from_static(""));
-        let client = ForwardedClient { identity, address: None, user: None };
-        ForwardedRequest { method: Method::POST, target: "/mcp?a=b".parse().unwrap(), headers, client }
+        let client = ForwardedClient {
+            identity,
+            address: None,
+            user: None,
+        };
+        ForwardedRequest {
+            method: Method::POST,
+            target: "/mcp?a=b".parse().unwrap(),
+            headers,
+            client,
+        }
     }
 
     fn sealed(by: &Envelopes, to: ProcessRun) -> String {
-        by.seal(to, &request(), b"body").unwrap().to_str().unwrap().to_owned()
+        by.seal(to, &request(), b"body")
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
     }
 
     #[test]
     fn request_arrives_as_it_was_sent_with_its_body() {
         let opened = at(B, 9).open(&sealed(&at(A, 9), B)).unwrap();
         let (sent, arrived) = (request(), &opened.request);
-        assert_eq!((&arrived.method, &arrived.target, &arrived.headers), (&sent.method, &sent.target, &sent.headers));
-        assert_eq!((opened.check_body(b"body"), opened.check_body(b"bodx")), (Ok(()), Err(Refused::OtherBody)));
+        assert_eq!(
+            (&arrived.method, &arrived.target, &arrived.headers),
+            (&sent.method, &sent.target, &sent.headers)
+        );
+        assert_eq!(
+            (opened.check_body(b"body"), opened.check_body(b"bodx")),
+            (Ok(()), Err(Refused::OtherBody))
+        );
     }
 
     #[test]
     fn envelope_is_good_once_at_one_run_with_its_keys() {
         let (from, to) = (at(A, 9), at(B, 9));
         let text = sealed(&from, B);
-        assert_eq!(at(A, 9).open(&text).unwrap_err(), Refused::NotForThis, "for another run");
-        assert_eq!(at(B, 8).open(&text).unwrap_err(), Refused::NotForThis, "with other keys");
+        assert_eq!(
+            at(A, 9).open(&text).unwrap_err(),
+            Refused::NotForThis,
+            "for another run"
+        );
+        assert_eq!(
+            at(B, 8).open(&text).unwrap_err(),
+            Refused::NotForThis,
+            "with other keys"
+        );
         assert!(to.open(&text).is_ok());
         assert_eq!(to.open(&text).unwrap_err(), Refused::Used);
         // Of another sender the same number is another one.
         assert!(
-            to.open(&sealed(&from, B)).is_ok() && to.open(&sealed(&at(ProcessRun::from_bytes([3; 8]), 9), B)).is_ok()
+            to.open(&sealed(&from, B)).is_ok()
+                && to
+                    .open(&sealed(&at(ProcessRun::from_bytes([3; 8]), 9), B))
+                    .is_ok()
         );
     }
 
     #[test]
     fn envelope_of_another_time_is_refused() {
         let (from, to) = (at(A, 9), at(B, 9));
-        for (seconds, expected) in
-            [(-100, Some(Refused::OtherTime)), (-30, None), (30, None), (100, Some(Refused::OtherTime))]
-        {
-            let plain = from.seal.open_for(&sealed(&from, B), &B.to_bytes()).unwrap();
+        for (seconds, expected) in [
+            (-100, Some(Refused::OtherTime)),
+            (-30, None),
+            (30, None),
+            (100, Some(Refused::OtherTime)),
+        ] {
+            let plain = from
+                .seal
+                .open_for(&sealed(&from, B), &B.to_bytes())
+                .unwrap();
             let mut envelope: Envelope<'_> = serde_json::from_slice(&plain).unwrap();
             let by = Duration::from_secs(u64::from(i32::unsigned_abs(seconds)));
-            envelope.sent = if seconds < 0 { envelope.sent - by } else { envelope.sent + by };
-            let text = from.seal.seal_for(&serde_json::to_vec(&envelope).unwrap(), &B.to_bytes()).unwrap();
+            envelope.sent = if seconds < 0 {
+                envelope.sent - by
+            } else {
+                envelope.sent + by
+            };
+            let text = from
+                .seal
+                .seal_for(&serde_json::to_vec(&envelope).unwrap(), &B.to_bytes())
+                .unwrap();
             assert_eq!(to.open(&text).err(), expected, "{seconds}");
         }
     }
@@ -268,7 +370,10 @@ mod tests {
     #[test]
     fn other_sealed_text_is_no_envelope() {
         let seal = Seal::new(&Keys::new([[9; 32]]), b"another purpose").unwrap();
-        let plain = at(A, 9).seal.open_for(&sealed(&at(A, 9), B), &B.to_bytes()).unwrap();
+        let plain = at(A, 9)
+            .seal
+            .open_for(&sealed(&at(A, 9), B), &B.to_bytes())
+            .unwrap();
         let text = seal.seal_for(&plain, &B.to_bytes()).unwrap();
         assert_eq!(at(B, 9).open(&text).unwrap_err(), Refused::NotForThis);
         let text = at(A, 9).seal.seal_for(b"{}", &B.to_bytes()).unwrap();

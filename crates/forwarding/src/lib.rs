@@ -55,7 +55,8 @@ pub struct ForwardedRequest {
 pub type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
 /// The future of an answer. Dropping it cancels the request at the other replica.
-pub type Forwarding<'a> = Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, ForwardError>> + Send + 'a>>;
+pub type Forwarding<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, ForwardError>> + Send + 'a>>;
 
 /// Why another replica has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +81,12 @@ pub enum ForwardError {
 /// The other replicas of this process.
 pub trait Replicas: Send + Sync + fmt::Debug {
     /// Has `run` answer a request. Nothing is sent twice.
-    fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a>;
+    fn forward<'a>(
+        &'a self,
+        run: ProcessRun,
+        request: &'a ForwardedRequest,
+        body: Bytes,
+    ) -> Forwarding<'a>;
 
     /// Any other replica that goes on, for what is not to begin at one that ends.
     fn another(&self) -> Option<ProcessRun>;

@@ -16,7 +16,8 @@ pub(crate) struct Window {
 impl Window {
     /// Uses `number`; false if it has been used, or is too old to know. Numbers begin at 1.
     pub(crate) fn take(&mut self, number: u64) -> bool {
-        self.used.resize(usize::try_from(SPAN / WORD).unwrap_or_default(), 0);
+        self.used
+            .resize(usize::try_from(SPAN / WORD).unwrap_or_default(), 0);
         if number > self.highest {
             self.forget_between(self.highest, number);
             self.highest = number;
@@ -24,7 +25,9 @@ impl Window {
             return false;
         }
         let (word, bit) = place(number);
-        let Some(word) = self.used.get_mut(word) else { return false };
+        let Some(word) = self.used.get_mut(word) else {
+            return false;
+        };
         let is_new = *word & bit == 0;
         *word |= bit;
         is_new
@@ -45,7 +48,10 @@ impl Window {
 
 fn place(number: u64) -> (usize, u64) {
     let at = number % SPAN;
-    (usize::try_from(at / WORD).unwrap_or(usize::MAX), 1 << (at % WORD))
+    (
+        usize::try_from(at / WORD).unwrap_or(usize::MAX),
+        1 << (at % WORD),
+    )
 }
 
 #[cfg(test)]
@@ -60,7 +66,13 @@ mod tests {
     fn number_is_good_once_and_not_when_it_is_too_old() {
         let mut window = Window::default();
         assert!(!window.take(0) && window.take(1) && !window.take(1));
-        assert!(window.take(SPAN + 5) && window.take(6) && !window.take(6) && !window.take(5) && !window.take(1));
+        assert!(
+            window.take(SPAN + 5)
+                && window.take(6)
+                && !window.take(6)
+                && !window.take(5)
+                && !window.take(1)
+        );
         assert!(window.take(u64::MAX) && !window.take(u64::MAX) && window.take(u64::MAX - 1));
     }
 

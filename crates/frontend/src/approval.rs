@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
-use fanlight_approvals::{Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question};
+use fanlight_approvals::{
+    Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
+};
 use fanlight_audit::AuditEvent;
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage, ServerMessages,
-    ServerRequest,
+    ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage,
+    ServerMessages, ServerRequest,
 };
 use fanlight_identity::Identity;
 use fanlight_protocol::capability::MissingCapability;
@@ -60,14 +62,23 @@ impl ApprovedCall {
 
 impl CallBeforeApproval {
     /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
-    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        settings: &Arc<FrontendSettings>,
+        operation: &impl ResolvedOperation,
+    ) -> Option<Box<Self>> {
         Some(Self::new(settings, operation, operation.approval()?))
     }
 
     fn new(
         settings: &Arc<FrontendSettings>,
         operation: &impl ResolvedOperation,
-        NeededApproval { rule: ApprovalRule { by, number }, text, tool, arguments, own }: NeededApproval<'_>,
+        NeededApproval {
+            rule: ApprovalRule { by, number },
+            text,
+            tool,
+            arguments,
+            own,
+        }: NeededApproval<'_>,
     ) -> Box<Self> {
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
@@ -80,28 +91,54 @@ impl CallBeforeApproval {
             own,
             rules: number,
         };
-        let state = operation.params().and_then(|params| params.get(REQUEST_STATE));
-        Box::new(Self { settings: Arc::clone(settings), context, by, text, call, state })
+        let state = operation
+            .params()
+            .and_then(|params| params.get(REQUEST_STATE));
+        Box::new(Self {
+            settings: Arc::clone(settings),
+            context,
+            by,
+            text,
+            call,
+            state,
+        })
     }
 
     /// `operation` where a hook may want somebody to agree to it; `None` if it is not known which server's call it is.
-    pub(crate) fn for_hook(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+    pub(crate) fn for_hook(
+        settings: &Arc<FrontendSettings>,
+        operation: &impl ResolvedOperation,
+    ) -> Option<Box<Self>> {
         let tool = operation.tool();
-        let server = tool.as_ref().map(|tool| tool.server).or_else(|| operation.server())?;
-        let name = tool.as_ref().map(|tool| tool.name.clone()).or_else(|| operation.shown_name())?;
+        let server = tool
+            .as_ref()
+            .map(|tool| tool.server)
+            .or_else(|| operation.server())?;
+        let name = tool
+            .as_ref()
+            .map(|tool| tool.name.clone())
+            .or_else(|| operation.shown_name())?;
         let needed = NeededApproval {
-            rule: ApprovalRule { by: ApprovedBy::Approver, number: 0 },
+            rule: ApprovalRule {
+                by: ApprovedBy::Approver,
+                number: 0,
+            },
             text: None,
             tool: Item { server, name },
             arguments: operation.sent_arguments(),
-            own: operation.params().and_then(|params| params.get("arguments")),
+            own: operation
+                .params()
+                .and_then(|params| params.get("arguments")),
         };
         Some(Self::new(settings, operation, needed))
     }
 
     /// The same with a question in other words.
     pub(crate) fn asking(self, text: String) -> Self {
-        Self { text: Some(text.into()), ..self }
+        Self {
+            text: Some(text.into()),
+            ..self
+        }
     }
 
     /// Waits until somebody has agreed.
@@ -122,25 +159,40 @@ impl CallBeforeApproval {
             }
             None => self.asked(&messages).await?,
         };
-        Ok(ApprovedCall { approvals: approvals.clone(), id, call: self.call })
+        Ok(ApprovedCall {
+            approvals: approvals.clone(),
+            id,
+            call: self.call,
+        })
     }
 
     /// Asks whoever has to agree; returns the id of the approval.
     async fn asked(&self, messages: &ServerMessages) -> Result<String, RpcError> {
         let params = Json::empty_object();
         let can_be_asked = messages.is_connected()
-            && MissingCapability::for_server_request(&self.context.capabilities, &Method::Elicit, Some(&params))
-                .is_none();
+            && MissingCapability::for_server_request(
+                &self.context.capabilities,
+                &Method::Elicit,
+                Some(&params),
+            )
+            .is_none();
         match self.by {
-            ApprovedBy::Caller if can_be_asked => self.ask_caller(messages).await.map(|()| CLIENT.to_owned()),
+            ApprovedBy::Caller if can_be_asked => {
+                self.ask_caller(messages).await.map(|()| CLIENT.to_owned())
+            }
             ApprovedBy::Other => self.ask_approvers(ApproverRule::Other).await,
-            ApprovedBy::Caller | ApprovedBy::Approver => self.ask_approvers(ApproverRule::Any).await,
+            ApprovedBy::Caller | ApprovedBy::Approver => {
+                self.ask_approvers(ApproverRule::Any).await
+            }
         }
     }
 
     /// Has the client ask its user.
     async fn ask_caller(&self, messages: &ServerMessages) -> Result<(), RpcError> {
-        self.settings.approvals.check_size(&self.call).map_err(|error| not_asked(&error))?;
+        self.settings
+            .approvals
+            .check_size(&self.call)
+            .map_err(|error| not_asked(&error))?;
         // What the configuration adds may be secret, and the client learns nothing of it.
         let arguments = self.call.own.as_ref().map_or("", Json::as_text);
         let name = escaped(&self.name()).into_owned();
@@ -149,11 +201,18 @@ impl CallBeforeApproval {
             (None, "") => format!("May {name} be called?"),
             (None, _) => format!("May {name} be called with these arguments?"),
         };
-        let text = if arguments.is_empty() { question } else { format!("{question}\n\n{}", escaped(arguments)) };
+        let text = if arguments.is_empty() {
+            question
+        } else {
+            format!("{question}\n\n{}", escaped(arguments))
+        };
         let mut params = ObjectBuilder::new();
         params.string("message", &text);
         // Nothing is to be filled in: accepting is the answer (2026-07-28 client/elicitation, Response Actions).
-        params.member("requestedSchema", &Json::literal(r#"{"type":"object","properties":{}}"#));
+        params.member(
+            "requestedSchema",
+            &Json::literal(r#"{"type":"object","properties":{}}"#),
+        );
         let (answer, answered) = oneshot::channel();
         let limit = self.settings.input_timeout;
         let request = ServerRequest {
@@ -167,20 +226,44 @@ impl CallBeforeApproval {
         self.record("asked", CLIENT)?;
         messages.send(ServerMessage::Request(request)).await;
         let answer = timeout(limit, answered).await.ok().and_then(Result::ok);
-        let action = answer.filter(|answer| !answer.is_error()).and_then(|answer| answer.body().get("action"));
-        if action.as_ref().is_some_and(|action| action.is_str("accept")) {
+        let action = answer
+            .filter(|answer| !answer.is_error())
+            .and_then(|answer| answer.body().get("action"));
+        if action
+            .as_ref()
+            .is_some_and(|action| action.is_str("accept"))
+        {
             return self.record("approved", CLIENT);
         }
         self.record("refused", CLIENT)?;
-        Err(not_approved("the client's user has not approved this call; it was not carried out", None, "refused"))
+        Err(not_approved(
+            "the client's user has not approved this call; it was not carried out",
+            None,
+            "refused",
+        ))
     }
 
     /// Asks operators, and waits for as long as clients usually do.
     async fn ask_approvers(&self, approver: ApproverRule) -> Result<String, RpcError> {
-        let client = self.identity().map_or_else(|| Arc::from("a local client"), |identity| Arc::clone(&identity.name));
-        let text = self.text.clone().unwrap_or_else(|| format!("May {} be called?", self.name()).into());
-        let question = Question { text, client, approver };
-        let mut waiting = match self.settings.approvals.ask(self.call.clone(), question).await {
+        let client = self.identity().map_or_else(
+            || Arc::from("a local client"),
+            |identity| Arc::clone(&identity.name),
+        );
+        let text = self
+            .text
+            .clone()
+            .unwrap_or_else(|| format!("May {} be called?", self.name()).into());
+        let question = Question {
+            text,
+            client,
+            approver,
+        };
+        let mut waiting = match self
+            .settings
+            .approvals
+            .ask(self.call.clone(), question)
+            .await
+        {
             Ok(Asked::Approved { id }) => return self.record("approved", &id).map(|()| id),
             Ok(Asked::Waiting(waiting)) => waiting,
             Err(error) => return Err(not_asked(&error)),
@@ -193,9 +276,11 @@ impl CallBeforeApproval {
                 self.record("refused", &id)?;
                 Err(not_asked(&NotAsked::Refused { id }))
             }
-            Ok(Err(NotApproved::Over)) => {
-                Err(not_approved("nobody has approved this call in time; it was not carried out", Some(&id), "over"))
-            }
+            Ok(Err(NotApproved::Over)) => Err(not_approved(
+                "nobody has approved this call in time; it was not carried out",
+                Some(&id),
+                "over",
+            )),
             // There is no answer yet when clients usually give up.
             Err(_) => {
                 let message = format!(
@@ -218,8 +303,16 @@ impl CallBeforeApproval {
     /// Puts down what has become of it. What cannot be put on record is not carried out.
     fn record(&self, outcome: &'static str, id: &str) -> Result<(), RpcError> {
         let client = self.identity().map(|identity| &**identity);
-        let tool = Item { server: &self.call.server, name: (&*self.call.tool).into() };
-        let event = AuditEvent::Approval { client, tool, id, outcome };
+        let tool = Item {
+            server: &self.call.server,
+            name: (&*self.call.tool).into(),
+        };
+        let event = AuditEvent::Approval {
+            client,
+            tool,
+            id,
+            outcome,
+        };
         let recorded = self.settings.record.record(&event);
         recorded.map_err(|error| not_recorded(&error))
     }

@@ -64,7 +64,8 @@ pub(crate) const COUNTED_AGAIN: Duration = Duration::from_secs(1);
 fn too_many(retry_after: Duration) -> RpcError {
     // Not too early.
     let millis = retry_after.as_millis() + 1;
-    let message = format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
+    let message =
+        format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
     later(message, millis)
 }
 
@@ -76,7 +77,10 @@ fn not_counted() -> RpcError {
 
 fn later(message: String, millis: u128) -> RpcError {
     let mut data = ObjectBuilder::new();
-    data.member("retryAfterMs", &Json::integer(i64::try_from(millis).unwrap_or(i64::MAX)));
+    data.member(
+        "retryAfterMs",
+        &Json::integer(i64::try_from(millis).unwrap_or(i64::MAX)),
+    );
     data.member("mayHaveRun", &Json::literal("false"));
     RpcError::new(code::TOO_MANY_REQUESTS, message).with_data(data.finish())
 }
@@ -89,7 +93,11 @@ pub(crate) struct Client<'a> {
 }
 
 /// Decides whether a client may do what `subject` says, by the rules in force now, and puts that on record.
-pub(crate) fn decide(settings: &FrontendSettings, client: Client<'_>, subject: &dyn Decidable) -> Result<(), Refused> {
+pub(crate) fn decide(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    subject: &dyn Decidable,
+) -> Result<(), Refused> {
     record(settings, client, subject, may(settings, client, subject))
 }
 
@@ -120,14 +128,23 @@ async fn take(
         if protection.rates().are_none() {
             return Ok(None);
         }
-        let asked = Asked { peer: &peer(), endpoint: path_of(settings, client.endpoint), subject };
+        let asked = Asked {
+            peer: &peer(),
+            endpoint: path_of(settings, client.endpoint),
+            subject,
+        };
         protection.rates().take(asked).map_err(Refused::TooMany)?
     };
     match settings.protection.common() {
-        Some(common) if !taking.is_done() => taking.in_common(common).await.map_err(|not_taken| match not_taken {
-            NotTaken::TooMany(too_many) => Refused::TooMany(too_many),
-            NotTaken::Away => Refused::NotCounted,
-        }),
+        Some(common) if !taking.is_done() => {
+            taking
+                .in_common(common)
+                .await
+                .map_err(|not_taken| match not_taken {
+                    NotTaken::TooMany(too_many) => Refused::TooMany(too_many),
+                    NotTaken::Away => Refused::NotCounted,
+                })
+        }
         _ => Ok(taking.turn()),
     }
 }
@@ -144,13 +161,24 @@ fn record<T>(
         Refused::Scopes(_) | Refused::NotRecorded => "scopes",
     });
     let Client { endpoint, identity } = client;
-    let recorded = settings.record.record(&AuditEvent::Decided { client: identity, endpoint, subject, refused });
+    let recorded = settings.record.record(&AuditEvent::Decided {
+        client: identity,
+        endpoint,
+        subject,
+        refused,
+    });
     let allowed = outcome?;
-    recorded.map(|()| allowed).map_err(|NotRecorded| Refused::NotRecorded)
+    recorded
+        .map(|()| allowed)
+        .map_err(|NotRecorded| Refused::NotRecorded)
 }
 
 /// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
-pub(crate) fn may(settings: &FrontendSettings, client: Client<'_>, subject: &dyn Decidable) -> Result<(), Refused> {
+pub(crate) fn may(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    subject: &dyn Decidable,
+) -> Result<(), Refused> {
     if client.identity.scopes == Scopes::All {
         return Ok(());
     }
@@ -159,9 +187,22 @@ pub(crate) fn may(settings: &FrontendSettings, client: Client<'_>, subject: &dyn
 }
 
 /// [`decide`] for the client of a context, whose identity is that of Fanlight itself if it has none.
-pub(crate) fn decide_for(settings: &FrontendSettings, caller: &Caller, subject: &dyn Decidable) -> Result<(), Refused> {
-    let Some(identity) = caller.identity() else { return Ok(()) };
-    decide(settings, Client { endpoint: caller.endpoint(), identity }, subject)
+pub(crate) fn decide_for(
+    settings: &FrontendSettings,
+    caller: &Caller,
+    subject: &dyn Decidable,
+) -> Result<(), Refused> {
+    let Some(identity) = caller.identity() else {
+        return Ok(());
+    };
+    decide(
+        settings,
+        Client {
+            endpoint: caller.endpoint(),
+            identity,
+        },
+        subject,
+    )
 }
 
 /// Whether how often clients may call depends on the tool.
@@ -171,13 +212,23 @@ pub(crate) fn rates_depend_on_tools(settings: &FrontendSettings) -> bool {
 
 /// Whether what calls need at this endpoint depends on their tool.
 pub(crate) fn depends_on_tools(settings: &FrontendSettings, endpoint: &Endpoint) -> bool {
-    settings.protection.load().scopes_at(path_of(settings, endpoint)).depends_on_tools()
+    settings
+        .protection
+        .load()
+        .scopes_at(path_of(settings, endpoint))
+        .depends_on_tools()
 }
 
-fn check(settings: &FrontendSettings, client: Client<'_>, operation: &Operation<'_>) -> Result<(), Refused> {
+fn check(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    operation: &Operation<'_>,
+) -> Result<(), Refused> {
     let protection = settings.protection.load();
     let policy = protection.scopes_at(path_of(settings, client.endpoint));
-    policy.check(&client.identity.scopes, operation).map_err(|required| Refused::Scopes(required.into()))
+    policy
+        .check(&client.identity.scopes, operation)
+        .map_err(|required| Refused::Scopes(required.into()))
 }
 
 /// The path of an endpoint.
@@ -190,16 +241,30 @@ pub(crate) struct LastingDecision(Pin<Box<dyn Future<Output = Refused> + Send>>)
 
 impl LastingDecision {
     /// That about listening to `interest`. `None` for a client whom no scopes restrict.
-    pub(crate) fn of(settings: &Arc<FrontendSettings>, caller: &Caller, interest: &Interest) -> Option<Self> {
-        let identity = Arc::clone(caller.identity().filter(|identity| identity.scopes != Scopes::All)?);
+    pub(crate) fn of(
+        settings: &Arc<FrontendSettings>,
+        caller: &Caller,
+        interest: &Interest,
+    ) -> Option<Self> {
+        let identity = Arc::clone(
+            caller
+                .identity()
+                .filter(|identity| identity.scopes != Scopes::All)?,
+        );
         let (settings, endpoint) = (Arc::clone(settings), caller.endpoint().clone());
         let operation = Operation::of_listening(interest);
         let mut replacements = settings.protection.replacements();
         Some(Self(Box::pin(async move {
             loop {
                 // First of all at once: the rules may have been replaced since it was decided.
-                if let Err(refused) = check(&settings, Client { endpoint: &endpoint, identity: &identity }, &operation)
-                {
+                if let Err(refused) = check(
+                    &settings,
+                    Client {
+                        endpoint: &endpoint,
+                        identity: &identity,
+                    },
+                    &operation,
+                ) {
                     return refused;
                 }
                 // The settings have the sender, so that there is a next one.

@@ -44,7 +44,8 @@ impl LiveHooks {
 
     /// Whether results are judged before clients get them.
     pub(crate) fn judge_results(&self) -> bool {
-        self.load().is_some_and(|hook| hook.wants(HookMoment::Result))
+        self.load()
+            .is_some_and(|hook| hook.wants(HookMoment::Result))
     }
 }
 
@@ -54,5 +55,9 @@ pub trait CallHook: fmt::Debug + Send + Sync {
     fn wants(&self, moment: HookMoment) -> bool;
 
     /// Asks about a call, which is described in JSON. It answers within a time of its own, whatever happens.
-    fn ask(&self, moment: HookMoment, question: Json) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>>;
+    fn ask(
+        &self,
+        moment: HookMoment,
+        question: Json,
+    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>>;
 }

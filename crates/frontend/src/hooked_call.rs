@@ -24,7 +24,10 @@ pub(crate) struct HookedCall {
 
 impl HookedCall {
     /// `operation`, if hooks are asked about it.
-    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        settings: &Arc<FrontendSettings>,
+        operation: &impl ResolvedOperation,
+    ) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let hook = settings.hooks.load().filter(|hook| match method {
             Method::CallTool => true,
@@ -33,8 +36,14 @@ impl HookedCall {
             }
             _ => false,
         })?;
-        let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| hook.wants(HookMoment::Call));
-        Some(Box::new(Self { hook, method, described: described(settings, operation), approval }))
+        let approval = CallBeforeApproval::for_hook(settings, operation)
+            .filter(|_| hook.wants(HookMoment::Call));
+        Some(Box::new(Self {
+            hook,
+            method,
+            described: described(settings, operation),
+            approval,
+        }))
     }
 
     /// Asks before the call runs, and then whoever has to agree to it.
@@ -46,10 +55,19 @@ impl HookedCall {
         if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call) {
             return Ok(());
         }
-        match (self.hook.ask(HookMoment::Call, self.described.clone().finish()).await, self.approval.take()) {
+        match (
+            self.hook
+                .ask(HookMoment::Call, self.described.clone().finish())
+                .await,
+            self.approval.take(),
+        ) {
             (HookAnswer::Allow, _) => Ok(()),
-            (HookAnswer::Ask(text), Some(approval)) => approval.asking(text).agreed(messages).await.map(drop),
-            (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => Err(denied("this call", &reason, "false")),
+            (HookAnswer::Ask(text), Some(approval)) => {
+                approval.asking(text).agreed(messages).await.map(drop)
+            }
+            (HookAnswer::Ask(reason) | HookAnswer::Deny(reason), _) => {
+                Err(denied("this call", &reason, "false"))
+            }
         }
     }
 
@@ -61,8 +79,12 @@ impl HookedCall {
         let body = response.body();
         let result = match (&self.method, body.find_distinct(&["result"])) {
             // A state of a task has the result once there is one.
-            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([None])) => return response,
-            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([Some(place)])) => body.slice(place),
+            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([None])) => {
+                return response;
+            }
+            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([Some(place)])) => {
+                body.slice(place)
+            }
             _ => body,
         };
         let mut described = self.described.clone();
@@ -83,7 +105,8 @@ fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) ->
     let mut call = ObjectBuilder::new();
     if let Some(identity) = caller.identity() {
         call.string("principal", &identity.principal.describe());
-        call.string("who", &identity.name).string("authentication", identity.source.as_str());
+        call.string("who", &identity.name)
+            .string("authentication", identity.source.as_str());
         let mut groups = ArrayBuilder::default();
         for group in &*identity.groups {
             groups.push(&Json::string(group));
@@ -95,7 +118,11 @@ fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) ->
     }
     call.string("endpoint", decision::path_of(settings, caller.endpoint()));
     let tool = operation.tool();
-    if let Some(server) = tool.as_ref().map(|tool| tool.server).or_else(|| operation.server()) {
+    if let Some(server) = tool
+        .as_ref()
+        .map(|tool| tool.server)
+        .or_else(|| operation.server())
+    {
         call.string("server", server);
     }
     // One that no list has is called as the client calls it.
@@ -105,7 +132,10 @@ fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) ->
         (None, Some(task)) => call.string("task", &task),
         (None, None) => &mut call,
     };
-    if let Some(arguments) = operation.params().and_then(|params| params.get("arguments")) {
+    if let Some(arguments) = operation
+        .params()
+        .and_then(|params| params.get("arguments"))
+    {
         call.member("arguments", &arguments);
     }
     if let Some(verdict) = operation.verdict() {

@@ -25,15 +25,26 @@ impl Insight {
 /// None before the listener serves, and once it has ended.
 impl Clients for Insight {
     fn view(&self) -> ClientsView {
-        self.0.get().and_then(Weak::upgrade).map(|observed| observed.view()).unwrap_or_default()
+        self.0
+            .get()
+            .and_then(Weak::upgrade)
+            .map(|observed| observed.view())
+            .unwrap_or_default()
     }
 
     fn counts(&self) -> Counts {
-        self.0.get().and_then(Weak::upgrade).map(|observed| observed.counts()).unwrap_or_default()
+        self.0
+            .get()
+            .and_then(Weak::upgrade)
+            .map(|observed| observed.counts())
+            .unwrap_or_default()
     }
 
     fn end_session(&self, digest: &str) -> bool {
-        self.0.get().and_then(Weak::upgrade).is_some_and(|observed| observed.end_session(digest))
+        self.0
+            .get()
+            .and_then(Weak::upgrade)
+            .is_some_and(|observed| observed.end_session(digest))
     }
 }
 
@@ -45,7 +56,12 @@ impl fmt::Debug for Insight {
 
 /// What is shown of a session's id: enough to tell sessions apart, useless to take one over.
 pub(crate) fn shown_id(id: &str) -> String {
-    HEXLOWER.encode(digest(&SHA256, id.as_bytes()).as_ref().get(..8).unwrap_or_default())
+    HEXLOWER.encode(
+        digest(&SHA256, id.as_bytes())
+            .as_ref()
+            .get(..8)
+            .unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -56,11 +72,17 @@ mod tests {
 
     impl Clients for One {
         fn view(&self) -> ClientsView {
-            ClientsView { streams: 7, ..ClientsView::default() }
+            ClientsView {
+                streams: 7,
+                ..ClientsView::default()
+            }
         }
 
         fn counts(&self) -> Counts {
-            Counts { streams: 7, ..Counts::default() }
+            Counts {
+                streams: 7,
+                ..Counts::default()
+            }
         }
 
         fn end_session(&self, digest: &str) -> bool {

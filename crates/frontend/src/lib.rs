@@ -32,16 +32,17 @@ mod validity;
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
 pub use fanlight_http_edge::{
-    BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins, PublicUrl,
-    SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies, sockets,
+    BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls,
+    Origins, PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer,
+    TrustedProxies, sockets,
 };
 pub use guardrail::{CallHook, HookAnswer, HookMoment, LiveHooks};
 pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
-    CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions, RateRule, RateState,
-    RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
+    CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions,
+    RateRule, RateState, RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
 };
 pub use session_records::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody};

@@ -76,9 +76,13 @@ mod tests {
     #[test]
     fn text_is_counted_until_its_last_part_is_dropped() {
         let budget = ByteBudget::new(64 << 10);
-        let small = budget.count(&Peer::Local, Bytes::from(vec![0; UNCOUNTED])).unwrap();
+        let small = budget
+            .count(&Peer::Local, Bytes::from(vec![0; UNCOUNTED]))
+            .unwrap();
         assert_eq!((small.len(), budget.0.held()), (UNCOUNTED, 0));
-        let text = budget.count(&Peer::Local, Bytes::from(vec![1; 10_000])).unwrap();
+        let text = budget
+            .count(&Peer::Local, Bytes::from(vec![1; 10_000]))
+            .unwrap();
         let part = text.slice(9_999..);
         drop(text);
         assert_eq!(budget.0.held(), 10_000);

@@ -29,7 +29,10 @@ pub(crate) struct RequestRecording {
 
 impl RequestRecording {
     /// That of `operation`; `None` if requests are not recorded.
-    pub(crate) fn of(settings: &FrontendSettings, operation: &impl ResolvedOperation) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        settings: &FrontendSettings,
+        operation: &impl ResolvedOperation,
+    ) -> Option<Box<Self>> {
         let record = &settings.record;
         let kept = record.keeps_requests()?;
         let params = operation.params();
@@ -37,7 +40,9 @@ impl RequestRecording {
             record: Arc::clone(record),
             context: Arc::clone(operation.context()),
             method: operation.method().clone(),
-            shown: operation.shown_name().map(|name| fanlight_audit::cut(&name).into()),
+            shown: operation
+                .shown_name()
+                .map(|name| fanlight_audit::cut(&name).into()),
             target: kept.announced.then(|| target(operation)).flatten(),
             verdict: operation.verdict().cloned(),
             params: params.filter(|_| kept.arguments).cloned(),
@@ -78,7 +83,9 @@ impl RequestRecording {
     ///
     /// If it cannot be put on record. Then it does not run.
     pub(crate) fn announce(&self) -> Result<Option<Acknowledged>, RpcError> {
-        self.record.begins(&self.request()).map_err(|error| not_recorded(&error))
+        self.record
+            .begins(&self.request())
+            .map_err(|error| not_recorded(&error))
     }
 
     /// It runs from now on.
@@ -115,14 +122,22 @@ impl RequestRecording {
 
 impl Drop for RequestRecording {
     fn drop(&mut self) {
-        self.finish(&if self.began.is_some() { RequestEnd::Cancelled } else { RequestEnd::NotRun });
+        self.finish(&if self.began.is_some() {
+            RequestEnd::Cancelled
+        } else {
+            RequestEnd::NotRun
+        });
     }
 }
 
 /// Where an operation is going to be sent, as far as that is known.
 fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
     let server = operation.server()?.into();
-    Some(SentTo { server, item: operation.tool().map(|tool| tool.name.into()), canary: None })
+    Some(SentTo {
+        server,
+        item: operation.tool().map(|tool| tool.name.into()),
+        canary: None,
+    })
 }
 
 /// The task that a request is about.

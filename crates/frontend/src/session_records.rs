@@ -17,7 +17,12 @@ pub trait SessionRecords: Send + Sync + fmt::Debug {
 
     /// Has this run keep a session that `run` kept, once that has ended, which is waited for a little. One that is unreachable
     /// counts as ended: should it live, its mark changes.
-    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun, is_unreachable: bool) -> Recorded<'a, Claimed>;
+    fn claim<'a>(
+        &'a self,
+        name: &'a str,
+        run: ProcessRun,
+        is_unreachable: bool,
+    ) -> Recorded<'a, Claimed>;
 
     /// Whether this run still keeps a session; `None` if the store does not say.
     fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>>;

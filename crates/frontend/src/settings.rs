@@ -173,7 +173,9 @@ impl FrontendSettings {
     /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
     /// effects of requests, and those need connections.
     pub(crate) fn stream_limit(&self) -> usize {
-        self.max_streams.min(self.max_connections - self.max_connections.div_ceil(4)).max(1)
+        self.max_streams
+            .min(self.max_connections - self.max_connections.div_ceil(4))
+            .max(1)
     }
 }
 
@@ -184,7 +186,10 @@ impl Default for FrontendSettings {
             path: "/mcp".into(),
             endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
-            guard: LiveGuard::new(Guard::new(&[], Origins::Listed(vec!["http://localhost:3000".into()]))),
+            guard: LiveGuard::new(Guard::new(
+                &[],
+                Origins::Listed(vec!["http://localhost:3000".into()]),
+            )),
             keys: Keys::default(),
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),
@@ -230,9 +235,15 @@ impl Default for FrontendSettings {
             keep_alive: Duration::from_secs(25),
             resume: Duration::from_secs(5 * 60),
             sse_retry: Duration::from_secs(1),
-            refused_body: RefusedBody { time: Duration::from_secs(5), bytes: 64 << 20 },
+            refused_body: RefusedBody {
+                time: Duration::from_secs(5),
+                bytes: 64 << 20,
+            },
             collect_requests: Duration::from_millis(20),
-            listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
+            listen_retry: RetryDelays {
+                shortest: Duration::from_secs(1),
+                longest: Duration::from_secs(60),
+            },
             authenticate: Arc::new(fanlight_credentials::Open::default()),
             pages: None,
             protection: LiveProtection::default(),
@@ -256,10 +267,18 @@ mod tests {
     #[test]
     fn stream_limit_reserves_a_quarter_of_the_connections() {
         let limit = |max_connections, max_streams| {
-            FrontendSettings { max_connections, max_streams, ..FrontendSettings::default() }.stream_limit()
+            FrontendSettings {
+                max_connections,
+                max_streams,
+                ..FrontendSettings::default()
+            }
+            .stream_limit()
         };
         assert_eq!(limit(100, 50), 50);
         assert_eq!(limit(100, 1000), 75);
-        assert_eq!([1, 2, 3, 4, 5].map(|connections| limit(connections, 1000)), [1, 1, 2, 3, 3]);
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|connections| limit(connections, 1000)),
+            [1, 1, 2, 3, 3]
+        );
     }
 }

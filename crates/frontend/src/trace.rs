@@ -8,7 +8,8 @@ use fanlight_identity::{Identity, Source};
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};
 use fanlight_telemetry::{
-    Arrival, Carriers, ClientName, Metrics, Network, Propagation, ServerSpan, Subject, Telemetry, TrustInbound, Verdict,
+    Arrival, Carriers, ClientName, Metrics, Network, Propagation, ServerSpan, Subject, Telemetry,
+    TrustInbound, Verdict,
 };
 use tokio::time::Instant;
 
@@ -23,7 +24,10 @@ pub(crate) fn begin(
     endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
+    let meta = request
+        .params
+        .as_ref()
+        .and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
     begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }
@@ -41,7 +45,14 @@ pub(crate) fn begin_read(
         "uri" => params.uri(),
         _ => None,
     });
-    begin_of(settings, request, &subject, params.meta.whole(), endpoint, facts)
+    begin_of(
+        settings,
+        request,
+        &subject,
+        params.meta.whole(),
+        endpoint,
+        facts,
+    )
 }
 
 fn begin_of(
@@ -52,7 +63,11 @@ fn begin_of(
     endpoint: &Endpoint,
     facts: &TransportFacts<'_>,
 ) -> ServerSpan {
-    let mut carriers = Carriers { meta, headers: facts.trace_context, trust: settings.trust_inbound };
+    let mut carriers = Carriers {
+        meta,
+        headers: facts.trace_context,
+        trust: settings.trust_inbound,
+    };
     // The replica that passes it on has read the message's own context, and put its span into the headers.
     if facts.is_forwarded && facts.trace_context.traceparent.is_some() {
         (carriers.meta, carriers.trust) = (None, TrustInbound::Trust);
@@ -98,7 +113,9 @@ pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Ar
         return None;
     }
     CLIENTS.with_borrow_mut(|clients| {
-        let known = clients.iter().find(|one| *one.info == *bytes && one.principal.as_ref() == principal);
+        let known = clients
+            .iter()
+            .find(|one| *one.info == *bytes && one.principal.as_ref() == principal);
         if let Some(known) = known {
             return known.name.clone();
         }
@@ -107,7 +124,11 @@ pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Ar
             if clients.len() >= REMEMBERED {
                 clients.remove(0);
             }
-            clients.push(Remembered { info: bytes.into(), principal: principal.cloned(), name: name.clone() });
+            clients.push(Remembered {
+                info: bytes.into(),
+                principal: principal.cloned(),
+                name: name.clone(),
+            });
         }
         name
     })
@@ -123,12 +144,18 @@ pub(crate) struct Ending {
 impl Ending {
     /// Of a request for `method` that is answered with `response`.
     pub(crate) fn answered(span: ServerSpan, method: &Method, response: &Response) -> Self {
-        Self { verdict: span.verdict(method, response), span }
+        Self {
+            verdict: span.verdict(method, response),
+            span,
+        }
     }
 
     /// Of a request that is refused.
     pub(crate) fn refused(span: ServerSpan, error: &RpcError) -> Self {
-        Self { span, verdict: Verdict::of_error(error) }
+        Self {
+            span,
+            verdict: Verdict::of_error(error),
+        }
     }
 
     /// The request is refused after all.
@@ -165,7 +192,12 @@ impl SessionCount {
     pub(crate) fn new(telemetry: &Telemetry, revision: Revision, network: Network) -> Self {
         let metrics = telemetry.metrics().cloned();
         metrics.iter().for_each(|metrics| metrics.sessions(1));
-        Self { metrics, revision, network, since: Instant::now() }
+        Self {
+            metrics,
+            revision,
+            network,
+            since: Instant::now(),
+        }
     }
 }
 
@@ -173,7 +205,12 @@ impl Drop for SessionCount {
     fn drop(&mut self) {
         if let Some(metrics) = &self.metrics {
             metrics.sessions(-1);
-            metrics.session_ended(SessionSide::Server(self.network), self.revision, self.since.elapsed(), None);
+            metrics.session_ended(
+                SessionSide::Server(self.network),
+                self.revision,
+                self.since.elapsed(),
+                None,
+            );
         }
     }
 }
@@ -185,14 +222,18 @@ pub(crate) struct SuspendedCount(Option<Arc<Metrics>>);
 impl SuspendedCount {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         let metrics = telemetry.metrics().cloned();
-        metrics.iter().for_each(|metrics| metrics.suspended_calls(1));
+        metrics
+            .iter()
+            .for_each(|metrics| metrics.suspended_calls(1));
         Self(metrics)
     }
 }
 
 impl Drop for SuspendedCount {
     fn drop(&mut self) {
-        self.0.iter().for_each(|metrics| metrics.suspended_calls(-1));
+        self.0
+            .iter()
+            .for_each(|metrics| metrics.suspended_calls(-1));
     }
 }
 
@@ -208,7 +249,11 @@ mod tests {
     use super::*;
 
     fn identity(name: &str, source: Source) -> Identity {
-        Identity { name: name.into(), source, ..Identity::anonymous() }
+        Identity {
+            name: name.into(),
+            source,
+            ..Identity::anonymous()
+        }
     }
 
     #[test]
@@ -218,11 +263,16 @@ mod tests {
             let info = Json::parse(info.to_owned().into(), 8).unwrap();
             client_name(Some(&info), identity)
         };
-        let name = |info: &str| named(info, &nobody).and_then(|client| client.name().map(str::to_owned));
+        let name =
+            |info: &str| named(info, &nobody).and_then(|client| client.name().map(str::to_owned));
         // More than are remembered, in turn.
         for round in 0..3 {
             for client in 0..12 {
-                assert_eq!(name(&format!(r#"{{"name":"c{client}"}}"#)), Some(format!("c{client}")), "{round}");
+                assert_eq!(
+                    name(&format!(r#"{{"name":"c{client}"}}"#)),
+                    Some(format!("c{client}")),
+                    "{round}"
+                );
             }
         }
         assert!(CLIENTS.with_borrow(|clients| clients.len() <= REMEMBERED));
@@ -237,6 +287,8 @@ mod tests {
         // Not kept: a client could fill the memory of every thread.
         let long = format!(r#"{{"name":"c","x":"{}"}}"#, "x".repeat(5000));
         assert_eq!(name(&long).as_deref(), Some("c"));
-        assert!(CLIENTS.with_borrow(|clients| clients.iter().all(|one| one.info.len() <= LONGEST_INFO)));
+        assert!(
+            CLIENTS.with_borrow(|clients| clients.iter().all(|one| one.info.len() <= LONGEST_INFO))
+        );
     }
 }

@@ -33,8 +33,11 @@ impl ValidityEnd {
             return None;
         }
         let revoked = identity.validity.revoked.clone().cancelled_owned();
-        let left =
-            identity.validity.expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
+        let left = identity.validity.expires.map(|expires| {
+            expires
+                .duration_since(SystemTime::now())
+                .unwrap_or_default()
+        });
         Some(Self(match left {
             None => Box::pin(async move {
                 revoked.await;
@@ -74,7 +77,12 @@ impl RequestValidity {
     /// `None` for a client that is not authenticated.
     pub(crate) fn of(identity: &Arc<Identity>) -> Option<Box<Self>> {
         let is_authenticated = identity.source != Source::Anonymous;
-        is_authenticated.then(|| Box::new(Self { identity: Arc::clone(identity), end: None }))
+        is_authenticated.then(|| {
+            Box::new(Self {
+                identity: Arc::clone(identity),
+                end: None,
+            })
+        })
     }
 
     /// Ready once the request is to end, as far as that is known without waiting for it.
@@ -104,7 +112,9 @@ pub(crate) fn request_ended(ended: Ended) -> RpcError {
     };
     let mut data = ObjectBuilder::new();
     data.member("mayHaveRun", &Json::literal("true"));
-    let message = format!("the credentials of the request {how} while it was running; it may have been carried out");
+    let message = format!(
+        "the credentials of the request {how} while it was running; it may have been carried out"
+    );
     RpcError::new(code::NOT_AUTHENTICATED, message).with_data(data.finish())
 }
 
@@ -118,8 +128,15 @@ mod tests {
     use super::*;
 
     fn identity(source: Source, left: Option<Duration>) -> Identity {
-        let validity = Validity { expires: left.map(|left| SystemTime::now() + left), ..Validity::default() };
-        Identity { source, validity, ..Identity::anonymous() }
+        let validity = Validity {
+            expires: left.map(|left| SystemTime::now() + left),
+            ..Validity::default()
+        };
+        Identity {
+            source,
+            validity,
+            ..Identity::anonymous()
+        }
     }
 
     async fn ended(identity: &Identity, grace: u64) -> Ended {
@@ -130,10 +147,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn identity_ends_by_expiry_or_revocation() {
         let start = Instant::now();
-        assert_eq!(ended(&identity(Source::Token, Some(Duration::from_secs(100))), 45).await, Ended::Expired);
-        assert!((144..=146).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        assert_eq!(
+            ended(&identity(Source::Token, Some(Duration::from_secs(100))), 45).await,
+            Ended::Expired
+        );
+        assert!(
+            (144..=146).contains(&start.elapsed().as_secs()),
+            "{:?}",
+            start.elapsed()
+        );
         let start = Instant::now();
-        assert_eq!(ended(&identity(Source::Token, Some(Duration::ZERO)), 0).await, Ended::Expired);
+        assert_eq!(
+            ended(&identity(Source::Token, Some(Duration::ZERO)), 0).await,
+            Ended::Expired
+        );
         assert!(start.elapsed() < Duration::from_secs(1));
         let key = identity(Source::Key, None);
         key.validity.revoked.cancel();
@@ -143,6 +170,9 @@ mod tests {
     #[tokio::test]
     async fn client_without_credentials_has_no_end() {
         let anonymous = Arc::new(identity(Source::Anonymous, None));
-        assert!(ValidityEnd::of(&anonymous, Duration::ZERO).is_none() && RequestValidity::of(&anonymous).is_none());
+        assert!(
+            ValidityEnd::of(&anonymous, Duration::ZERO).is_none()
+                && RequestValidity::of(&anonymous).is_none()
+        );
     }
 }

@@ -56,10 +56,26 @@ impl CursorSeal {
     /// has no reason to.
     #[must_use]
     pub fn seal(&self, position: &Position, holder: &Holder) -> Option<String> {
-        let Position { list, generation, backend, offset } = position;
-        let numbers = [&[*list][..], &generation.to_be_bytes(), &offset.to_be_bytes()].concat();
+        let Position {
+            list,
+            generation,
+            backend,
+            offset,
+        } = position;
+        let numbers = [
+            &[*list][..],
+            &generation.to_be_bytes(),
+            &offset.to_be_bytes(),
+        ]
+        .concat();
         let fits = backend.len() <= LONGEST_NAME;
-        fits.then(|| self.0.seal(HandleKind::Cursor, &[&numbers, backend.as_bytes()].concat(), holder))?
+        fits.then(|| {
+            self.0.seal(
+                HandleKind::Cursor,
+                &[&numbers, backend.as_bytes()].concat(),
+                holder,
+            )
+        })?
     }
 
     /// The position that `cursor` stands for, if one of the keys sealed it for this holder.
@@ -81,7 +97,9 @@ impl CursorSeal {
     #[must_use]
     pub fn seal_tasks(&self, position: &TasksPosition, holder: &Holder) -> Option<String> {
         let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
-        let length = u16::try_from(name.len()).ok().filter(|_| name.len() <= LONGEST_NAME)?;
+        let length = u16::try_from(name.len())
+            .ok()
+            .filter(|_| name.len() <= LONGEST_NAME)?;
         let fits = own.len() <= LONGEST_HELD;
         let plain = || [&length.to_be_bytes(), name, own].concat();
         fits.then(|| self.0.seal(HandleKind::TaskCursor, &plain(), holder))?
@@ -95,14 +113,19 @@ impl CursorSeal {
         let (length, rest) = plain.split_first_chunk()?;
         let (name, own) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
         let cursor = Json::parse(Bytes::copy_from_slice(own), 1).ok()?;
-        Some(TasksPosition { backend: std::str::from_utf8(name).ok()?.into(), cursor })
+        Some(TasksPosition {
+            backend: std::str::from_utf8(name).ok()?.into(),
+            cursor,
+        })
     }
 
     /// The content of a cursor of this kind.
     fn open_of(&self, kind: HandleKind, cursor: &str, holder: &Holder) -> Option<Vec<u8>> {
         let fits = cursor.len() <= LONGEST;
         let handle = fits.then(|| self.0.open(cursor, holder))?;
-        handle.filter(|handle| handle.kind == kind).map(|handle| handle.content)
+        handle
+            .filter(|handle| handle.kind == kind)
+            .map(|handle| handle.content)
     }
 }
 
@@ -117,7 +140,12 @@ mod tests {
     const ANYONE: Holder = Holder::new(Principal::anonymous(), Endpoint::Default);
 
     fn position() -> Position {
-        Position { list: 3, generation: u64::MAX, backend: "files".into(), offset: 1000 }
+        Position {
+            list: 3,
+            generation: u64::MAX,
+            backend: "files".into(),
+            offset: 1000,
+        }
     }
 
     fn with(key: u8) -> CursorSeal {
@@ -131,40 +159,80 @@ mod tests {
         assert_eq!(a.open(&cursor, &ANYONE), Some(position()));
         assert_eq!(b.open(&cursor, &ANYONE), None);
         // After a restart, or on a replica: the name of the backend is still that of the same backend.
-        assert_eq!(with(7).open(&b.seal(&position(), &ANYONE).unwrap(), &ANYONE), Some(position()));
-        let long = Position { backend: "x".repeat(LONGEST_NAME + 1).into(), ..position() };
+        assert_eq!(
+            with(7).open(&b.seal(&position(), &ANYONE).unwrap(), &ANYONE),
+            Some(position())
+        );
+        let long = Position {
+            backend: "x".repeat(LONGEST_NAME + 1).into(),
+            ..position()
+        };
         assert_eq!(a.seal(&long, &ANYONE), None);
     }
 
     #[test]
     fn cursor_opens_for_its_principal_alone() {
         let seal = with(1);
-        let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("https://a.example", name)));
+        let [ann, bob] =
+            ["ann", "bob"].map(|name| Holder::from(Principal::named("https://a.example", name)));
         let elsewhere = Holder::new(ann.principal().clone(), Endpoint::at("/mcp/readers"));
-        let tasks = TasksPosition { backend: "files".into(), cursor: Json::literal(r#""c""#) };
+        let tasks = TasksPosition {
+            backend: "files".into(),
+            cursor: Json::literal(r#""c""#),
+        };
         let cursor = seal.seal(&position(), &ann).unwrap();
         let of_tasks = seal.seal_tasks(&tasks, &ann).unwrap();
-        assert_eq!((seal.open(&cursor, &ann), seal.open_tasks(&of_tasks, &ann)), (Some(position()), Some(tasks)));
-        for other in
-            [bob, elsewhere, Principal::named("https://b.example", "ann").into(), ANYONE, Principal::operator().into()]
-        {
-            assert_eq!((seal.open(&cursor, &other), seal.open_tasks(&of_tasks, &other)), (None, None), "{other:?}");
+        assert_eq!(
+            (seal.open(&cursor, &ann), seal.open_tasks(&of_tasks, &ann)),
+            (Some(position()), Some(tasks))
+        );
+        for other in [
+            bob,
+            elsewhere,
+            Principal::named("https://b.example", "ann").into(),
+            ANYONE,
+            Principal::operator().into(),
+        ] {
+            assert_eq!(
+                (
+                    seal.open(&cursor, &other),
+                    seal.open_tasks(&of_tasks, &other)
+                ),
+                (None, None),
+                "{other:?}"
+            );
         }
     }
 
     #[test]
     fn cursor_of_a_backend_is_contained_as_written() {
         let seal = with(1);
-        let position_at = |cursor: Json| TasksPosition { backend: "files".into(), cursor };
-        for cursor in
-            [Json::literal(r#""""#), Json::literal(r#""\u0041/=""#), Json::string(&"x".repeat(LONGEST_HELD - 2))]
-        {
-            let sealed = seal.seal_tasks(&position_at(cursor.clone()), &ANYONE).unwrap();
+        let position_at = |cursor: Json| TasksPosition {
+            backend: "files".into(),
+            cursor,
+        };
+        for cursor in [
+            Json::literal(r#""""#),
+            Json::literal(r#""\u0041/=""#),
+            Json::string(&"x".repeat(LONGEST_HELD - 2)),
+        ] {
+            let sealed = seal
+                .seal_tasks(&position_at(cursor.clone()), &ANYONE)
+                .unwrap();
             assert_eq!(seal.open_tasks(&sealed, &ANYONE), Some(position_at(cursor)));
             assert_eq!(seal.open(&sealed, &ANYONE), None);
         }
-        assert_eq!(seal.seal_tasks(&position_at(Json::string(&"x".repeat(LONGEST_HELD))), &ANYONE), None);
-        assert_eq!(seal.open_tasks(&seal.seal(&position(), &ANYONE).unwrap(), &ANYONE), None);
+        assert_eq!(
+            seal.seal_tasks(
+                &position_at(Json::string(&"x".repeat(LONGEST_HELD))),
+                &ANYONE
+            ),
+            None
+        );
+        assert_eq!(
+            seal.open_tasks(&seal.seal(&position(), &ANYONE).unwrap(), &ANYONE),
+            None
+        );
     }
 
     proptest! {

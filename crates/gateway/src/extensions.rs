@@ -11,7 +11,11 @@ use fanlight_protocol::json::{Json, Kind, rewrite_object};
 use fanlight_protocol::meta;
 
 /// The extensions whose methods are routed, or that have none.
-const KNOWN: [&str; 3] = [meta::TASKS_EXTENSION, meta::UI_EXTENSION, meta::SKILLS_EXTENSION];
+const KNOWN: [&str; 3] = [
+    meta::TASKS_EXTENSION,
+    meta::UI_EXTENSION,
+    meta::SKILLS_EXTENSION,
+];
 /// Strings of one request's parameters that are looked up, at most, and the longest in bytes. No option: they are
 /// looked up for methods that Fanlight does not know, which name one or two things.
 const NAMES: usize = 32;
@@ -19,58 +23,109 @@ const LONGEST_NAME: usize = 2 << 10;
 
 /// The extensions unknown here that a server with these capabilities has.
 pub(crate) fn unknown(capabilities: &Json) -> HashSet<String> {
-    let Some(extensions) = capabilities.get("extensions").filter(Json::is_object) else { return HashSet::new() };
-    let names = extensions.members().filter_map(|member| member.name(&extensions));
-    names.filter(|name| !KNOWN.contains(&name.as_str())).collect()
+    let Some(extensions) = capabilities.get("extensions").filter(Json::is_object) else {
+        return HashSet::new();
+    };
+    let names = extensions
+        .members()
+        .filter_map(|member| member.name(&extensions));
+    names
+        .filter(|name| !KNOWN.contains(&name.as_str()))
+        .collect()
 }
 
 /// Whether a server with these capabilities has `resources/directory/read` (SEP-2640, Capability Negotiation).
 pub(crate) fn reads_directories(capabilities: &Json) -> bool {
-    let skills = capabilities.get("extensions").and_then(|all| all.get(meta::SKILLS_EXTENSION));
-    skills.and_then(|skills| skills.get("directoryRead")).is_some_and(|flag| flag.is_true())
+    let skills = capabilities
+        .get("extensions")
+        .and_then(|all| all.get(meta::SKILLS_EXTENSION));
+    skills
+        .and_then(|skills| skills.get("directoryRead"))
+        .is_some_and(|flag| flag.is_true())
 }
 
 /// The extensions unknown here that several of these servers have.
 fn shared(servers: &[Json]) -> HashSet<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    servers.iter().flat_map(unknown).for_each(|name| *counts.entry(name).or_default() += 1);
-    counts.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| name).collect()
+    servers
+        .iter()
+        .flat_map(unknown)
+        .for_each(|name| *counts.entry(name).or_default() += 1);
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count > 1)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// `all`, the union of these servers' capabilities, without extensions that cannot be served.
 pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
     let shared = shared(servers);
-    let place = all.members().find(|member| member.is(&all, "extensions")).map(|member| member.value);
-    let Some(place) = place.filter(|_| !shared.is_empty()) else { return all };
+    let place = all
+        .members()
+        .find(|member| member.is(&all, "extensions"))
+        .map(|member| member.value);
+    let Some(place) = place.filter(|_| !shared.is_empty()) else {
+        return all;
+    };
     let extensions = all.slice(place.clone());
     let is_served = |name: Option<String>| name.is_none_or(|name| !shared.contains(&name));
-    let served = rewrite_object(&extensions, |member| is_served(member.name(&extensions)), b"");
+    let served = rewrite_object(
+        &extensions,
+        |member| is_served(member.name(&extensions)),
+        b"",
+    );
     all.with(place, &served)
 }
 
 /// `extensions` of a server without those unknown here; those for skills only if there are resources.
 pub(crate) fn known(extensions: &Json, has_resources: bool) -> Json {
-    let is_served = |name: &str| KNOWN.contains(&name) && (has_resources || name != meta::SKILLS_EXTENSION);
-    rewrite_object(extensions, |member| member.name(extensions).is_some_and(|name| is_served(&name)), b"")
+    let is_served =
+        |name: &str| KNOWN.contains(&name) && (has_resources || name != meta::SKILLS_EXTENSION);
+    rewrite_object(
+        extensions,
+        |member| member.name(extensions).is_some_and(|name| is_served(&name)),
+        b"",
+    )
 }
 
 /// Which of these servers may have `method`: those that alone have an extension unknown here, and of these such whose
 /// extension has the name that the method begins with, if there are any.
 pub(crate) fn that_may_have<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec<T> {
-    let capabilities: Vec<_> = servers.iter().map(|(_, capabilities)| capabilities.clone()).collect();
+    let capabilities: Vec<_> = servers
+        .iter()
+        .map(|(_, capabilities)| capabilities.clone())
+        .collect();
     let shared = shared(&capabilities);
     let own = |capabilities: &Json| -> Vec<String> {
-        unknown(capabilities).into_iter().filter(|name| !shared.contains(name)).collect()
+        unknown(capabilities)
+            .into_iter()
+            .filter(|name| !shared.contains(name))
+            .collect()
     };
-    let candidates: Vec<_> = servers.iter().map(|(server, all)| (*server, own(all))).collect();
+    let candidates: Vec<_> = servers
+        .iter()
+        .map(|(server, all)| (*server, own(all)))
+        .collect();
     let begins = |extension: &String| {
         let name = extension.rsplit('/').next().unwrap_or_default();
-        [name, extension].into_iter().any(|name| method.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
+        [name, extension].into_iter().any(|name| {
+            method
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('/'))
+        })
     };
     let named = candidates.iter().filter(|(_, own)| own.iter().any(begins));
     let named: Vec<_> = named.map(|(server, _)| *server).collect();
-    let any = candidates.iter().filter(|(_, own)| !own.is_empty()).map(|(server, _)| *server);
-    if named.is_empty() { any.collect() } else { named }
+    let any = candidates
+        .iter()
+        .filter(|(_, own)| !own.is_empty())
+        .map(|(server, _)| *server);
+    if named.is_empty() {
+        any.collect()
+    } else {
+        named
+    }
 }
 
 /// A string in the parameters of a request that may name something.
@@ -85,13 +140,22 @@ pub(crate) struct Name {
 /// The strings in `params` that may name something: its members, and those of objects in it.
 pub(crate) fn names(params: &Json) -> Vec<Name> {
     let mut found = Vec::new();
-    for member in params.members().filter(|member| !["_meta", "arguments"].iter().any(|key| member.is(params, key))) {
+    for member in params.members().filter(|member| {
+        !["_meta", "arguments"]
+            .iter()
+            .any(|key| member.is(params, key))
+    }) {
         let value = params.slice(member.value.clone());
         match value.kind() {
             Kind::String => add(&mut found, member.name(params), &value, member.value.start),
             Kind::Object => value.members().take(NAMES).for_each(|inner| {
                 let start = member.value.start + inner.value.start;
-                add(&mut found, inner.name(&value), &value.slice(inner.value), start);
+                add(
+                    &mut found,
+                    inner.name(&value),
+                    &value.slice(inner.value),
+                    start,
+                );
             }),
             _ => {}
         }
@@ -107,7 +171,11 @@ fn add(found: &mut Vec<Name>, key: Option<String>, value: &Json, start: usize) {
     let length = value.bytes().len();
     let text = value.as_str().filter(|_| length <= LONGEST_NAME);
     if let (Some(key), Some(text)) = (key, text) {
-        found.push(Name { key, place: start..start + length, text: text.into_owned() });
+        found.push(Name {
+            key,
+            place: start..start + length,
+            text: text.into_owned(),
+        });
     }
 }
 
@@ -121,11 +189,17 @@ mod tests {
 
     #[test]
     fn extension_that_several_servers_have_is_promised_only_if_it_is_known() {
-        let a = with(r#"{"extensions":{"io.modelcontextprotocol/ui":{},"x/both":{"k":1.0},"x/a":{}}}"#);
+        let a =
+            with(r#"{"extensions":{"io.modelcontextprotocol/ui":{},"x/both":{"k":1.0},"x/a":{}}}"#);
         let b = with(r#"{"extensions":{"io.modelcontextprotocol/ui":{},"x/both":{}}}"#);
-        let all = with(r#"{ "extensions":{ "io.modelcontextprotocol/ui":{}, "x/both":{"k":1.0}, "x/a":{}},"y":0}"#);
+        let all = with(
+            r#"{ "extensions":{ "io.modelcontextprotocol/ui":{}, "x/both":{"k":1.0}, "x/a":{}},"y":0}"#,
+        );
         let served = r#"{ "extensions":{ "io.modelcontextprotocol/ui":{}, "x/a":{}},"y":0}"#;
-        assert_eq!(promised(all.clone(), &[a.clone(), b.clone()]).as_text(), served);
+        assert_eq!(
+            promised(all.clone(), &[a.clone(), b.clone()]).as_text(),
+            served
+        );
         assert_eq!(promised(all.clone(), &[a]), all);
         assert_eq!(promised(with("{}"), &[b]).as_text(), "{}");
     }
@@ -135,7 +209,10 @@ mod tests {
         let servers = [
             (1, with(r#"{"extensions":{"x/one":{},"x/both":{}}}"#)),
             (2, with(r#"{"extensions":{"x/two":{},"x/both":{}}}"#)),
-            (3, with(r#"{"extensions":{"x/both":{},"io.modelcontextprotocol/tasks":{}}}"#)),
+            (
+                3,
+                with(r#"{"extensions":{"x/both":{},"io.modelcontextprotocol/tasks":{}}}"#),
+            ),
         ];
         assert_eq!(that_may_have("other/do", &servers), [1, 2]);
         assert_eq!(that_may_have("two/do", &servers), [2]);
@@ -150,15 +227,26 @@ mod tests {
         let params = Json::literal(
             r#"{"name":"a__t","n":1,"_meta":{"x":"no"},"arguments":{"x":"no"},"ref":{"uri":"u:\/\/1","deep":{"x":"no"}},"list":["no"]}"#,
         );
-        let found: Vec<_> =
-            names(&params).into_iter().map(|name| (name.key, name.text, params.slice(name.place))).collect();
-        let expected = [("name", "a__t", "\"a__t\""), ("uri", "u://1", r#""u:\/\/1""#)];
+        let found: Vec<_> = names(&params)
+            .into_iter()
+            .map(|name| (name.key, name.text, params.slice(name.place)))
+            .collect();
+        let expected = [
+            ("name", "a__t", "\"a__t\""),
+            ("uri", "u://1", r#""u:\/\/1""#),
+        ];
         assert_eq!(found.len(), expected.len());
         for ((key, text, json), expected) in found.iter().zip(expected) {
             assert_eq!((key.as_str(), text.as_str(), json.as_text()), expected);
         }
-        let many: String = (0..1000).map(|n| format!("\"{n}\":{{\"a\":\"x\"}},")).collect();
-        let many = Json::parse(format!("{{{many}\"last\":\"{}\"}}", "y".repeat(LONGEST_NAME)).into(), 8).unwrap();
+        let many: String = (0..1000)
+            .map(|n| format!("\"{n}\":{{\"a\":\"x\"}},"))
+            .collect();
+        let many = Json::parse(
+            format!("{{{many}\"last\":\"{}\"}}", "y".repeat(LONGEST_NAME)).into(),
+            8,
+        )
+        .unwrap();
         assert_eq!(names(&many).len(), NAMES);
     }
 }

@@ -27,11 +27,25 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("backend", backend)
         .string("outcome", error.outcome().as_str())
-        .member("mayHaveRun", &Json::literal(if error.may_have_run() { "true" } else { "false" }));
+        .member(
+            "mayHaveRun",
+            &Json::literal(if error.may_have_run() {
+                "true"
+            } else {
+                "false"
+            }),
+        );
     if let Some(pause) = error.retry_after() {
-        data.integer("retryAfterMs", i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
+        data.integer(
+            "retryAfterMs",
+            i64::try_from(pause.as_millis()).unwrap_or(i64::MAX),
+        );
     }
-    RpcError::new(code, format!("backend {backend:?} {}; {retry}", error.for_clients())).with_data(data.finish())
+    RpcError::new(
+        code,
+        format!("backend {backend:?} {}; {retry}", error.for_clients()),
+    )
+    .with_data(data.finish())
 }
 
 /// The error for a request that is carried out once its user has signed in (2025-11-25 client/elicitation, URL Elicitation
@@ -40,7 +54,10 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
     let mut data = ObjectBuilder::new();
     let Some(url) = &wish.url else {
         data.string("backend", backend);
-        let message = format!("{}, and send the request again; it was not carried out", wish.message);
+        let message = format!(
+            "{}, and send the request again; it was not carried out",
+            wish.message
+        );
         return RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish());
     };
     let mut elicitation = ObjectBuilder::new();
@@ -51,8 +68,12 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
         .string("message", &wish.message);
     let mut elicitations = ArrayBuilder::default();
     elicitations.push(&elicitation.finish());
-    data.member("elicitations", &elicitations.finish()).string("backend", backend);
-    let message = format!("{}: open {url} and send the request again; it was not carried out", wish.message);
+    data.member("elicitations", &elicitations.finish())
+        .string("backend", backend);
+    let message = format!(
+        "{}: open {url} and send the request again; it was not carried out",
+        wish.message
+    );
     RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
 }
 
@@ -60,7 +81,8 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
 #[must_use]
 pub fn no_sign_in(backend: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
-    data.string("backend", backend).member("mayHaveRun", &Json::literal("false"));
+    data.string("backend", backend)
+        .member("mayHaveRun", &Json::literal("false"));
     let message = format!(
         "backend {backend:?} wants its user to sign in, which the policy of this gateway does not permit this client; the \
          request was not carried out"
@@ -73,7 +95,8 @@ pub fn no_sign_in(backend: &str) -> RpcError {
 #[must_use]
 pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
-    if !is_link || MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl).is_none() {
+    if !is_link || MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl).is_none()
+    {
         return error;
     }
     let mut data = ObjectBuilder::new();
@@ -86,7 +109,10 @@ pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
 /// The error for a method that the gateway does not route among several backends.
 #[must_use]
 pub fn unknown_method(method: &str) -> RpcError {
-    RpcError::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))
+    RpcError::new(
+        code::METHOD_NOT_FOUND,
+        format!("Method not found: {method}"),
+    )
 }
 
 /// The error for a name in no backend's list. The wording is the specification's example; it also
@@ -97,16 +123,25 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
     if unlisted.is_empty() {
         return RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}"));
     }
-    let reasons: Vec<_> =
-        unlisted.iter().map(|(backend, outcome)| format!("{backend:?} ({})", outcome.as_str())).collect();
-    let reason = format!("it may belong to a backend that could not be listed: {}", reasons.join(", "));
+    let reasons: Vec<_> = unlisted
+        .iter()
+        .map(|(backend, outcome)| format!("{backend:?} ({})", outcome.as_str()))
+        .collect();
+    let reason = format!(
+        "it may belong to a backend that could not be listed: {}",
+        reasons.join(", ")
+    );
     let mut backends = ObjectBuilder::new();
     for (backend, outcome) in unlisted {
         backends.string(backend, outcome.as_str());
     }
     let mut data = ObjectBuilder::new();
     data.member("unlisted", &backends.finish());
-    RpcError::new(code::INVALID_PARAMS, format!("Unknown {what}: {name}; {reason}")).with_data(data.finish())
+    RpcError::new(
+        code::INVALID_PARAMS,
+        format!("Unknown {what}: {name}; {reason}"),
+    )
+    .with_data(data.finish())
 }
 
 /// The beginning of a name, which a client could make as long as a message.
@@ -124,8 +159,9 @@ pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     let (what, name) = (kind.as_str().to_ascii_lowercase(), excerpt(name));
     let mut data = ObjectBuilder::new();
     data.member("mayHaveRun", &Json::literal("false"));
-    let message =
-        format!("the policy of this gateway does not permit these arguments of the {what} {name}; it was not run");
+    let message = format!(
+        "the policy of this gateway does not permit these arguments of the {what} {name}; it was not run"
+    );
     RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
 }
 
@@ -150,8 +186,10 @@ pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.member("candidates", &candidates.finish());
     let named: Vec<_> = names.iter().take(NAMED).map(String::as_str).collect();
-    let message =
-        format!("Unknown tool: {name}; several servers have one of this name, call one of: {}", named.join(", "));
+    let message = format!(
+        "Unknown tool: {name}; several servers have one of this name, call one of: {}",
+        named.join(", ")
+    );
     RpcError::new(code::INVALID_PARAMS, message).with_data(data.finish())
 }
 
@@ -161,14 +199,23 @@ pub fn refused_argument(key: &Json) -> RpcError {
     let name = key.as_str().unwrap_or_default();
     RpcError::new(
         code::INVALID_PARAMS,
-        format!("params.arguments: the argument {:?} cannot be sent: leave it out", excerpt(&name)),
+        format!(
+            "params.arguments: the argument {:?} cannot be sent: leave it out",
+            excerpt(&name)
+        ),
     )
 }
 
 /// The error for a method that names a tool which only `tools/call` reaches, since its arguments are checked.
 #[must_use]
 pub fn only_by_call(name: &str) -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, format!("the tool {:?} can only be called by tools/call", excerpt(name)))
+    RpcError::new(
+        code::INVALID_PARAMS,
+        format!(
+            "the tool {:?} can only be called by tools/call",
+            excerpt(name)
+        ),
+    )
 }
 
 /// The error for a URI that no backend has; the client's edge gives it the code of its revision.
@@ -187,15 +234,20 @@ pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
     if not_asked.is_empty() {
         return RpcError::new(code::INVALID_PARAMS, UNKNOWN);
     }
-    let reasons: Vec<_> =
-        not_asked.iter().map(|(backend, error)| format!("backend {backend:?} {}", error.for_clients())).collect();
+    let reasons: Vec<_> = not_asked
+        .iter()
+        .map(|(backend, error)| format!("backend {backend:?} {}", error.for_clients()))
+        .collect();
     let mut names = ArrayBuilder::default();
     for (backend, _) in not_asked {
         names.push(&Json::string(backend));
     }
     let mut data = ObjectBuilder::new();
     data.member("notAsked", &names.finish());
-    let message = format!("{UNKNOWN} where it could be asked for, but {}; ask again later", reasons.join(", "));
+    let message = format!(
+        "{UNKNOWN} where it could be asked for, but {}; ask again later",
+        reasons.join(", ")
+    );
     RpcError::new(code::BACKEND_UNAVAILABLE, message).with_data(data.finish())
 }
 

@@ -31,8 +31,9 @@ pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::{CommonTask, CommonTaskOwners, TaskLimits};
 pub use topology::{
-    ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember, EndpointEntry,
-    EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
+    ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,
+    EndpointEntry, EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting,
+    namings,
 };
 
 #[cfg(test)]

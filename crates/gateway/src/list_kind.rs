@@ -21,7 +21,13 @@ pub enum ListKind {
 
 impl ListKind {
     /// All lists.
-    pub const ALL: [Self; 5] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Skills];
+    pub const ALL: [Self; 5] = [
+        Self::Tools,
+        Self::Resources,
+        Self::ResourceTemplates,
+        Self::Prompts,
+        Self::Skills,
+    ];
 
     /// What its entries are to policies and guards.
     #[must_use]
@@ -81,7 +87,9 @@ impl ListKind {
         let named = |entry: Json| Some((entry.get(self.key())?.as_str()?.into_owned(), entry));
         let entries = |page: &Json| {
             let list = page.get(self.member()).unwrap_or_else(Json::null);
-            list.elements().filter_map(|place| named(list.slice(place))).collect::<Vec<_>>()
+            list.elements()
+                .filter_map(|place| named(list.slice(place)))
+                .collect::<Vec<_>>()
         };
         pages.iter().flat_map(entries).collect()
     }
@@ -144,7 +152,9 @@ impl Change {
 
     /// The change that `method` announces, if it announces one.
     pub(crate) fn of(method: &Method) -> Option<Self> {
-        Self::ALL.into_iter().find(|change| change.method() == *method)
+        Self::ALL
+            .into_iter()
+            .find(|change| change.method() == *method)
     }
 
     pub(crate) fn method(self) -> Method {
@@ -160,7 +170,11 @@ impl Change {
         match self {
             Self::Tools => &[ListKind::Tools],
             Self::Prompts => &[ListKind::Prompts],
-            Self::Resources => &[ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills],
+            Self::Resources => &[
+                ListKind::Resources,
+                ListKind::ResourceTemplates,
+                ListKind::Skills,
+            ],
         }
     }
 

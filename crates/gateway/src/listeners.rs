@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fanlight_canonical::{
-    Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages, SessionKey,
+    Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages,
+    SessionKey,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, RpcError};
@@ -78,10 +79,21 @@ impl Listeners {
     }
 
     /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
-    pub(crate) async fn listen(self: &Arc<Self>, listen: Listen, view: &View) -> Result<Listening, RpcError> {
+    pub(crate) async fn listen(
+        self: &Arc<Self>,
+        listen: Listen,
+        view: &View,
+    ) -> Result<Listening, RpcError> {
         let (client, messages) = (&listen.context.caller, listen.messages.clone());
-        let registration = self.lists.announcer.register(&listen.interest, client, messages);
-        let listener = Arc::new(Listener { listen, registration, with_backends: Mutex::default() });
+        let registration = self
+            .lists
+            .announcer
+            .register(&listen.interest, client, messages);
+        let listener = Arc::new(Listener {
+            listen,
+            registration,
+            with_backends: Mutex::default(),
+        });
         let (listening, _) = self.set_up(&listener, view).await?;
         let honoured = listening.honoured.clone();
         listener.install(view.topology(), listening);
@@ -100,15 +112,30 @@ impl Listeners {
 
     /// Sets all listeners up with the backends of `topology`, which has just become the current one, then has `then`
     /// done. A listener whose backend cannot be reached is tried again later.
-    pub(crate) async fn replaced(self: Arc<Self>, topology: Arc<Topology>, then: impl Future<Output = ()>) {
-        let all = self.open.lock().unwrap_or_else(PoisonError::into_inner).listeners.values().cloned().collect();
+    pub(crate) async fn replaced(
+        self: Arc<Self>,
+        topology: Arc<Topology>,
+        then: impl Future<Output = ()>,
+    ) {
+        let all = self
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .listeners
+            .values()
+            .cloned()
+            .collect();
         let waiting = self.set_up_again(all, &topology).await;
         then.await;
         self.retry(waiting, topology).await;
     }
 
     /// Sets listeners up with the backends of `topology`; returns those that could not be set up, or not wholly.
-    async fn set_up_again(&self, listeners: Vec<Arc<Listener>>, topology: &Arc<Topology>) -> Vec<Arc<Listener>> {
+    async fn set_up_again(
+        &self,
+        listeners: Vec<Arc<Listener>>,
+        topology: &Arc<Topology>,
+    ) -> Vec<Arc<Listener>> {
         let set_up = stream::iter(listeners).map(|listener| async move {
             if !listener.is_open() || !self.is_current(topology.number()) {
                 return None;
@@ -120,17 +147,27 @@ impl Listeners {
                     (!is_whole).then_some(listener)
                 }
                 Err(RpcError { message, .. }) => {
-                    debug!(error = message, "listening of a client interrupted by a change of the servers");
+                    debug!(
+                        error = message,
+                        "listening of a client interrupted by a change of the servers"
+                    );
                     Some(listener)
                 }
             }
         });
-        set_up.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+        set_up
+            .buffer_unordered(AT_ONCE)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
     /// Tries again to set listeners up, for as long as `topology` is the current one.
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
-        let RetryDelays { shortest: mut pause, longest } = topology.limits.listen_retry;
+        let RetryDelays {
+            shortest: mut pause,
+            longest,
+        } = topology.limits.listen_retry;
         let number = topology.number();
         // Its backends end with its last user.
         drop(topology);
@@ -150,27 +187,51 @@ impl Listeners {
     }
 
     /// Listens to the backends that `view` shows. Returns whether every backend concerned has answered.
-    async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Listening, bool), RpcError> {
-        let Listener { listen, registration, .. } = listener;
+    async fn set_up(
+        &self,
+        listener: &Listener,
+        view: &View,
+    ) -> Result<(Listening, bool), RpcError> {
+        let Listener {
+            listen,
+            registration,
+            ..
+        } = listener;
         registration.reads_as(view.reader());
         match view.transparent() {
             Some(only) => {
                 // Announcements of the only backend pass unchanged.
                 registration.announce_only(&Default::default());
                 registration.hears(None);
-                let listening = only.client.listen(listening::evicting(listen.clone(), only.id, &self.lists)).await;
-                Ok((listening.map_err(|error| view.no_answer(only.id, &error))?, true))
+                let listening = only
+                    .client
+                    .listen(listening::evicting(listen.clone(), only.id, &self.lists))
+                    .await;
+                Ok((
+                    listening.map_err(|error| view.no_answer(only.id, &error))?,
+                    true,
+                ))
             }
             None => {
                 self.lists.begin();
                 // Before a backend is asked, so that nothing is missed meanwhile.
                 registration.announce_only(&listen.interest);
-                let owners = self.tasks.owners_of(view, &listen.context, &listen.interest.tasks).await;
-                let gateway = Concerned { lists: &self.lists, handed_out: &self.handed_out, tasks: &self.tasks };
+                let owners = self
+                    .tasks
+                    .owners_of(view, &listen.context, &listen.interest.tasks)
+                    .await;
+                let gateway = Concerned {
+                    lists: &self.lists,
+                    handed_out: &self.handed_out,
+                    tasks: &self.tasks,
+                };
                 let all = listening::to_all(view, gateway, listen, &owners).await;
                 registration.announce_only(&all.honoured);
                 registration.hears(Some(all.heard));
-                Ok((Listening::new(all.honoured, all.guards.into_boxed_slice()), all.is_whole))
+                Ok((
+                    Listening::new(all.honoured, all.guards.into_boxed_slice()),
+                    all.is_whole,
+                ))
             }
         }
     }
@@ -180,7 +241,10 @@ impl Listeners {
         let number = open.next;
         open.next += 1;
         open.listeners.insert(number, Arc::clone(listener));
-        Entry { listeners: Arc::downgrade(self), number }
+        Entry {
+            listeners: Arc::downgrade(self),
+            number,
+        }
     }
 }
 
@@ -192,7 +256,10 @@ impl Listener {
 
     /// Ends what it had with an earlier topology, unless a later one has been installed already.
     fn install(&self, topology: &Topology, listening: Listening) {
-        let mut current = self.with_backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .with_backends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let ended = if topology.number() >= current.topology {
             current.topology = topology.number();
             current.guard.replace(listening.into_guard())
@@ -206,8 +273,15 @@ impl Listener {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let Some(listeners) = self.listeners.upgrade() else { return };
-        let gone = listeners.open.lock().unwrap_or_else(PoisonError::into_inner).listeners.remove(&self.number);
+        let Some(listeners) = self.listeners.upgrade() else {
+            return;
+        };
+        let gone = listeners
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .listeners
+            .remove(&self.number);
         drop(gone);
     }
 }
@@ -251,32 +325,50 @@ impl SubscriptionRequest {
         let (session, params) = (call.context.session()?, call.params.as_ref()?);
         let uri = params.get("uri")?.as_str()?.into();
         let params = is_new.then(|| params.detached());
-        Some(Self { context: Arc::clone(&call.context), session, uri, params })
+        Some(Self {
+            context: Arc::clone(&call.context),
+            session,
+            uri,
+            params,
+        })
     }
 }
 
 impl SessionSubscriptions {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, sessions: Mutex::default() }
+        Self {
+            limit,
+            sessions: Mutex::default(),
+        }
     }
 
     /// The request has succeeded.
     pub(crate) fn note(&self, request: SubscriptionRequest) {
-        let SubscriptionRequest { context, session, uri, params } = request;
+        let SubscriptionRequest {
+            context,
+            session,
+            uri,
+            params,
+        } = request;
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let Sessions { by_key, count } = &mut *sessions;
         match params {
             Some(params) if *count < self.limit => {
                 let subscribed = by_key.entry(session).or_insert_with(|| Subscribed {
                     // The span of the request ends with the request.
-                    context: Arc::new(CallContext { trace: Parent::default(), ..(*context).clone() }),
+                    context: Arc::new(CallContext {
+                        trace: Parent::default(),
+                        ..(*context).clone()
+                    }),
                     resources: HashMap::new(),
                 });
                 *count += usize::from(subscribed.resources.insert(uri, params).is_none());
             }
             Some(_) => debug!("subscription of a session not remembered: there are too many"),
             None => {
-                let Some(subscribed) = by_key.get_mut(&session) else { return };
+                let Some(subscribed) = by_key.get_mut(&session) else {
+                    return;
+                };
                 *count -= usize::from(subscribed.resources.remove(&uri).is_some());
                 if subscribed.resources.is_empty() {
                     by_key.remove(&session);

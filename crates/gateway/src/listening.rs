@@ -7,7 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_canonical::{Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Method, Notification};
@@ -69,12 +71,27 @@ pub(crate) async fn to_all(
 ) -> ListeningToAll {
     let deadline = Instant::now() + view.limits().timeout;
     let lists = gateway.lists;
-    for change in Change::ALL.into_iter().filter(|change| change.is_in(&listen.interest)) {
-        lists.catalogues.changed_by(change).for_each(|catalogue| catalogue.begin(view.topology()));
+    for change in Change::ALL
+        .into_iter()
+        .filter(|change| change.is_in(&listen.interest))
+    {
+        lists
+            .catalogues
+            .changed_by(change)
+            .for_each(|catalogue| catalogue.begin(view.topology()));
     }
-    let request = ListenRequest { view, gateway, listen, owners, deadline };
+    let request = ListenRequest {
+        view,
+        gateway,
+        listen,
+        owners,
+        deadline,
+    };
     let (lists, mut all) = tokio::join!(request.lists(), request.others());
-    Change::ALL.into_iter().filter(|change| change.is_in(&lists)).for_each(|change| change.set(&mut all.honoured));
+    Change::ALL
+        .into_iter()
+        .filter(|change| change.is_in(&lists))
+        .for_each(|change| change.set(&mut all.honoured));
     all
 }
 
@@ -83,7 +100,9 @@ pub(crate) async fn to_all(
 pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatcher>) -> Listen {
     let lists = Arc::downgrade(lists);
     let messages = listen.messages.mapped(move |message| {
-        if let (ServerMessage::Notification(notification), Some(lists)) = (&message, lists.upgrade()) {
+        if let (ServerMessage::Notification(notification), Some(lists)) =
+            (&message, lists.upgrade())
+        {
             lists.notified(backend, notification);
         }
         Some(message)
@@ -97,24 +116,41 @@ impl ListenRequest<'_> {
     async fn lists(&self) -> Interest {
         let view = self.view;
         let is_shown = |change: &Change| {
-            !Filtered::ALL.into_iter().any(|kind| kind.capability() == change.capability() && view.shows_none(kind))
+            !Filtered::ALL
+                .into_iter()
+                .any(|kind| kind.capability() == change.capability() && view.shows_none(kind))
         };
-        let wanted = Change::ALL.into_iter().filter(|change| change.is_in(&self.listen.interest)).filter(is_shown);
+        let wanted = Change::ALL
+            .into_iter()
+            .filter(|change| change.is_in(&self.listen.interest))
+            .filter(is_shown);
         let found = join_all(wanted.map(|change| async move {
-            let asked = view.ids().map(|backend| view.has_capability(backend, change.capability()));
-            let any = asked.collect::<FuturesUnordered<_>>().any(|has| async move { has });
-            timeout_at(self.deadline, any).await.is_ok_and(|any| any).then_some(change)
+            let asked = view
+                .ids()
+                .map(|backend| view.has_capability(backend, change.capability()));
+            let any = asked
+                .collect::<FuturesUnordered<_>>()
+                .any(|has| async move { has });
+            timeout_at(self.deadline, any)
+                .await
+                .is_ok_and(|any| any)
+                .then_some(change)
         }))
         .await;
         let mut honoured = Interest::default();
-        found.into_iter().flatten().for_each(|change| change.set(&mut honoured));
+        found
+            .into_iter()
+            .flatten()
+            .for_each(|change| change.set(&mut honoured));
         honoured
     }
 
     /// Listens for everything that is not about lists.
     async fn others(&self) -> ListeningToAll {
         let subscriptions = self.subscriptions().await;
-        let asked = subscriptions.into_iter().map(|(backend, subscription)| self.listen_to(backend, subscription));
+        let asked = subscriptions
+            .into_iter()
+            .map(|(backend, subscription)| self.listen_to(backend, subscription));
         let mut honoured = Interest::default();
         let (mut names, mut tasks, mut listenings) = (HashSet::new(), HashSet::new(), Vec::new());
         let (mut failed, mut heard) = (HashSet::new(), HashSet::new());
@@ -123,8 +159,18 @@ impl ListenRequest<'_> {
                 failed.insert(backend);
                 continue;
             };
-            let Interest { uris, tasks: owned, session, unknown, .. } = &listening.honoured;
-            names.extend(uris.iter().filter_map(|uri| subscription.names.get(uri)).cloned());
+            let Interest {
+                uris,
+                tasks: owned,
+                session,
+                unknown,
+                ..
+            } = &listening.honoured;
+            names.extend(
+                uris.iter()
+                    .filter_map(|uri| subscription.names.get(uri))
+                    .cloned(),
+            );
             tasks.extend(owned.iter().cloned());
             honoured.session |= *session;
             honoured.unknown = match (honoured.unknown.take(), unknown) {
@@ -137,12 +183,21 @@ impl ListenRequest<'_> {
             }
         }
         let ordered = |wanted: &[Arc<str>], some: &HashSet<Arc<str>>| -> Vec<_> {
-            wanted.iter().filter(|name| some.contains(*name)).cloned().collect()
+            wanted
+                .iter()
+                .filter(|name| some.contains(*name))
+                .cloned()
+                .collect()
         };
         honoured.uris = ordered(&self.listen.interest.uris, &names);
         honoured.tasks = ordered(&self.listen.interest.tasks, &tasks);
         self.listen.context.trace.partial_failures(failed.len());
-        ListeningToAll { honoured, heard, guards: listenings, is_whole: failed.is_empty() }
+        ListeningToAll {
+            honoured,
+            heard,
+            guards: listenings,
+            is_whole: failed.is_empty(),
+        }
     }
 
     /// Listens to one backend; `None` if that fails.
@@ -151,15 +206,26 @@ impl ListenRequest<'_> {
         backend: BackendId,
         subscription: BackendSubscription,
     ) -> (BackendId, Option<(BackendSubscription, Listening)>) {
-        let Some(member) = self.view.get(backend) else { return (backend, None) };
+        let Some(member) = self.view.get(backend) else {
+            return (backend, None);
+        };
         let interest = subscription.interest.clone();
         let messages = self.renaming(backend, &subscription);
         let context = Arc::clone(&self.listen.context);
-        let asked = member.client.listen(Listen { interest, context, messages });
+        let asked = member.client.listen(Listen {
+            interest,
+            context,
+            messages,
+        });
         match timeout_at(self.deadline, asked).await {
             Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
-            Ok(Err(error)) => debug!(backend = member.name(), %error, "a client cannot listen to this backend"),
-            Err(_) => debug!(backend = member.name(), "this backend did not answer a client that listens"),
+            Ok(Err(error)) => {
+                debug!(backend = member.name(), %error, "a client cannot listen to this backend")
+            }
+            Err(_) => debug!(
+                backend = member.name(),
+                "this backend did not answer a client that listens"
+            ),
         }
         (backend, None)
     }
@@ -167,9 +233,24 @@ impl ListenRequest<'_> {
     /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
     /// names for one resource.
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
-        let Self { view, gateway, owners, deadline, listen: Listen { interest, context, .. } } = self;
-        let Concerned { lists, handed_out, .. } = gateway;
-        let lookup = Lookup { view, lists, handed_out, context };
+        let Self {
+            view,
+            gateway,
+            owners,
+            deadline,
+            listen: Listen {
+                interest, context, ..
+            },
+        } = self;
+        let Concerned {
+            lists, handed_out, ..
+        } = gateway;
+        let lookup = Lookup {
+            view,
+            lists,
+            handed_out,
+            context,
+        };
         let readers = join_all(view.ids().map(async |backend| {
             let is_reader = !interest.uris.is_empty()
                 && view.has_capability(backend, "resources").await
@@ -180,28 +261,54 @@ impl ListenRequest<'_> {
         // Lists that take long leave half of the time for the subscriptions themselves.
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
-        let is_reader = |backend| readers.as_ref().map_or(true, |readers| readers.contains(&Some(backend)));
+        let is_reader = |backend| {
+            readers
+                .as_ref()
+                .map_or(true, |readers| readers.contains(&Some(backend)))
+        };
 
         let mut all = Vec::new();
         for backend in view.ids() {
-            let tasks = interest.tasks.iter().filter(|id| owners.get(*id) == Some(&backend)).cloned().collect();
+            let tasks = interest
+                .tasks
+                .iter()
+                .filter(|id| owners.get(*id) == Some(&backend))
+                .cloned()
+                .collect();
             // A change announced to one client's session concerns the merged list, too.
             let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
             let session = interest.session;
-            let lists = Interest { tools: session, prompts: session, resources: session, ..Interest::default() };
-            let general = Interest { tasks, session, unknown, ..lists };
+            let lists = Interest {
+                tools: session,
+                prompts: session,
+                resources: session,
+                ..Interest::default()
+            };
+            let general = Interest {
+                tasks,
+                session,
+                unknown,
+                ..lists
+            };
             let mut own = Vec::new();
             if !general.is_empty() {
-                own.push(BackendSubscription { interest: general, names: HashMap::new() });
+                own.push(BackendSubscription {
+                    interest: general,
+                    names: HashMap::new(),
+                });
             }
             for (index, uri) in interest.uris.iter().enumerate() {
                 match places.as_ref().ok().and_then(|places| places.get(index)) {
                     Some(Place::At(at, original))
                         if *at == backend && !view.permits_subscription(backend, original) => {}
-                    Some(Place::At(at, original)) if *at == backend => add(&mut own, original.as_str().into(), uri),
+                    Some(Place::At(at, original)) if *at == backend => {
+                        add(&mut own, original.as_str().into(), uri)
+                    }
                     // Where resources are filtered, what is not listed does not exist.
                     Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
-                    Some(Place::Unlisted) | None if is_reader(backend) => add(&mut own, Arc::clone(uri), uri),
+                    Some(Place::Unlisted) | None if is_reader(backend) => {
+                        add(&mut own, Arc::clone(uri), uri)
+                    }
                     _ => {}
                 }
             }
@@ -214,20 +321,35 @@ impl ListenRequest<'_> {
     fn renaming(&self, backend: BackendId, subscription: &BackendSubscription) -> ServerMessages {
         // Most listeners name nothing, and there is one of these for each of them at each backend.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
-        let Concerned { lists, handed_out, tasks } = self.gateway;
+        let Concerned {
+            lists,
+            handed_out,
+            tasks,
+        } = self.gateway;
         let (lists, is_session) = (Arc::downgrade(lists), subscription.interest.session);
         let (handed_out, tasks) = (Arc::clone(handed_out), Arc::clone(tasks));
         let context = Arc::clone(&self.listen.context);
         self.listen.messages.mapped(move |message| {
-            let ServerMessage::Notification(notification) = message else { return Some(message) };
-            lists.upgrade().iter().for_each(|lists| lists.notified(backend, &notification));
+            let ServerMessage::Notification(notification) = message else {
+                return Some(message);
+            };
+            lists
+                .upgrade()
+                .iter()
+                .for_each(|lists| lists.notified(backend, &notification));
             // By the rules of now: they may have changed since the client began to listen.
-            let view = lists.upgrade().map(|lists| View::of(lists.topology(), &context));
+            let view = lists
+                .upgrade()
+                .map(|lists| View::of(lists.topology(), &context));
             let is_shown = |view: &View| {
-                let is_about_task = matches!(notification.method, Method::TaskStatus | Method::TaskChanged);
+                let is_about_task = matches!(
+                    notification.method,
+                    Method::TaskStatus | Method::TaskChanged
+                );
                 view.shows(backend)
                     && is_shown(view, backend, &notification)
-                    && (!is_about_task || tasks.permits_status(view, &context, notification.params().as_ref()))
+                    && (!is_about_task
+                        || tasks.permits_status(view, &context, notification.params().as_ref()))
             };
             if !view.as_ref().is_some_and(is_shown) {
                 return None;
@@ -241,14 +363,22 @@ impl ListenRequest<'_> {
             };
             let alias_in_use = || {
                 let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use(backend, &uri, &context, &lists, |uri| handed_out.owner(&context.caller, uri))
+                routing::alias_in_use(backend, &uri, &context, &lists, |uri| {
+                    handed_out.owner(&context.caller, uri)
+                })
             };
-            let own = names.iter().flat_map(|names| names.iter()).filter(|(original, _)| uri.starts_with(&***original));
+            let own = names
+                .iter()
+                .flat_map(|names| names.iter())
+                .filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {
                 Some((original, name)) if original == name => None,
                 // The changed resource may be a part of the one subscribed to, and an alias ends as its
                 // original does.
-                Some((original, name)) => Some(format!("{name}{}", uri.get(original.len()..).unwrap_or_default())),
+                Some((original, name)) => Some(format!(
+                    "{name}{}",
+                    uri.get(original.len()..).unwrap_or_default()
+                )),
                 None => alias_in_use(),
             };
             Some(ServerMessage::Notification(match name {
@@ -273,7 +403,10 @@ fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> boo
 /// Adds a resource to the first subscription that does not have it under another name.
 fn add(subscriptions: &mut Vec<BackendSubscription>, original: Arc<str>, name: &Arc<str>) {
     let is_free = |subscription: &BackendSubscription| !subscription.names.contains_key(&original);
-    let free = subscriptions.iter().position(is_free).unwrap_or(subscriptions.len());
+    let free = subscriptions
+        .iter()
+        .position(is_free)
+        .unwrap_or(subscriptions.len());
     if free == subscriptions.len() {
         subscriptions.push(BackendSubscription::default());
     }

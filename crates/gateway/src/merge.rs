@@ -42,7 +42,9 @@ pub struct Merged {
 
 /// How many contributions are missing or not whole.
 pub fn failures<'a>(contributions: impl Iterator<Item = &'a Contribution>) -> usize {
-    contributions.filter(|contribution| contribution.outcome != Outcome::Ok).count()
+    contributions
+        .filter(|contribution| contribution.outcome != Outcome::Ok)
+        .count()
 }
 
 /// What the caller of [`merge`] merges itself.
@@ -67,19 +69,27 @@ pub fn merge<'a>(
     let mut metas = Keys::new(except.replaced);
     for contribution in contributions.clone() {
         for result in &contribution.results {
-            members.add(result, |key| key == "_meta" || CACHING_HINTS.contains(&key) || except.members.contains(&key));
+            members.add(result, |key| {
+                key == "_meta" || CACHING_HINTS.contains(&key) || except.members.contains(&key)
+            });
             if let Some(meta) = result.get("_meta") {
                 metas.add(&meta, |_| false);
             }
         }
     }
-    let mut merged = Merged { members: members.agreed(), meta: None };
+    let mut merged = Merged {
+        members: members.agreed(),
+        meta: None,
+    };
     merged.members.extend(hints(contributions.clone()));
 
     // A backend that is a gateway like this one uses the same keys: where both would stand at the
     // top, its own stands under its name.
-    more_meta.iter().for_each(|(key, _)| metas.yield_to_ours(key));
-    let reports_each = failures(contributions.clone()) > 0 || members.conflicted() || metas.conflicted();
+    more_meta
+        .iter()
+        .for_each(|(key, _)| metas.yield_to_ours(key));
+    let reports_each =
+        failures(contributions.clone()) > 0 || members.conflicted() || metas.conflicted();
     if reports_each {
         metas.yield_to_ours(BACKENDS_KEY);
     }
@@ -113,7 +123,11 @@ struct Key {
 
 impl<'a> Keys<'a> {
     fn new(replaced: &'a [&'a str]) -> Self {
-        Self { keys: Vec::new(), places: HashMap::new(), replaced }
+        Self {
+            keys: Vec::new(),
+            places: HashMap::new(),
+            replaced,
+        }
     }
 
     fn add(&mut self, object: &Json, skip: impl Fn(&str) -> bool) {
@@ -123,12 +137,20 @@ impl<'a> Keys<'a> {
                 continue;
             }
             let value = object.slice(member.value);
-            match self.places.get(&name).and_then(|place| self.keys.get_mut(*place)) {
+            match self
+                .places
+                .get(&name)
+                .and_then(|place| self.keys.get_mut(*place))
+            {
                 Some(key) => key.conflicted |= key.value != value,
                 None => {
                     let conflicted = self.replaced.contains(&name.as_str());
                     self.places.insert(name, self.keys.len());
-                    self.keys.push(Key { quoted: object.slice(member.key), value, conflicted });
+                    self.keys.push(Key {
+                        quoted: object.slice(member.key),
+                        value,
+                        conflicted,
+                    });
                 }
             }
         }
@@ -136,13 +158,21 @@ impl<'a> Keys<'a> {
 
     /// Keeps a key from the top, where the merged answer has its own.
     fn yield_to_ours(&mut self, name: &str) {
-        if let Some(key) = self.places.get(name).and_then(|place| self.keys.get_mut(*place)) {
+        if let Some(key) = self
+            .places
+            .get(name)
+            .and_then(|place| self.keys.get_mut(*place))
+        {
             key.conflicted = true;
         }
     }
 
     fn agreed(&self) -> Vec<(Json, Json)> {
-        self.keys.iter().filter(|key| !key.conflicted).map(|key| (key.quoted.clone(), key.value.clone())).collect()
+        self.keys
+            .iter()
+            .filter(|key| !key.conflicted)
+            .map(|key| (key.quoted.clone(), key.value.clone()))
+            .collect()
     }
 
     fn conflicted(&self) -> bool {
@@ -150,18 +180,26 @@ impl<'a> Keys<'a> {
     }
 
     fn is_conflict(&self, object: &Json, member: &Member) -> bool {
-        let key = self.places.get(&name_of(object, member)).and_then(|place| self.keys.get(*place));
+        let key = self
+            .places
+            .get(&name_of(object, member))
+            .and_then(|place| self.keys.get(*place));
         key.is_some_and(|key| key.conflicted)
     }
 }
 
 /// A member's name. One with a lone surrogate has no characters: its spelling is its name.
 fn name_of(object: &Json, member: &Member) -> String {
-    member.name(object).unwrap_or_else(|| object.slice(member.key.clone()).as_text().to_owned())
+    member
+        .name(object)
+        .unwrap_or_else(|| object.slice(member.key.clone()).as_text().to_owned())
 }
 
 /// Each backend's outcome, its `_meta`, and those of its members that conflicted.
-fn each_backend<'a>(contributions: impl Iterator<Item = &'a Contribution>, members: &Keys<'_>) -> Json {
+fn each_backend<'a>(
+    contributions: impl Iterator<Item = &'a Contribution>,
+    members: &Keys<'_>,
+) -> Json {
     let mut all = ObjectBuilder::new();
     for contribution in contributions {
         let mut own = ObjectBuilder::new();
@@ -172,7 +210,11 @@ fn each_backend<'a>(contributions: impl Iterator<Item = &'a Contribution>, membe
         if contribution.is_stale {
             own.member("stale", &Json::literal("true"));
         }
-        let parts: Vec<Json> = contribution.results.iter().filter_map(|result| own_part(result, members)).collect();
+        let parts: Vec<Json> = contribution
+            .results
+            .iter()
+            .filter_map(|result| own_part(result, members))
+            .collect();
         match parts.as_slice() {
             [] => {}
             [only] => add_all(&mut own, only),
@@ -217,7 +259,11 @@ impl Contribution {
 /// result without hints is stale at once and private, by that page; if no result has any, the merged
 /// answer has none.
 fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> Vec<(Json, Json)> {
-    let results = || contributions.clone().flat_map(|contribution| &contribution.results);
+    let results = || {
+        contributions
+            .clone()
+            .flat_map(|contribution| &contribution.results)
+    };
     if !results().any(has_caching_hints) {
         return Vec::new();
     }
@@ -232,7 +278,10 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
         .unwrap_or(zero);
     let public = results().all(is_public);
     let scope = Json::string(if public { "public" } else { "private" });
-    vec![(Json::string("ttlMs"), ttl), (Json::string("cacheScope"), scope)]
+    vec![
+        (Json::string("ttlMs"), ttl),
+        (Json::string("cacheScope"), scope),
+    ]
 }
 
 /// Instructions of several backends as one text, each under its backend's name. Escapes in the texts
@@ -241,7 +290,11 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
 pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
     let mut text = vec![b'"'];
     for (backend, instruction) in instructions {
-        let Some(inner) = instruction.as_text().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        let Some(inner) = instruction
+            .as_text()
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+        else {
             continue;
         };
         if text.len() > 1 {
@@ -252,7 +305,9 @@ pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
         text.extend_from_slice(inner.as_bytes());
     }
     text.push(b'"');
-    (text.len() > 2).then(|| Json::parse(text.into(), 1).ok()).flatten()
+    (text.len() > 2)
+        .then(|| Json::parse(text.into(), 1).ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -270,21 +325,48 @@ mod tests {
     }
 
     fn text(merged: &Merged) -> (String, String) {
-        let members = merged.members.iter().map(|(k, v)| format!("{k}:{v}")).collect::<Vec<_>>().join(",");
-        (members, merged.meta.as_ref().map(ToString::to_string).unwrap_or_default())
+        let members = merged
+            .members
+            .iter()
+            .map(|(k, v)| format!("{k}:{v}"))
+            .collect::<Vec<_>>()
+            .join(",");
+        (
+            members,
+            merged
+                .meta
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        )
     }
 
     #[test]
     fn members_that_agree_stand_at_the_top() {
         let merged = merge(
             &[
-                contribution("a", &[r#"{"tools":[],"x":1.0,"_meta":{"k":1E2,"same":[ 1 ]}}"#]),
-                contribution("b", &[r#"{"tools":[],"y":"\u0041","_meta":{"same":[ 1 ]}}"#]),
+                contribution(
+                    "a",
+                    &[r#"{"tools":[],"x":1.0,"_meta":{"k":1E2,"same":[ 1 ]}}"#],
+                ),
+                contribution(
+                    "b",
+                    &[r#"{"tools":[],"y":"\u0041","_meta":{"same":[ 1 ]}}"#],
+                ),
             ],
-            Except { members: &["tools"], replaced: &[] },
+            Except {
+                members: &["tools"],
+                replaced: &[],
+            },
             &[],
         );
-        assert_eq!(text(&merged), (r#""x":1.0,"y":"\u0041""#.into(), r#"{"k":1E2,"same":[ 1 ]}"#.into()));
+        assert_eq!(
+            text(&merged),
+            (
+                r#""x":1.0,"y":"\u0041""#.into(),
+                r#"{"k":1E2,"same":[ 1 ]}"#.into()
+            )
+        );
     }
 
     #[test]
@@ -318,13 +400,23 @@ mod tests {
         let mut stale = contribution("a", &[r#"{"x":1}"#]);
         (stale.outcome, stale.is_stale) = (Outcome::Timeout, true);
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"timeout","stale":true}}}"#;
-        assert_eq!(text(&merge(&[stale], Except::default(), &[])), (r#""x":1"#.into(), meta.into()));
+        assert_eq!(
+            text(&merge(&[stale], Except::default(), &[])),
+            (r#""x":1"#.into(), meta.into())
+        );
     }
 
     #[test]
     fn replaced_members_are_kept_under_each_backend() {
-        let except = Except { members: &[], replaced: &["serverInfo"] };
-        let merged = merge(&[contribution("a", &[r#"{"serverInfo":{"name":"A"}}"#])], except, &[]);
+        let except = Except {
+            members: &[],
+            replaced: &["serverInfo"],
+        };
+        let merged = merge(
+            &[contribution("a", &[r#"{"serverInfo":{"name":"A"}}"#])],
+            except,
+            &[],
+        );
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}}}}"#;
         assert_eq!(text(&merged), (String::new(), meta.into()));
     }
@@ -333,9 +425,20 @@ mod tests {
     fn report_of_a_gateway_behind_this_one_is_kept() {
         let inner = r#"{"_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}"#;
         // Without a report of this gateway, that key is like any other.
-        let merged = merge(&[contribution("a", &[inner]), contribution("b", &["{}"])], Except::default(), &[]);
-        assert_eq!(text(&merged).1, r#"{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}"#);
-        let merged = merge(&[contribution("a", &[inner])], Except::default(), &[(COLLISIONS_KEY, Json::literal("[]"))]);
+        let merged = merge(
+            &[contribution("a", &[inner]), contribution("b", &["{}"])],
+            Except::default(),
+            &[],
+        );
+        assert_eq!(
+            text(&merged).1,
+            r#"{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}"#
+        );
+        let merged = merge(
+            &[contribution("a", &[inner])],
+            Except::default(),
+            &[(COLLISIONS_KEY, Json::literal("[]"))],
+        );
         let meta = r#"{"dev.fanlight/backends":{"a":{"outcome":"ok","_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}},"dev.fanlight/collisions":[]}"#;
         assert_eq!(text(&merged).1, meta);
     }
@@ -343,25 +446,48 @@ mod tests {
     #[test]
     fn hints_are_the_least_ttl_and_the_strictest_scope() {
         let of = |results: &[&'static str]| {
-            text(&merge(&results.iter().map(|r| contribution("a", &[r])).collect::<Vec<_>>(), Except::default(), &[])).0
+            text(&merge(
+                &results
+                    .iter()
+                    .map(|r| contribution("a", &[r]))
+                    .collect::<Vec<_>>(),
+                Except::default(),
+                &[],
+            ))
+            .0
         };
         assert_eq!(of(&["{}", "{}"]), "");
         assert_eq!(
-            of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, r#"{"ttlMs":9,"cacheScope":"public"}"#]),
+            of(&[
+                r#"{"ttlMs":50,"cacheScope":"public"}"#,
+                r#"{"ttlMs":9,"cacheScope":"public"}"#
+            ]),
             r#""ttlMs":9,"cacheScope":"public""#
         );
         assert_eq!(
-            of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, r#"{"ttlMs":9,"cacheScope":"private"}"#]),
+            of(&[
+                r#"{"ttlMs":50,"cacheScope":"public"}"#,
+                r#"{"ttlMs":9,"cacheScope":"private"}"#
+            ]),
             r#""ttlMs":9,"cacheScope":"private""#
         );
-        assert_eq!(of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, "{}"]), r#""ttlMs":0,"cacheScope":"private""#);
-        assert_eq!(of(&[r#"{"ttlMs":-5,"cacheScope":"public"}"#]), r#""ttlMs":0,"cacheScope":"public""#);
+        assert_eq!(
+            of(&[r#"{"ttlMs":50,"cacheScope":"public"}"#, "{}"]),
+            r#""ttlMs":0,"cacheScope":"private""#
+        );
+        assert_eq!(
+            of(&[r#"{"ttlMs":-5,"cacheScope":"public"}"#]),
+            r#""ttlMs":0,"cacheScope":"public""#
+        );
     }
 
     #[test]
     fn instructions_stand_under_their_backends() {
-        let joined =
-            join_instructions(&[("a", Json::literal(r#""Use\u0041""#)), ("b\"", Json::literal(r#""B""#))]).unwrap();
+        let joined = join_instructions(&[
+            ("a", Json::literal(r#""Use\u0041""#)),
+            ("b\"", Json::literal(r#""B""#)),
+        ])
+        .unwrap();
         assert_eq!(joined.as_text(), r##""# a\n\nUse\u0041\n\n# b\"\n\nB""##);
         assert_eq!(join_instructions(&[]), None);
     }

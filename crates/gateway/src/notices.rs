@@ -39,7 +39,9 @@ impl UnderWay {
     /// `None` if `most` are on their way already.
     fn begin(count: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let more = |running: usize| (running < most).then_some(running + 1);
-        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .ok()?;
         Some(Self(Arc::clone(count)))
     }
 }
@@ -51,14 +53,30 @@ impl Drop for UnderWay {
 }
 
 impl Notices {
-    pub(crate) fn new(lists: &Arc<ListWatcher>, handed_out: &Arc<HandedOut>, tasks: &Arc<Tasks>) -> Self {
-        let (lists, handed_out, tasks) = (Arc::clone(lists), Arc::clone(handed_out), Arc::clone(tasks));
-        Self { lists, handed_out, tasks, under_way: Arc::default() }
+    pub(crate) fn new(
+        lists: &Arc<ListWatcher>,
+        handed_out: &Arc<HandedOut>,
+        tasks: &Arc<Tasks>,
+    ) -> Self {
+        let (lists, handed_out, tasks) =
+            (Arc::clone(lists), Arc::clone(handed_out), Arc::clone(tasks));
+        Self {
+            lists,
+            handed_out,
+            tasks,
+            under_way: Arc::default(),
+        }
     }
 
     /// Passes a notification on in the background, unless too many are under way.
-    pub(crate) fn pass_on(&self, view: View, notification: Notification, context: Arc<CallContext>) {
-        let Some(under_way) = UnderWay::begin(&self.under_way, view.limits().client_notifications) else {
+    pub(crate) fn pass_on(
+        &self,
+        view: View,
+        notification: Notification,
+        context: Arc<CallContext>,
+    ) {
+        let Some(under_way) = UnderWay::begin(&self.under_way, view.limits().client_notifications)
+        else {
             return debug!(method = %notification.method, "notification of a client dropped: too many at once");
         };
         let notices = self.clone();
@@ -70,7 +88,8 @@ impl Notices {
 
     async fn deliver(&self, view: &View, notification: Notification, context: &CallContext) {
         let params = notification.params();
-        let is_of_one_hop = |params: &Json| OF_ONE_HOP.iter().any(|name| params.peek(name).is_some());
+        let is_of_one_hop =
+            |params: &Json| OF_ONE_HOP.iter().any(|name| params.peek(name).is_some());
         let is_of_hop = params.as_ref().is_some_and(is_of_one_hop);
         if is_of_hop && context.request.is_none() {
             return debug!(method = %notification.method, "notification of a client dropped: it names an unknown request");
@@ -79,7 +98,12 @@ impl Notices {
         let routed = match params.filter(|_| several) {
             None => Ok(None),
             Some(params) => {
-                let lookup = Lookup { view, lists: &self.lists, handed_out: &self.handed_out, context };
+                let lookup = Lookup {
+                    view,
+                    lists: &self.lists,
+                    handed_out: &self.handed_out,
+                    context,
+                };
                 let owner = self.tasks.known_owner(view, context, Some(&params)).await;
                 lookup.target_of_unknown(&params, owner).await
             }
@@ -88,17 +112,26 @@ impl Notices {
             if !backend.takes_unknown(notification.method.as_str(), view.has_filters()) {
                 return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
             }
-            if let Err(error) = view.briefly(backend.client.notify(notification, context)).await {
+            if let Err(error) = view
+                .briefly(backend.client.notify(notification, context))
+                .await
+            {
                 debug!(backend = backend.name(), %error, method = %notification.method, "notification of a client lost");
             }
         };
         match routed {
             Ok(Some(routed)) => {
                 if let Some(backend) = view.get(routed.backend) {
-                    send(backend, &Notification::new(notification.method, Some(&routed.params))).await;
+                    send(
+                        backend,
+                        &Notification::new(notification.method, Some(&routed.params)),
+                    )
+                    .await;
                 }
             }
-            Ok(None) => drop(join_all(view.backends().map(|backend| send(backend, &notification))).await),
+            Ok(None) => {
+                drop(join_all(view.backends().map(|backend| send(backend, &notification))).await)
+            }
             Err(error) => {
                 debug!(method = %notification.method, error = error.message, "notification of a client dropped");
             }

@@ -63,7 +63,11 @@ pub(crate) struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// The target of a request that names a tool or a prompt, if it is known without asking a backend.
-    pub(crate) fn known_target(self, method: &Method, params: Option<&Json>) -> Option<Result<Target, RpcError>> {
+    pub(crate) fn known_target(
+        self,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<Result<Target, RpcError>> {
         let kind = match method {
             Method::CallTool => ListKind::Tools,
             Method::GetPrompt => ListKind::Prompts,
@@ -74,12 +78,18 @@ impl Lookup<'_> {
 
     /// The target of a request that names a tool, a prompt or a resource; `None` if its method names
     /// none.
-    pub(crate) async fn target(self, method: &Method, params: Option<&Json>) -> Option<Result<Target, RpcError>> {
+    pub(crate) async fn target(
+        self,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<Result<Target, RpcError>> {
         let router = Router::new(params, self);
         match method {
             Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
             Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
-            Method::ReadResource | Method::GetSkill | Method::ReadDirectory => Some(router.by_uri(&["uri"]).await),
+            Method::ReadResource | Method::GetSkill | Method::ReadDirectory => {
+                Some(router.by_uri(&["uri"]).await)
+            }
             Method::Subscribe | Method::Unsubscribe => Some(router.subscription().await),
             Method::Complete => Some(router.by_reference().await),
             _ => None,
@@ -98,9 +108,13 @@ impl Lookup<'_> {
         let mut edits = Edits::new(params.bytes().clone());
         let mut is_edited = false;
         for name in &names {
-            let Some((backend, original)) = self.named(&name.text).await? else { continue };
+            let Some((backend, original)) = self.named(&name.text).await? else {
+                continue;
+            };
             if found.is_some_and(|other| other != backend) {
-                return Err(fault::invalid_params("params name things of several servers"));
+                return Err(fault::invalid_params(
+                    "params name things of several servers",
+                ));
             }
             found = Some(backend);
             if original != name.text {
@@ -108,21 +122,43 @@ impl Lookup<'_> {
                 is_edited = true;
             }
         }
-        let params = if is_edited { edits.finish_json() } else { params.clone() };
+        let params = if is_edited {
+            edits.finish_json()
+        } else {
+            params.clone()
+        };
         let rewritten = Rewritten::NONE;
-        Ok(found.map(|backend| Routed { backend, params, asked: None, opens: None, rewritten }))
+        Ok(found.map(|backend| Routed {
+            backend,
+            params,
+            asked: None,
+            opens: None,
+            rewritten,
+        }))
     }
 
     /// The backend that has what clients call `name`, and what it calls that.
     async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
-        let Self { view, lists, context, .. } = self;
+        let Self {
+            view,
+            lists,
+            context,
+            ..
+        } = self;
         for kind in [ListKind::Tools, ListKind::Prompts] {
             let list = lists.known(kind, view, &context.trace).await;
             let entry = list.find(name);
-            if entry.is_some_and(|entry| entry.rewriting.as_ref().is_some_and(|tool| tool.guards_arguments())) {
+            if entry.is_some_and(|entry| {
+                entry
+                    .rewriting
+                    .as_ref()
+                    .is_some_and(|tool| tool.guards_arguments())
+            }) {
                 return Err(fault::only_by_call(name));
             }
-            if let Some((entry, original)) = entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?))) {
+            if let Some((entry, original)) =
+                entry.and_then(|entry| Some((entry, entry.original.as_ref()?.as_str()?)))
+            {
                 return Ok(Some((entry.backend, original.into_owned())));
             }
         }
@@ -149,8 +185,12 @@ impl Lookup<'_> {
     /// Where the resource is that the client knows as `uri`. One that its endpoint does not show is unlisted.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
-            Place::At(backend, original) if !self.shows(backend, uri, &original).await => Place::Unlisted,
-            Place::At(backend, original) if self.withholds(backend, uri, &original).await => Place::Withheld,
+            Place::At(backend, original) if !self.shows(backend, uri, &original).await => {
+                Place::Unlisted
+            }
+            Place::At(backend, original) if self.withholds(backend, uri, &original).await => {
+                Place::Withheld
+            }
             place => place,
         }
     }
@@ -158,17 +198,29 @@ impl Lookup<'_> {
     /// Whether a template of this backend is withheld, and nothing else that it lists explains the URI: then it could be one
     /// of the template.
     async fn withholds(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Some(templates) = self.templates_without_some_of(backend).await else { return false };
-        !templates.whole().explains(original, backend) && !self.is_listed_by(backend, uri, original).await
+        let Some(templates) = self.templates_without_some_of(backend).await else {
+            return false;
+        };
+        !templates.whole().explains(original, backend)
+            && !self.is_listed_by(backend, uri, original).await
     }
 
     /// The list of templates, if one of this backend is withheld from it.
     async fn templates_without_some_of(self, backend: BackendId) -> Option<ListView> {
-        let Self { view, lists, context, .. } = self;
+        let Self {
+            view,
+            lists,
+            context,
+            ..
+        } = self;
         // Most servers are not held to anything.
-        view.topology().get(backend).filter(|member| member.can_withhold())?;
+        view.topology()
+            .get(backend)
+            .filter(|member| member.can_withhold())?;
         let everything = View::everything_for(view.topology(), view.reader());
-        let templates = lists.known(ListKind::ResourceTemplates, &everything, &context.trace).await;
+        let templates = lists
+            .known(ListKind::ResourceTemplates, &everything, &context.trace)
+            .await;
         templates.whole().withholds_of(backend).then_some(templates)
     }
 
@@ -178,7 +230,12 @@ impl Lookup<'_> {
     }
 
     async fn locate_anywhere(self, uri: &str) -> Place {
-        let Self { view, lists, handed_out, context } = self;
+        let Self {
+            view,
+            lists,
+            handed_out,
+            context,
+        } = self;
         let topology = view.topology();
         if uri.len() > topology.limits.uri {
             return Place::Unroutable;
@@ -187,13 +244,21 @@ impl Lookup<'_> {
             return Place::At(backend.id, original);
         }
         let everything = View::everything_for(topology, view.reader());
-        let resources = lists.known(ListKind::Resources, &everything, &context.trace).await;
+        let resources = lists
+            .known(ListKind::Resources, &everything, &context.trace)
+            .await;
         let listed = resources.whole().backend_naming(uri);
         let owner = match listed {
             Some(backend) => Some(backend),
-            None => Claims::read(&everything, lists, std::iter::once(uri), &context.trace).await.owner(uri),
+            None => Claims::read(&everything, lists, std::iter::once(uri), &context.trace)
+                .await
+                .owner(uri),
         };
-        let handed_out = || handed_out.owner(&context.caller, uri).filter(|owner| topology.get(*owner).is_some());
+        let handed_out = || {
+            handed_out
+                .owner(&context.caller, uri)
+                .filter(|owner| topology.get(*owner).is_some())
+        };
         match owner.or_else(handed_out) {
             Some(backend) => Place::At(backend, uri.to_owned()),
             None => Place::Unlisted,
@@ -202,7 +267,12 @@ impl Lookup<'_> {
 
     /// Whether the client's endpoint shows the resource that a backend calls `original`, and clients `uri`.
     async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Self { view, lists, context, .. } = self;
+        let Self {
+            view,
+            lists,
+            context,
+            ..
+        } = self;
         if !view.shows(backend) {
             return false;
         }
@@ -226,11 +296,26 @@ impl Lookup<'_> {
 
     /// Whether a list of this backend names the URI.
     async fn is_listed_by(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Self { view, lists, context, .. } = self;
-        let naming = [ListKind::Resources, ListKind::ResourceTemplates, ListKind::Skills];
+        let Self {
+            view,
+            lists,
+            context,
+            ..
+        } = self;
+        let naming = [
+            ListKind::Resources,
+            ListKind::ResourceTemplates,
+            ListKind::Skills,
+        ];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
         for kind in naming.into_iter().chain(tools) {
-            if lists.known(kind, view, &context.trace).await.whole().backend_naming(uri) == Some(backend) {
+            if lists
+                .known(kind, view, &context.trace)
+                .await
+                .whole()
+                .backend_naming(uri)
+                == Some(backend)
+            {
                 return true;
             }
         }
@@ -241,9 +326,16 @@ impl Lookup<'_> {
 /// The backend with the longest prefix that `name` has, and the rest of the name; `None` if `view` does not show that.
 pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
     // Of equally long prefixes the first backend's counts, and `max_by_key` returns the last.
-    let prefixed = view.topology().backends().iter().rev().filter(|backend| backend.naming.prefix_len() > 0);
+    let prefixed = view
+        .topology()
+        .backends()
+        .iter()
+        .rev()
+        .filter(|backend| backend.naming.prefix_len() > 0);
     let found = prefixed.filter_map(|backend| Some((backend, backend.naming.original(name)?)));
-    found.max_by_key(|(backend, _)| backend.naming.prefix_len()).filter(|(backend, _)| view.shows(backend.id))
+    found
+        .max_by_key(|(backend, _)| backend.naming.prefix_len())
+        .filter(|(backend, _)| view.shows(backend.id))
 }
 
 /// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
@@ -258,7 +350,8 @@ pub(crate) fn alias_in_use(
     let view = View::of(lists.topology(), client);
     let topology = view.topology();
     let needs_alias = Claims::newest(&view, lists).needs_alias(uri, backend);
-    let is_needed = needs_alias.unwrap_or_else(|| handed_out(uri).is_some_and(|owner| owner != backend));
+    let is_needed =
+        needs_alias.unwrap_or_else(|| handed_out(uri).is_some_and(|owner| owner != backend));
     is_needed.then(|| topology.get(backend).map(|member| member.naming.alias(uri)))?
 }
 
@@ -269,7 +362,10 @@ struct Router<'a> {
 
 impl<'a> Router<'a> {
     fn new(params: Option<&Json>, lookup: Lookup<'a>) -> Self {
-        Self { lookup, params: params.cloned().unwrap_or_else(Json::empty_object) }
+        Self {
+            lookup,
+            params: params.cloned().unwrap_or_else(Json::empty_object),
+        }
     }
 
     async fn by_name(&self, kind: ListKind, path: &[&str]) -> Result<Target, RpcError> {
@@ -277,7 +373,12 @@ impl<'a> Router<'a> {
             return known;
         }
         let (range, name) = self.string_at(path)?;
-        let Lookup { view, lists, context, .. } = self.lookup;
+        let Lookup {
+            view,
+            lists,
+            context,
+            ..
+        } = self.lookup;
         let catalogue = lists.catalogues.seen_by(kind, view.reader());
         let newest = catalogue.newest_in(view);
         // Backends that are slow to list must not delay the first call of another one's tool.
@@ -285,7 +386,10 @@ impl<'a> Router<'a> {
             && let Some((backend, original)) = by_prefix(view, &name)
             && backend.permits_tool(original)
             && view.permits_name(filtered(kind), backend.id, original, None)
-            && catalogue.entry_of(view.topology(), backend.id, original, &context.trace).await.is_some()
+            && catalogue
+                .entry_of(view.topology(), backend.id, original, &context.trace)
+                .await
+                .is_some()
         {
             return self.to_unlisted(backend, original, kind, range);
         }
@@ -296,18 +400,28 @@ impl<'a> Router<'a> {
         if let Some(entry) = fresh.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return self.to_entry(entry, range);
         }
-        match fresh.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range.clone())) {
+        match fresh
+            .as_ref()
+            .and_then(|snapshot| self.by_bare_name(snapshot, &name, range.clone()))
+        {
             Some(found) => found,
             None => {
-                let mut unlisted = fresh.or(newest).map(|snapshot| snapshot.unlisted()).unwrap_or_default();
+                let mut unlisted = fresh
+                    .or(newest)
+                    .map(|snapshot| snapshot.unlisted())
+                    .unwrap_or_default();
                 // To who may not sign in at a server, it has nothing.
                 unlisted.retain(|(missing, outcome)| {
                     *outcome != Outcome::SignInNeeded
-                        || self.backend(missing).is_none_or(|it| view.permits_sign_in(it.id))
+                        || self
+                            .backend(missing)
+                            .is_none_or(|it| view.permits_sign_in(it.id))
                 });
                 let sign_in_first = match self.to_sign_in(&name, &unlisted) {
                     // Asked for it, the server says how.
-                    Some(backend) if !self.is_by_list(kind, backend) && backend.naming.prefix_len() == 0 => {
+                    Some(backend)
+                        if !self.is_by_list(kind, backend) && backend.naming.prefix_len() == 0 =>
+                    {
                         return self.to_unlisted(backend, &name, kind, range);
                     }
                     Some(backend) => Box::pin(self.sign_in_first(backend)).await,
@@ -331,8 +445,12 @@ impl<'a> Router<'a> {
             (None, [(only, _)]) => self.backend(only)?,
             (None, _) => return None,
         };
-        let known = unlisted.iter().find(|(missing, _)| missing == backend.name());
-        known.is_some_and(|(_, outcome)| *outcome == Outcome::SignInNeeded).then_some(backend)
+        let known = unlisted
+            .iter()
+            .find(|(missing, _)| missing == backend.name());
+        known
+            .is_some_and(|(_, outcome)| *outcome == Outcome::SignInNeeded)
+            .then_some(backend)
     }
 
     /// What a backend that wants its user to sign in says of that, where nothing can be called that no list has: it is asked
@@ -346,24 +464,42 @@ impl<'a> Router<'a> {
             messages: ServerMessages::discard(),
         };
         let error = view.briefly(view.request(backend.id, call)).await.err();
-        error.filter(|error| error.sign_in().is_some()).map(|error| view.no_answer(backend.id, &error))
+        error
+            .filter(|error| error.sign_in().is_some())
+            .map(|error| view.no_answer(backend.id, &error))
     }
 
     fn backend(&self, name: &str) -> Option<&'a Member> {
-        self.lookup.view.backends().find(|backend| backend.name() == name)
+        self.lookup
+            .view
+            .backends()
+            .find(|backend| backend.name() == name)
     }
 
     /// The target of a name that no list has, where a tool stands for all others in the list of one server: of that tool, which
     /// the list has no more, or of one that it has not yet. `None` where only what is listed may be called, but for that tool.
-    fn to_stood_for(&self, kind: ListKind, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
+    fn to_stood_for(
+        &self,
+        kind: ListKind,
+        name: &str,
+        range: Range<usize>,
+    ) -> Option<Result<Target, RpcError>> {
         let view = self.lookup.view;
         let takes_it = |backend: &&Member| {
             let is_open = backend.client.stand_in().is_some() && !self.is_by_list(kind, backend);
-            let own = backend.naming.original(name).filter(|own| is_open || backend.is_stand_in(own));
+            let own = backend
+                .naming
+                .original(name)
+                .filter(|own| is_open || backend.is_stand_in(own));
             own.is_some_and(|own| view.permits_name(Filtered::Tools, backend.id, own, None))
         };
-        let mut found = view.backends().filter(takes_it).filter(|_| kind == ListKind::Tools);
-        let (Some(backend), None) = (found.next(), found.next()) else { return None };
+        let mut found = view
+            .backends()
+            .filter(takes_it)
+            .filter(|_| kind == ListKind::Tools);
+        let (Some(backend), None) = (found.next(), found.next()) else {
+            return None;
+        };
         Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
     }
 
@@ -384,13 +520,18 @@ impl<'a> Router<'a> {
             Err(error) => return Some(Err(error)),
         };
         let Lookup { view, lists, .. } = self.lookup;
-        let newest = lists.catalogues.seen_by(kind, view.reader()).newest_in(view);
+        let newest = lists
+            .catalogues
+            .seen_by(kind, view.reader())
+            .newest_in(view);
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }
         // A prefix names the backend without any list, also for what the backend does not list.
         let Some((backend, original)) = by_prefix(view, &name) else {
-            return newest.as_ref().and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
+            return newest
+                .as_ref()
+                .and_then(|snapshot| self.by_bare_name(snapshot, &name, range));
         };
         (!self.is_by_list(kind, backend)).then(|| self.to_unlisted(backend, original, kind, range))
     }
@@ -398,28 +539,49 @@ impl<'a> Router<'a> {
     /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
     /// 2026-01-26, Standard MCP Messages). Where several backends have one of this name, that whose apps the client has
     /// open is meant. `None` if no list has such a name, or one that has it may be missing.
-    fn by_bare_name(&self, tools: &ListView, name: &str, range: Range<usize>) -> Option<Result<Target, RpcError>> {
+    fn by_bare_name(
+        &self,
+        tools: &ListView,
+        name: &str,
+        range: Range<usize>,
+    ) -> Option<Result<Target, RpcError>> {
         let all: Vec<_> = tools.find_bare(name).collect();
-        let Lookup { handed_out, context, .. } = self.lookup;
+        let Lookup {
+            handed_out,
+            context,
+            ..
+        } = self.lookup;
         let origin_of = |candidates: &[&Entry]| {
             let backends: Vec<_> = candidates.iter().map(|entry| entry.backend).collect();
             handed_out.only_origin(&context.caller, &backends)
         };
-        let for_apps: Vec<_> = all.iter().copied().filter(|entry| uris::is_for_apps(&entry.visible)).collect();
+        let for_apps: Vec<_> = all
+            .iter()
+            .copied()
+            .filter(|entry| uris::is_for_apps(&entry.visible))
+            .collect();
         let meant = match all.as_slice() {
             [] => return None,
             // A backend whose list is missing may have the tool, too.
-            [only] if tools.unlisted().is_empty() || origin_of(&all) == Some(only.backend) => Some(*only),
+            [only] if tools.unlisted().is_empty() || origin_of(&all) == Some(only.backend) => {
+                Some(*only)
+            }
             [_] => return None,
             _ => match origin_of(&for_apps) {
-                Some(origin) => for_apps.iter().find(|entry| entry.backend == origin).copied(),
+                Some(origin) => for_apps
+                    .iter()
+                    .find(|entry| entry.backend == origin)
+                    .copied(),
                 None => None,
             },
         };
         Some(match meant {
             Some(entry) => self.to_entry(entry, range),
             None => {
-                let keys = all.iter().filter_map(|entry| entry.key.as_ref()?.as_str()).map(|key| key.into_owned());
+                let keys = all
+                    .iter()
+                    .filter_map(|entry| entry.key.as_ref()?.as_str())
+                    .map(|key| key.into_owned());
                 Err(fault::ambiguous_tool(name, &keys.collect::<Vec<_>>()))
             }
         })
@@ -430,7 +592,10 @@ impl<'a> Router<'a> {
         let view = self.lookup.view;
         let longest = view.limits().uri;
         if uri.len() > longest {
-            let message = format!("params.{} is longer than {longest} bytes, the limit here", path.join("."));
+            let message = format!(
+                "params.{} is longer than {longest} bytes, the limit here",
+                path.join(".")
+            );
             return Err(fault::invalid_params(message));
         }
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
@@ -440,8 +605,20 @@ impl<'a> Router<'a> {
                     true => self.params.clone(),
                     false => self.renamed(range, &Json::string(&original)),
                 };
-                let (asked, rewritten) = (Some(Asked { original, visible: uri }), Rewritten::NONE);
-                Target::One(Routed { backend, params, asked, opens, rewritten })
+                let (asked, rewritten) = (
+                    Some(Asked {
+                        original,
+                        visible: uri,
+                    }),
+                    Rewritten::NONE,
+                );
+                Target::One(Routed {
+                    backend,
+                    params,
+                    asked,
+                    opens,
+                    rewritten,
+                })
             }
             Place::Withheld => return Err(fault::unknown_resource(&uri)),
             Place::Unlisted | Place::Unroutable if view.filters(Filtered::Resources) => {
@@ -472,17 +649,23 @@ impl<'a> Router<'a> {
     /// `completion/complete` refers to a prompt by name or to a template by URI.
     async fn by_reference(&self) -> Result<Target, RpcError> {
         let (_, reference) = self.string_at(&["ref", "type"])?;
-        let named = |member| self.params.get("ref").is_some_and(|reference| reference.peek(member).is_some());
+        let named = |member| {
+            self.params
+                .get("ref")
+                .is_some_and(|reference| reference.peek(member).is_some())
+        };
         if named("name") && named("uri") {
             // A server might take the other one than it is decided about.
-            return Err(fault::invalid_params("params.ref has both a name and a uri".to_owned()));
+            return Err(fault::invalid_params(
+                "params.ref has both a name and a uri".to_owned(),
+            ));
         }
         match reference.as_str() {
             "ref/prompt" => self.by_name(ListKind::Prompts, &["ref", "name"]).await,
             "ref/resource" => self.by_uri(&["ref", "uri"]).await,
-            other => {
-                Err(fault::invalid_params(format!("params.ref.type {other:?} is neither ref/prompt nor ref/resource")))
-            }
+            other => Err(fault::invalid_params(format!(
+                "params.ref.type {other:?} is neither ref/prompt nor ref/resource"
+            ))),
         }
     }
 
@@ -494,7 +677,13 @@ impl<'a> Router<'a> {
         let (params, arguments) = self.rewritten(entry.rewriting.as_deref(), named, range)?;
         let rewritten = arguments.and(entry.rewritten.only(Rewritten::NAME));
         let opens = entry.shows_app.then_some(Opened::ByCall);
-        Ok(Target::One(Routed { backend: entry.backend, params, asked: None, opens, rewritten }))
+        Ok(Target::One(Routed {
+            backend: entry.backend,
+            params,
+            asked: None,
+            opens,
+            rewritten,
+        }))
     }
 
     /// The target of what a backend calls `original`, and which no merged list has yet.
@@ -505,12 +694,21 @@ impl<'a> Router<'a> {
         kind: ListKind,
         range: Range<usize>,
     ) -> Result<Target, RpcError> {
-        let rewriting = backend.rewritings.of(original).filter(|_| kind == ListKind::Tools);
+        let rewriting = backend
+            .rewritings
+            .of(original)
+            .filter(|_| kind == ListKind::Tools);
         let name = Json::string(original);
         let (params, arguments) = self.rewritten(rewriting.map(Arc::as_ref), Some(&name), range)?;
         let is_renamed = backend.naming.bare(original) != original;
         let rewritten = arguments.and(Rewritten::NAME.when(is_renamed));
-        Ok(Target::One(Routed { backend: backend.id, params, asked: None, opens: None, rewritten }))
+        Ok(Target::One(Routed {
+            backend: backend.id,
+            params,
+            asked: None,
+            opens: None,
+            rewritten,
+        }))
     }
 
     /// The parameters with `name` at `range`, if there is another one, and the arguments that the backend is to get.
@@ -520,7 +718,10 @@ impl<'a> Router<'a> {
         name: Option<&Json>,
         range: Range<usize>,
     ) -> Result<(Json, Rewritten), RpcError> {
-        let Some(arguments) = rewriting.map(ToolRewriting::arguments).filter(|arguments| !arguments.is_empty()) else {
+        let Some(arguments) = rewriting
+            .map(ToolRewriting::arguments)
+            .filter(|arguments| !arguments.is_empty())
+        else {
             let params = name.map_or_else(|| self.params.clone(), |name| self.renamed(range, name));
             return Ok((params, Rewritten::NONE));
         };
@@ -538,24 +739,37 @@ impl<'a> Router<'a> {
         let mut at = 0..self.params.bytes().len();
         for key in path {
             let object = self.params.slice(at.clone());
-            let [found] =
-                object.find([*key]).map_err(|duplicate| fault::invalid_params(format!("{}: {duplicate}", dotted())))?;
-            let found = found.ok_or_else(|| fault::invalid_params(format!("{} is missing", dotted())))?;
+            let [found] = object
+                .find([*key])
+                .map_err(|duplicate| fault::invalid_params(format!("{}: {duplicate}", dotted())))?;
+            let found =
+                found.ok_or_else(|| fault::invalid_params(format!("{} is missing", dotted())))?;
             at = at.start + found.start..at.start + found.end;
         }
         match self.params.slice(at.clone()).as_str() {
             Some(text) => Ok((at, text.into_owned())),
-            None => Err(fault::invalid_params(format!("{} must be a string", dotted()))),
+            None => Err(fault::invalid_params(format!(
+                "{} must be a string",
+                dotted()
+            ))),
         }
     }
 }
 
 /// What endpoints filter of a list of tools or prompts.
 fn filtered(kind: ListKind) -> Filtered {
-    if kind == ListKind::Tools { Filtered::Tools } else { Filtered::Prompts }
+    if kind == ListKind::Tools {
+        Filtered::Tools
+    } else {
+        Filtered::Prompts
+    }
 }
 
 /// The word for a list's entries in error messages.
 fn noun(kind: ListKind) -> &'static str {
-    if kind == ListKind::Tools { "tool" } else { "prompt" }
+    if kind == ListKind::Tools {
+        "tool"
+    } else {
+        "prompt"
+    }
 }

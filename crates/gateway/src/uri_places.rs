@@ -21,9 +21,17 @@ type Path = &'static [Step];
 use Step::{Each, Key};
 
 /// MCP Apps 2026-01-26, Resource Discovery: the URI of a tool's app, and its deprecated form.
-const APP: [Path; 2] = [&[Key("_meta"), Key("ui"), Key("resourceUri")], &[Key("_meta"), Key("ui/resourceUri")]];
+const APP: [Path; 2] = [
+    &[Key("_meta"), Key("ui"), Key("resourceUri")],
+    &[Key("_meta"), Key("ui/resourceUri")],
+];
 /// Within a content block: a link (server/tools, Resource Links), an embedded resource, an app.
-const BLOCK: [Path; 4] = [&[Key("uri")], &[Key("resource"), Key("uri")], APP[0], APP[1]];
+const BLOCK: [Path; 4] = [
+    &[Key("uri")],
+    &[Key("resource"), Key("uri")],
+    APP[0],
+    APP[1],
+];
 const CONTENT: Path = &[Key("content"), Each];
 /// SEP-2640, Skill Entries.
 const SKILL: [Path; 2] = [&[Key("uri")], &[Key("resources"), Each, Key("uri")]];
@@ -33,7 +41,10 @@ type Places = &'static [(Path, &'static [Path])];
 
 const IN_CALL_RESULT: Places = &[(&[], &APP), (CONTENT, &BLOCK)];
 /// `tasks/get` of the extension for tasks has the result of the call in a member.
-const IN_TASK: Places = &[(&[Key("result")], &APP), (&[Key("result"), Key("content"), Each], &BLOCK)];
+const IN_TASK: Places = &[
+    (&[Key("result")], &APP),
+    (&[Key("result"), Key("content"), Each], &BLOCK),
+];
 const IN_PROMPT: Places = &[(&[Key("messages"), Each, Key("content"), Each], &BLOCK)];
 const IN_READ_RESULT: Places = &[(&[Key("contents"), Each], &[&[Key("uri")]])];
 const IN_DIRECTORY: Places = &[(&[Key("resources"), Each], &[&[Key("uri")]])];
@@ -82,7 +93,8 @@ fn has_unicode_escape(text: &[u8]) -> bool {
 
 /// Whether the text of a list of tools may name an app.
 pub(crate) fn may_name_app(list: &[u8]) -> bool {
-    static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("esourceUri\""));
+    static KEY: LazyLock<memmem::Finder<'static>> =
+        LazyLock::new(|| memmem::Finder::new("esourceUri\""));
     KEY.find(list).is_some() || has_unicode_escape(list)
 }
 
@@ -104,11 +116,23 @@ fn find(value: &Json, places: Places) -> Vec<Range<usize>> {
 
 /// Calls `at_end` with each value that `path` leads to, and where it begins; `value` itself begins at `start`.
 fn walk(value: &Json, start: usize, path: &[Step], at_end: &mut dyn FnMut(&Json, usize)) {
-    let Some((step, rest)) = path.split_first() else { return at_end(value, start) };
-    let mut enter = |range: Range<usize>| walk(&value.slice(range.clone()), start + range.start, rest, at_end);
+    let Some((step, rest)) = path.split_first() else {
+        return at_end(value, start);
+    };
+    let mut enter = |range: Range<usize>| {
+        walk(
+            &value.slice(range.clone()),
+            start + range.start,
+            rest,
+            at_end,
+        )
+    };
     match (step, value.kind()) {
         (Key(name), Kind::Object) => {
-            value.members().filter(|member| member.is(value, name)).for_each(|member| enter(member.value));
+            value
+                .members()
+                .filter(|member| member.is(value, name))
+                .for_each(|member| enter(member.value));
         }
         (Each, Kind::Array) => value.elements().for_each(enter),
         (Each, Kind::Object) => walk(value, start, rest, at_end),
@@ -125,10 +149,15 @@ mod tests {
 
     fn found(method: &str, result: &str) -> Vec<String> {
         let text = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
-        let Ok(Message::Response(response)) = Message::parse_for_forwarding(text, 64) else { panic!("{result}") };
+        let Ok(Message::Response(response)) = Message::parse_for_forwarding(text, 64) else {
+            panic!("{result}")
+        };
         let result = response.result().unwrap();
         let found = in_response(&Method::from_name(method), &response);
-        found.into_iter().map(|range| result.slice(range).as_str().unwrap().into_owned()).collect()
+        found
+            .into_iter()
+            .map(|range| result.slice(range).as_str().unwrap().into_owned())
+            .collect()
     }
 
     #[test]
@@ -136,8 +165,14 @@ mod tests {
         let call = r#"{"content":[{"type":"text","text":"\"uri\":\"x://no\""},{"type":"resource_link","uri":"x://1"},
             {"type":"resource","resource":{"u\u0072i":"x:\/\/2","text":""},"_meta":{"ui":{"resourceUri":"ui://4"}}}],
             "structuredContent":{"uri":"x://no"},"_meta":{"ui/resourceUri":"ui://3","ui":{"resourceUri":7},"uri":"x://no"}}"#;
-        assert_eq!(found("tools/call", call), ["ui://3", "x://1", "x://2", "ui://4"]);
-        assert_eq!(found("tasks/result", call), ["ui://3", "x://1", "x://2", "ui://4"]);
+        assert_eq!(
+            found("tools/call", call),
+            ["ui://3", "x://1", "x://2", "ui://4"]
+        );
+        assert_eq!(
+            found("tasks/result", call),
+            ["ui://3", "x://1", "x://2", "ui://4"]
+        );
         assert_eq!(
             found("tasks/get", &format!(r#"{{"taskId":"t","result":{call}}}"#)),
             ["ui://3", "x://1", "x://2", "ui://4"]
@@ -145,19 +180,36 @@ mod tests {
         let prompt = r#"{"messages":[{"role":"user","content":{"type":"resource_link","uri":"x://1"}},
             {"role":"user","content":[{"type":"resource","resource":{"uri":"x://2"}}]}]}"#;
         assert_eq!(found("prompts/get", prompt), ["x://1", "x://2"]);
-        assert_eq!(found("resources/read", r#"{"contents":[{"uri":"x://1"},{"uri":"x://2","uri":"x://3"}]}"#).len(), 3);
+        assert_eq!(
+            found(
+                "resources/read",
+                r#"{"contents":[{"uri":"x://1"},{"uri":"x://2","uri":"x://3"}]}"#
+            )
+            .len(),
+            3
+        );
         let skill = r#"{"skill":{"uri":"skill://a/SKILL.md","resources":[{"uri":"skill://a/b"}]}}"#;
-        assert_eq!(found("skills/get", skill), ["skill://a/SKILL.md", "skill://a/b"]);
+        assert_eq!(
+            found("skills/get", skill),
+            ["skill://a/SKILL.md", "skill://a/b"]
+        );
         assert!(found("skills/get", r#"{"skill":{"uri":1,"resources":"dynamic"}}"#).is_empty());
-        assert_eq!(found("resources/directory/read", r#"{"resources":[{"uri":"skill://a"}]}"#), ["skill://a"]);
+        assert_eq!(
+            found(
+                "resources/directory/read",
+                r#"{"resources":[{"uri":"skill://a"}]}"#
+            ),
+            ["skill://a"]
+        );
         assert!(found("x/y", call).is_empty());
     }
 
     #[test]
     fn uris_are_found_in_long_results() {
         let text = "x".repeat(70 << 10);
-        let call =
-            format!(r#"{{"content":[{{"type":"text","text":"{text}"}},{{"type":"resource_link","uri":"x://1"}}]}}"#);
+        let call = format!(
+            r#"{{"content":[{{"type":"text","text":"{text}"}},{{"type":"resource_link","uri":"x://1"}}]}}"#
+        );
         assert_eq!(found("tools/call", &call), ["x://1"]);
     }
 }

@@ -129,7 +129,9 @@ impl From<StoreError> for NoAccess {
 
 impl fmt::Debug for UserAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserAccess").field("owner", &self.0.owner).finish_non_exhaustive()
+        f.debug_struct("UserAccess")
+            .field("owner", &self.0.owner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -142,7 +144,14 @@ impl UserAccess {
         tasks: TaskTracker,
     ) -> Self {
         let server = ArcSwap::new(server);
-        Self(Arc::new(Shared { store, record, server, owner, state: Mutex::default(), tasks }))
+        Self(Arc::new(Shared {
+            store,
+            record,
+            server,
+            owner,
+            state: Mutex::default(),
+            tasks,
+        }))
     }
 
     pub(crate) fn is_of(&self, server: &Arc<Server>) -> bool {
@@ -187,7 +196,10 @@ impl UserAccess {
     /// The user has agreed to sign in, and is sent to the authorization server.
     pub(crate) fn begin_sign_in(&self) {
         let mut state = self.0.lock();
-        let (_, end) = state.signing_in.take().unwrap_or_else(|| (Instant::now(), watch::Sender::new(())));
+        let (_, end) = state
+            .signing_in
+            .take()
+            .unwrap_or_else(|| (Instant::now(), watch::Sender::new(())));
         state.signing_in = Some((Instant::now(), end));
     }
 
@@ -198,7 +210,9 @@ impl UserAccess {
 
     /// Whether the user has something to show.
     pub async fn is_there(&self) -> bool {
-        finished(self.0.work(None)).await.is_ok_and(|held| held.is_some())
+        finished(self.0.work(None))
+            .await
+            .is_ok_and(|held| held.is_some())
     }
 
     /// Whether there is a grant of the user, which may have to be renewed.
@@ -228,14 +242,19 @@ impl UserAccess {
             Some(held) => Some(held),
             None => finished(self.0.work(None)).await?,
         };
-        let Some(held) = held else { return Err(self.0.lock().miss(Wanted::default(), stamp)) };
+        let Some(held) = held else {
+            return Err(self.0.lock().miss(Wanted::default(), stamp));
+        };
         let server = self.0.server.load();
         let prefix = match &server.settings.method {
             Method::SignIn(_) | Method::Exchange(_) | Method::Identity(_) => "Bearer ",
             Method::Key { prefix, .. } => prefix,
         };
-        let bound =
-            || NoAccess::Unavailable("the user's token is worth nothing without a proof of Fanlight's".to_owned());
+        let bound = || {
+            NoAccess::Unavailable(
+                "the user's token is worth nothing without a proof of Fanlight's".to_owned(),
+            )
+        };
         held.bare(prefix).ok_or_else(bound)
     }
 
@@ -305,8 +324,9 @@ impl UserAccess {
     #[must_use]
     pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
-        let is_of_token =
-            refused.status == StatusCode::UNAUTHORIZED && !challenge.wants_nonce() && !challenge.wants_more_scopes();
+        let is_of_token = refused.status == StatusCode::UNAUTHORIZED
+            && !challenge.wants_nonce()
+            && !challenge.wants_more_scopes();
         let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
         let stamp = self.0.store.stamp();
         let mut state = self.0.lock();
@@ -335,7 +355,9 @@ impl UserAccess {
     /// basic/authorization, Step-Up Authorization Flow).
     async fn more_scopes(&self, challenge: &Challenge) -> NoAccess {
         let held = match self.0.store.get::<Grant>(&self.0.owner).await {
-            Ok(grant) => grant.and_then(|grant| grant.scopes().cloned()).unwrap_or_default(),
+            Ok(grant) => grant
+                .and_then(|grant| grant.scopes().cloned())
+                .unwrap_or_default(),
             Err(error) => return error.into(),
         };
         let wanted = challenge.scopes.clone().unwrap_or_default();
@@ -344,7 +366,10 @@ impl UserAccess {
             let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
             return NoAccess::Unavailable(reason.to_owned());
         }
-        NoAccess::SignIn(Box::new(Wanted { scopes: Some(held.with(&wanted)), ..Wanted::of(challenge) }))
+        NoAccess::SignIn(Box::new(Wanted {
+            scopes: Some(held.with(&wanted)),
+            ..Wanted::of(challenge)
+        }))
     }
 
     /// Forgets what is held, since the store has something else.
@@ -365,14 +390,27 @@ impl Wanted {
 
     /// As the server said it.
     pub(crate) fn challenge(&self) -> Challenge {
-        let Self { resource_metadata, scopes, is_dpop } = self.clone();
-        Challenge { resource_metadata, scopes, is_dpop, error: None }
+        let Self {
+            resource_metadata,
+            scopes,
+            is_dpop,
+        } = self.clone();
+        Challenge {
+            resource_metadata,
+            scopes,
+            is_dpop,
+            error: None,
+        }
     }
 }
 
 impl<'a> Message<'a> {
     fn proven(self, nonce: Option<&'a str>) -> ProvenRequest<'a> {
-        ProvenRequest { method: self.method, url: self.url, nonce }
+        ProvenRequest {
+            method: self.method,
+            url: self.url,
+            nonce,
+        }
     }
 }
 
@@ -386,17 +424,28 @@ impl State {
     /// Notes that a grant cannot be renewed for a while.
     fn fail(&mut self, grant: &Grant, error: &OAuthError) {
         let until = Instant::now() + error.stands_for();
-        self.failed = Some(Failed { issued: grant.issued, until, reason: error.to_string() });
+        self.failed = Some(Failed {
+            issued: grant.issued,
+            until,
+            reason: error.to_string(),
+        });
     }
 
     /// Why it is too early to renew a grant.
     fn standing_failure(&self, grant: &Grant) -> Option<&str> {
-        let failed = self.failed.as_ref().filter(|failed| failed.issued == grant.issued);
-        failed.filter(|failed| Instant::now() < failed.until).map(|failed| failed.reason.as_str())
+        let failed = self
+            .failed
+            .as_ref()
+            .filter(|failed| failed.issued == grant.issued);
+        failed
+            .filter(|failed| Instant::now() < failed.until)
+            .map(|failed| failed.reason.as_str())
     }
 
     fn is_signing_in(&self) -> bool {
-        self.signing_in.as_ref().is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
+        self.signing_in
+            .as_ref()
+            .is_some_and(|(begun, _)| begun.elapsed() < SIGN_IN_TIME)
     }
 }
 
@@ -407,7 +456,9 @@ impl Looked {
             return false;
         }
         let stamp = store.stamp();
-        self.0.replace((Instant::now(), stamp)).is_none_or(|(_, before)| before != stamp)
+        self.0
+            .replace((Instant::now(), stamp))
+            .is_none_or(|(_, before)| before != stamp)
     }
 }
 
@@ -435,7 +486,11 @@ impl Shared {
     fn work(self: &Arc<Self>, refused: Option<HeaderValue>) -> watch::Receiver<Option<Outcome>> {
         let mut state = self.lock();
         // Its sender is gone if it was given up.
-        if let Some(working) = state.working.as_ref().filter(|working| working.has_changed().is_ok()) {
+        if let Some(working) = state
+            .working
+            .as_ref()
+            .filter(|working| working.has_changed().is_ok())
+        {
             return working.clone();
         }
         let (sender, receiver) = watch::channel(None);
@@ -462,7 +517,11 @@ impl Shared {
 
 /// The outcome of work that others may wait for, too.
 async fn finished(mut working: watch::Receiver<Option<Outcome>>) -> Outcome {
-    let lost = || NoAccess::Unavailable("the renewal of a user's credentials was given up".to_owned());
-    let outcome = working.wait_for(Option::is_some).await.map_err(|_| lost())?;
+    let lost =
+        || NoAccess::Unavailable("the renewal of a user's credentials was given up".to_owned());
+    let outcome = working
+        .wait_for(Option::is_some)
+        .await
+        .map_err(|_| lost())?;
     outcome.clone().unwrap_or_else(|| Err(lost()))
 }

@@ -55,11 +55,17 @@ pub struct GrantChangeEnd<'a> {
 
 impl<'a> GrantChangeEnd<'a> {
     /// It was done.
-    pub(crate) const DONE: Self = Self { outcome: "ok", reason: None };
+    pub(crate) const DONE: Self = Self {
+        outcome: "ok",
+        reason: None,
+    };
 
     /// It was done, for a reason.
     pub(crate) fn because(reason: &'a str) -> Self {
-        Self { reason: Some(reason.into()), ..Self::DONE }
+        Self {
+            reason: Some(reason.into()),
+            ..Self::DONE
+        }
     }
 
     /// It has failed.
@@ -74,6 +80,9 @@ impl<'a> GrantChangeEnd<'a> {
             | SignInError::NotIdentified(_)
             | SignInError::NotPermitted => ("refused", error.to_string().into()),
         };
-        Self { outcome, reason: Some(reason) }
+        Self {
+            outcome,
+            reason: Some(reason),
+        }
     }
 }

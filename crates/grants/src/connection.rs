@@ -63,15 +63,26 @@ impl UserConnection {
             (false, false) => "not signed in",
         };
         let ends = self.expires.and_then(moment);
-        let ends = ends.map(|end| if self.is_renewed { format!("{end}; renewed before") } else { end });
+        let ends = ends.map(|end| {
+            if self.is_renewed {
+                format!("{end}; renewed before")
+            } else {
+                end
+            }
+        });
         let optional = [
             ("since", self.since.and_then(moment)),
             ("signed in at", self.issuer.clone()),
             ("scopes", self.scopes.clone()),
             ("ends", ends),
         ];
-        let known = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        [("state", state.to_owned())].into_iter().chain(known).collect()
+        let known = optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        [("state", state.to_owned())]
+            .into_iter()
+            .chain(known)
+            .collect()
     }
 
     /// What a user has who has signed in.
@@ -92,13 +103,26 @@ impl UserConnection {
     /// What a user has who has deposited a key, or has not.
     #[must_use]
     pub fn of_key(server: &str, key: Option<&UserKey>) -> Self {
-        Self { wants_key: true, since: key.map(|key| seconds(key.since)), ..Self::none(server) }
+        Self {
+            wants_key: true,
+            since: key.map(|key| seconds(key.since)),
+            ..Self::none(server)
+        }
     }
 
     fn none(server: &str) -> Self {
         let (since, issuer, scopes, expires) = (None, None, None, None);
         let (is_renewed, is_outdated) = (false, false);
-        Self { server: server.to_owned(), wants_key: false, since, issuer, scopes, expires, is_renewed, is_outdated }
+        Self {
+            server: server.to_owned(),
+            wants_key: false,
+            since,
+            issuer,
+            scopes,
+            expires,
+            is_renewed,
+            is_outdated,
+        }
     }
 }
 
@@ -120,7 +144,9 @@ pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection
 }
 
 /// The same, and how many records of users there are besides that none of the keys opens.
-async fn opened_connections(store: &Store) -> Result<(Vec<(Owner, UserConnection)>, usize), StoreError> {
+async fn opened_connections(
+    store: &Store,
+) -> Result<(Vec<(Owner, UserConnection)>, usize), StoreError> {
     let (granted, unknown_grants) = store.opened::<Grant>().await?;
     let (deposited, unknown_keys) = store.opened::<UserKey>().await?;
     let granted = granted.into_iter().map(|Exported { owner, record }| {
@@ -131,7 +157,10 @@ async fn opened_connections(store: &Store) -> Result<(Vec<(Owner, UserConnection
         let connection = UserConnection::of_key(owner.server(), Some(&record));
         (owner, connection)
     });
-    Ok((granted.chain(deposited).collect(), unknown_grants + unknown_keys))
+    Ok((
+        granted.chain(deposited).collect(),
+        unknown_grants + unknown_keys,
+    ))
 }
 
 /// What was removed of all users.
@@ -164,16 +193,23 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
     let identify = |(owner, connection): (Owner, UserConnection)| (owner, connection.wants_key);
     let left: HashSet<_> = left.into_iter().map(identify).collect();
     let end = GrantChangeEnd::because("what was kept of all users is removed");
-    let gone = known.into_iter().map(identify).filter(|one| !left.contains(one));
+    let gone = known
+        .into_iter()
+        .map(identify)
+        .filter(|one| !left.contains(one));
     gone.for_each(|(owner, _)| grants.signed_out(&owner, &end));
     let unnamed = unnamed.saturating_sub(unnamed_left);
     if unnamed > 0 {
         let records = if unnamed == 1 { "record" } else { "records" };
-        let reason =
-            format!("what was kept of all users is removed: {unnamed} {records} of users whom no key can name");
+        let reason = format!(
+            "what was kept of all users is removed: {unnamed} {records} of users whom no key can name"
+        );
         grants.signed_out(&Owner::nobody(""), &GrantChangeEnd::because(&reason));
     }
-    Ok(Purged { records: removed?, unnamed })
+    Ok(Purged {
+        records: removed?,
+        unnamed,
+    })
 }
 
 /// What a user has at each of the servers, in order.
@@ -181,27 +217,45 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
 /// # Errors
 ///
 /// If the store cannot be read.
-pub async fn connections(grants: &Grants, principal: &[u8]) -> Result<Vec<UserConnection>, StoreError> {
-    let (granted, deposited) = (grants.granted(principal).await?, grants.deposited(principal).await?);
+pub async fn connections(
+    grants: &Grants,
+    principal: &[u8],
+) -> Result<Vec<UserConnection>, StoreError> {
+    let (granted, deposited) = (
+        grants.granted(principal).await?,
+        grants.deposited(principal).await?,
+    );
     let of = |name: String| {
         let server = grants.server(&name)?;
         let owner = Owner::new(principal, &name);
         if matches!(server.settings.method, Method::Key { .. }) {
             let key = found(&deposited, &owner);
             let is_outdated = key.is_some_and(|key| key.origin != server.origin());
-            return Some(UserConnection { is_outdated, ..UserConnection::of_key(&name, key) });
+            return Some(UserConnection {
+                is_outdated,
+                ..UserConnection::of_key(&name, key)
+            });
         }
         let kept = grants.kept_as(&owner);
-        let Some(grant) = found(&granted, &kept) else { return Some(UserConnection::none(&name)) };
-        let is_outdated = grants.server(kept.server()).is_none_or(|server| !server.is_meant_by(grant));
-        Some(UserConnection { is_outdated, ..UserConnection::of_grant(&name, grant) })
+        let Some(grant) = found(&granted, &kept) else {
+            return Some(UserConnection::none(&name));
+        };
+        let is_outdated = grants
+            .server(kept.server())
+            .is_none_or(|server| !server.is_meant_by(grant));
+        Some(UserConnection {
+            is_outdated,
+            ..UserConnection::of_grant(&name, grant)
+        })
     };
     Ok(grants.servers().into_iter().filter_map(of).collect())
 }
 
 /// The record of this owner.
 fn found<'a, T>(all: &'a [Exported<T>], owner: &Owner) -> Option<&'a T> {
-    all.iter().find(|one| one.owner == *owner).map(|one| &one.record)
+    all.iter()
+        .find(|one| one.owner == *owner)
+        .map(|one| &one.record)
 }
 
 #[cfg(test)]
@@ -222,21 +276,43 @@ mod tests {
 
     impl CommonEntries for Failing {
         fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
-            Box::pin(async move { Ok(self.0.lock().unwrap().get(&(kind.as_str(), name.to_owned())).cloned()) })
+            Box::pin(async move {
+                Ok(self
+                    .0
+                    .lock()
+                    .unwrap()
+                    .get(&(kind.as_str(), name.to_owned()))
+                    .cloned())
+            })
         }
 
-        fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, _: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+        fn list<'a>(
+            &'a self,
+            kind: Kind,
+            owner: Option<&'a str>,
+            _: usize,
+        ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
             let is_meant = move |name: &str| owner.is_none_or(|owner| name.starts_with(owner));
             Box::pin(async move {
                 let all = self.0.lock().unwrap().clone();
-                let all = all.into_iter().filter(|((of, name), _)| *of == kind.as_str() && is_meant(name));
+                let all = all
+                    .into_iter()
+                    .filter(|((of, name), _)| *of == kind.as_str() && is_meant(name));
                 Ok(all.map(|((_, name), entry)| (name, entry)).collect())
             })
         }
 
-        fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+        fn exchange<'a>(
+            &'a self,
+            kind: Kind,
+            name: &'a str,
+            exchange: Exchange<'a>,
+        ) -> Pending<'a, Exchanged> {
             let new = exchange.new.unwrap_or_default().to_vec();
-            self.0.lock().unwrap().insert((kind.as_str(), name.to_owned()), new);
+            self.0
+                .lock()
+                .unwrap()
+                .insert((kind.as_str(), name.to_owned()), new);
             Box::pin(async { Ok(Exchanged::Done) })
         }
 
@@ -244,7 +320,13 @@ mod tests {
             let mut all = self.0.lock().unwrap();
             let first = all.keys().find(|(of, _)| *of == kind.as_str()).cloned();
             let removed = first.map(|first| all.remove(&first));
-            Box::pin(async move { if removed.is_some() { Err(CommonError("it is away".to_owned())) } else { Ok(0) } })
+            Box::pin(async move {
+                if removed.is_some() {
+                    Err(CommonError("it is away".to_owned()))
+                } else {
+                    Ok(0)
+                }
+            })
         }
 
         fn now<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, u64> {
@@ -270,7 +352,10 @@ mod tests {
         }
 
         fn ended(&self, change: GrantChange<'_>, _: &GrantChangeEnd<'_>) {
-            self.0.lock().unwrap().push(change.owner.principal().to_vec());
+            self.0
+                .lock()
+                .unwrap()
+                .push(change.owner.principal().to_vec());
         }
     }
 
@@ -283,9 +368,16 @@ mod tests {
     #[tokio::test]
     async fn purge_that_fails_midway_puts_on_record_what_is_gone() {
         let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
-        let store = Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[1; 32]])).unwrap();
+        let store =
+            Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[1; 32]])).unwrap();
         for user in [b"ann", b"bob"] {
-            store.put(&Owner::new(user, "notes"), &UserKey::new("k", String::new())).await.unwrap();
+            store
+                .put(
+                    &Owner::new(user, "notes"),
+                    &UserKey::new("k", String::new()),
+                )
+                .await
+                .unwrap();
         }
         let grants = Grants::new(store.clone(), Arc::<Ended>::clone(&ended));
         purge(&grants, true).await.unwrap_err();
@@ -297,11 +389,19 @@ mod tests {
     #[tokio::test]
     async fn purge_removes_what_no_key_opens_only_where_nobody_has_to_be_named() {
         let (entries, ended) = (Arc::new(Failing::default()), Arc::new(Ended::default()));
-        let store = |key| Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[key; 32]])).unwrap();
+        let store = |key| {
+            Store::in_common(Arc::<Failing>::clone(&entries), &Keys::new([[key; 32]])).unwrap()
+        };
         let key = UserKey::new("k", String::new());
-        store(1).put(&Owner::new(b"ann", "notes"), &key).await.unwrap();
+        store(1)
+            .put(&Owner::new(b"ann", "notes"), &key)
+            .await
+            .unwrap();
         let grants = Grants::new(store(2), Arc::<Ended>::clone(&ended));
-        assert!(matches!(purge(&grants, true).await, Err(StoreError::Unnamed(1))));
+        assert!(matches!(
+            purge(&grants, true).await,
+            Err(StoreError::Unnamed(1))
+        ));
         assert_eq!(all_connections(&store(1)).await.unwrap().len(), 1);
         purge(&grants, false).await.unwrap_err();
         // One line, about nobody.

@@ -38,7 +38,9 @@ pub enum SignInError {
     #[error("the policy of this gateway does not permit it")]
     NotPermitted,
     /// It cannot be put on record, as it has to be.
-    #[error("this could not be put on record, and was not carried out; the operator's log says why")]
+    #[error(
+        "this could not be put on record, and was not carried out; the operator's log says why"
+    )]
     NotRecorded,
     /// Somebody did not answer as they should; the log says more.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
@@ -52,29 +54,42 @@ pub enum SignInError {
 pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     match error {
         OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
-        OAuthError::Refused { code, explanation, .. } => {
+        OAuthError::Refused {
+            code, explanation, ..
+        } => {
             info!(server, %error, "a user's sign-in was refused");
-            let explanation = explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
+            let explanation = explanation
+                .as_ref()
+                .map(|text| format!(" ({text})"))
+                .unwrap_or_default();
             SignInError::Refused(format!("{code}{explanation}"))
         }
         error => {
             warn!(server, %error, "a user's sign-in cannot be carried out");
-            SignInError::Failed { reason: error.to_string() }
+            SignInError::Failed {
+                reason: error.to_string(),
+            }
         }
     }
 }
 
 /// The failure where nobody can be sent back to this gateway.
 pub(crate) fn unusable() -> SignInError {
-    SignInError::Failed { reason: "publicUrl is not usable".to_owned() }
+    SignInError::Failed {
+        reason: "publicUrl is not usable".to_owned(),
+    }
 }
 
 /// The failure where the keys of the store are of no use.
 pub(crate) fn unsealed() -> SignInError {
-    SignInError::Failed { reason: "the keys of the store cannot seal".to_owned() }
+    SignInError::Failed {
+        reason: "the keys of the store cannot seal".to_owned(),
+    }
 }
 
 pub(crate) fn unkept(error: &StoreError) -> SignInError {
     warn!(%error, "a user's sign-in cannot be carried out");
-    SignInError::Failed { reason: error.to_string() }
+    SignInError::Failed {
+        reason: error.to_string(),
+    }
 }

@@ -43,13 +43,18 @@ impl Folder {
             .mode(0o700)
             .create(path)
             .map_err(|error| format!("cannot make the folder {shown}: {error}"))?;
-        let metadata = fs::metadata(path).map_err(|error| format!("cannot look at {shown}: {error}"))?;
+        let metadata =
+            fs::metadata(path).map_err(|error| format!("cannot look at {shown}: {error}"))?;
         check(&metadata).map_err(|problem| {
             format!("the folder {shown} {problem}; make it Fanlight's user's own, for example by `chmod 700 {shown}`")
         })?;
         remove_unfinished(path);
-        let key = Self::key_in(path).map_err(|error| format!("cannot use the key in {shown}: {error}"))?;
-        Ok(Self { path: path.to_owned(), key: Key::new(HMAC_SHA256, &key) })
+        let key = Self::key_in(path)
+            .map_err(|error| format!("cannot use the key in {shown}: {error}"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            key: Key::new(HMAC_SHA256, &key),
+        })
     }
 
     /// Where it is.
@@ -78,12 +83,15 @@ impl Folder {
         }
         let mut key = vec![0; KEY_BYTES];
         rand::fill(&mut key).map_err(|_| "the system has no random numbers".to_owned())?;
-        let made = unfinished(path, &key).and_then(|file| Ok(file.persist_noclobber(path.join(KEY))?));
+        let made =
+            unfinished(path, &key).and_then(|file| Ok(file.persist_noclobber(path.join(KEY))?));
         match made {
             Ok(_) => Ok(key),
             // Another process was first.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                read(&path.join(KEY), KEY_BYTES)?.filter(is_key).ok_or_else(|| "it has just been replaced".to_owned())
+                read(&path.join(KEY), KEY_BYTES)?
+                    .filter(is_key)
+                    .ok_or_else(|| "it has just been replaced".to_owned())
             }
             Err(error) => Err(error.to_string()),
         }
@@ -105,7 +113,12 @@ impl Folder {
     /// A text says why another is not opened.
     pub fn open_file(&self, name: &str) -> Result<File, String> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         let file = options.custom_flags(PLAIN_FILES).open(self.path.join(name));
         let file = file.map_err(|error| format!("it cannot be opened: {error}"))?;
         check_file(&file)?;
@@ -133,7 +146,10 @@ fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
 }
 
 fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
-    let opened = OpenOptions::new().read(true).custom_flags(PLAIN_FILES).open(path);
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(PLAIN_FILES)
+        .open(path);
     let file: File = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -142,7 +158,9 @@ fn read(path: &Path, longest: usize) -> Result<Option<Vec<u8>>, String> {
     check_file(&file)?;
     let limit = u64::try_from(longest).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
     if bytes.len() > longest {
         return Err(format!("it has more than {longest} bytes"));
     }
@@ -164,13 +182,18 @@ fn check(metadata: &Metadata) -> Result<(), String> {
     }
     match metadata.mode() & OTHERS {
         0 => Ok(()),
-        _ => Err(format!("is open to other users (mode {:o})", metadata.mode() & 0o7777)),
+        _ => Err(format!(
+            "is open to other users (mode {:o})",
+            metadata.mode() & 0o7777
+        )),
     }
 }
 
 /// A file with these bytes, of mode 0600, that still has to get its name.
 fn unfinished(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_data()?;
     Ok(file)
@@ -179,8 +202,15 @@ fn unfinished(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
 /// Removes files that ended processes have not finished.
 fn remove_unfinished(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_unfinished = entry.file_name().to_str().is_some_and(|name| name.starts_with(UNFINISHED));
-        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        let is_unfinished = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(UNFINISHED));
+        let age = entry
+            .metadata()
+            .and_then(|metadata| metadata.modified())
+            .ok()
+            .and_then(|at| at.elapsed().ok());
         if is_unfinished && age.is_some_and(|age| age > LEFT_BEHIND) {
             let _ = fs::remove_file(entry.path());
         }

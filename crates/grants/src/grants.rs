@@ -68,7 +68,12 @@ struct Recent {
 
 impl Recent {
     fn is_recent(&self) -> bool {
-        self.at.elapsed() < if self.discovered.is_ok() { RECENT } else { RECENT_FAILURE }
+        self.at.elapsed()
+            < if self.discovered.is_ok() {
+                RECENT
+            } else {
+                RECENT_FAILURE
+            }
     }
 }
 
@@ -79,7 +84,10 @@ impl Grants {
         Self(Arc::new(Shared {
             store,
             record,
-            tables: Mutex::new(Tables { takes_credentials: true, ..Tables::default() }),
+            tables: Mutex::new(Tables {
+                takes_credentials: true,
+                ..Tables::default()
+            }),
             tasks: TaskTracker::new(),
             changes: watch::Sender::new(0),
         }))
@@ -101,11 +109,18 @@ impl Grants {
         let mut tables = self.lock();
         if let Method::Exchange(settings) = &server.settings.method {
             let takes = |access: &ExchangedAccess| access.machine.change(settings.as_ref().clone());
-            tables.exchanged.retain(|owner, access| owner.server() != server.name() || takes(access));
+            tables
+                .exchanged
+                .retain(|owner, access| owner.server() != server.name() || takes(access));
         }
-        let held = tables.held.iter().filter(|(owner, _)| owner.server() == server.name());
+        let held = tables
+            .held
+            .iter()
+            .filter(|(owner, _)| owner.server() == server.name());
         held.for_each(|(_, access)| access.change(&server));
-        tables.discovered.retain(|recent| recent.server != server.name());
+        tables
+            .discovered
+            .retain(|recent| recent.server != server.name());
         tables.servers.insert(server.name().to_owned(), server);
         Ok(())
     }
@@ -121,21 +136,36 @@ impl Grants {
     /// # Errors
     ///
     /// If no requests can be sent to one of them.
-    pub fn identify_at(&self, providers: Vec<ServerSettings>, takes_credentials: bool) -> Result<(), OAuthError> {
+    pub fn identify_at(
+        &self,
+        providers: Vec<ServerSettings>,
+        takes_credentials: bool,
+    ) -> Result<(), OAuthError> {
         self.retain_servers(|server| {
-            !server.is_identity_provider() || providers.iter().any(|provider| provider.name == server.name())
+            !server.is_identity_provider()
+                || providers
+                    .iter()
+                    .any(|provider| provider.name == server.name())
         });
         self.lock().takes_credentials = takes_credentials;
-        providers.into_iter().try_for_each(|provider| self.add(provider))
+        providers
+            .into_iter()
+            .try_for_each(|provider| self.add(provider))
     }
 
     fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
         let mut tables = self.lock();
         tables.servers.retain(|_, server| stays(server));
-        let Tables { servers, held, exchanged, .. } = &mut *tables;
+        let Tables {
+            servers,
+            held,
+            exchanged,
+            ..
+        } = &mut *tables;
         held.retain(|owner, _| servers.contains_key(owner.server()));
         exchanged.retain(|owner, access| {
-            let stays = servers.contains_key(owner.server()) && servers.contains_key(&access.user.issuer);
+            let stays =
+                servers.contains_key(owner.server()) && servers.contains_key(&access.user.issuer);
             // It may be in use.
             if !stays {
                 access.machine.forget();
@@ -157,7 +187,8 @@ impl Grants {
 
     /// The identity provider with this issuer.
     pub(crate) fn identity_provider(&self, issuer: &str) -> Option<Arc<Server>> {
-        self.server(issuer).filter(|server| server.is_identity_provider())
+        self.server(issuer)
+            .filter(|server| server.is_identity_provider())
     }
 
     /// The issuers of all identity providers, in order.
@@ -184,9 +215,17 @@ impl Grants {
         is_meant: impl FnOnce(&ServerSettings) -> bool,
     ) -> Option<UserAccess> {
         let mut tables = self.lock();
-        let server = tables.servers.get(server).filter(|server| is_meant(&server.settings)).map(Arc::clone)?;
+        let server = tables
+            .servers
+            .get(server)
+            .filter(|server| is_meant(&server.settings))
+            .map(Arc::clone)?;
         let owner = Owner::new(principal, server.name());
-        if let Some(access) = tables.held.get(&owner).filter(|access| access.is_of(&server)) {
+        if let Some(access) = tables
+            .held
+            .get(&owner)
+            .filter(|access| access.is_of(&server))
+        {
             return Some(access.clone());
         }
         if tables.held.len() >= MOST_HELD {
@@ -201,21 +240,44 @@ impl Grants {
     /// The access of a user to a server at this URL by a token that is had for that of their sign-in; `None` if the server is
     /// elsewhere or reached in another way, or no identity provider knows the user.
     #[must_use]
-    pub fn exchanged_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<ExchangedAccess> {
+    pub fn exchanged_at(
+        &self,
+        principal: &[u8],
+        server: &str,
+        url: &Url,
+    ) -> Option<ExchangedAccess> {
         let issuer = self.identity_provider_of(principal)?.name().to_owned();
         let mut tables = self.lock();
-        let server = tables.servers.get(server).filter(|server| server.settings.url == *url).map(Arc::clone)?;
-        let Method::Exchange(settings) = &server.settings.method else { return None };
+        let server = tables
+            .servers
+            .get(server)
+            .filter(|server| server.settings.url == *url)
+            .map(Arc::clone)?;
+        let Method::Exchange(settings) = &server.settings.method else {
+            return None;
+        };
         let owner = Owner::new(principal, server.name());
         if let Some(access) = tables.exchanged.get(&owner) {
             return Some(access.clone());
         }
         if tables.exchanged.len() >= MOST_HELD {
-            tables.exchanged.retain(|_, access| Arc::strong_count(&access.machine) > 1);
+            tables
+                .exchanged
+                .retain(|_, access| Arc::strong_count(&access.machine) > 1);
         }
-        let (grants, principal, looked) = (Arc::downgrade(&self.0), principal.to_vec(), Mutex::default());
-        let user = Arc::new(UserSubject { grants, principal, issuer, looked });
-        let machine = MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
+        let (grants, principal, looked) = (
+            Arc::downgrade(&self.0),
+            principal.to_vec(),
+            Mutex::default(),
+        );
+        let user = Arc::new(UserSubject {
+            grants,
+            principal,
+            issuer,
+            looked,
+        });
+        let machine =
+            MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
         let access = ExchangedAccess { machine, user };
         tables.exchanged.insert(owner, access.clone());
         Some(access)
@@ -224,10 +286,14 @@ impl Grants {
     /// Whose record it is that a user's access to a server depends on: that of the identity provider, where tokens are had for
     /// the user's sign-in there.
     pub(crate) fn kept_as(&self, owner: &Owner) -> Owner {
-        let is_exchanged = |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
+        let is_exchanged =
+            |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
         let provider = self.server(owner.server()).filter(is_exchanged);
         let provider = provider.and_then(|_| self.identity_provider_of(owner.principal()));
-        provider.map_or_else(|| owner.clone(), |provider| Owner::new(owner.principal(), provider.name()))
+        provider.map_or_else(
+            || owner.clone(),
+            |provider| Owner::new(owner.principal(), provider.name()),
+        )
     }
 
     /// Does what a user wants, which is put on record: before, if it has to be there, and what has come of it. Once it has
@@ -239,27 +305,54 @@ impl Grants {
         work: impl Future<Output = Result<T, SignInError>> + Send + 'static,
     ) -> Result<T, SignInError> {
         let record = Arc::clone(&self.0.record);
-        record.begins(GrantChange { kind, owner: &owner }).await.map_err(|_| SignInError::NotRecorded)?;
+        record
+            .begins(GrantChange {
+                kind,
+                owner: &owner,
+            })
+            .await
+            .map_err(|_| SignInError::NotRecorded)?;
         let done = self.0.tasks.spawn(async move {
             let outcome = work.await;
-            let end = outcome.as_ref().map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
-            record.ended(GrantChange { kind, owner: &owner }, &end);
+            let end = outcome
+                .as_ref()
+                .map_or_else(GrantChangeEnd::failed, |_| GrantChangeEnd::DONE);
+            record.ended(
+                GrantChange {
+                    kind,
+                    owner: &owner,
+                },
+                &end,
+            );
             outcome
         });
-        done.await.unwrap_or_else(|_| Err(SignInError::Failed { reason: "it was broken off".to_owned() }))
+        done.await.unwrap_or_else(|_| {
+            Err(SignInError::Failed {
+                reason: "it was broken off".to_owned(),
+            })
+        })
     }
 
     /// Puts on record that a user could not sign in.
     pub(crate) fn not_signed_in(&self, owner: &Owner, error: &SignInError) {
-        let change = GrantChange { kind: GrantChangeKind::SignIn, owner };
+        let change = GrantChange {
+            kind: GrantChangeKind::SignIn,
+            owner,
+        };
         self.0.record.ended(change, &GrantChangeEnd::failed(error));
     }
 
     /// Keeps what a user has granted, from now on in use.
     pub(crate) async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), SignInError> {
-        self.0.store.put(owner, grant).await.map_err(|error| unkept(&error))?;
+        self.0
+            .store
+            .put(owner, grant)
+            .await
+            .map_err(|error| unkept(&error))?;
         // The next sign-in asks the server again: it may have moved to another authorization server.
-        self.lock().discovered.retain(|recent| recent.server != owner.server());
+        self.lock()
+            .discovered
+            .retain(|recent| recent.server != owner.server());
         self.forget(owner);
         Ok(())
     }
@@ -271,15 +364,24 @@ impl Grants {
     /// If it cannot be kept, or put on record.
     pub async fn keep_key(&self, owner: &Owner, key: impl Into<String>) -> Result<(), SignInError> {
         // For a server that is gone it is kept for nowhere.
-        let origin = self.server(owner.server()).map(|server| server.origin()).unwrap_or_default();
+        let origin = self
+            .server(owner.server())
+            .map(|server| server.origin())
+            .unwrap_or_default();
         let key = UserKey::new(key, origin);
         let (grants, of) = (self.clone(), owner.clone());
         let kept = async move {
-            grants.0.store.put(&of, &key).await.map_err(|error| unkept(&error))?;
+            grants
+                .0
+                .store
+                .put(&of, &key)
+                .await
+                .map_err(|error| unkept(&error))?;
             grants.forget(&of);
             Ok(())
         };
-        self.on_record(GrantChangeKind::KeyDeposit, owner.clone(), kept).await
+        self.on_record(GrantChangeKind::KeyDeposit, owner.clone(), kept)
+            .await
     }
 
     /// What a user has granted.
@@ -319,23 +421,49 @@ impl Grants {
     pub(crate) fn signed_out(&self, owner: &Owner, end: &GrantChangeEnd<'_>) {
         self.forget(owner);
         // Afterwards, since nobody is to keep an access that is not wanted because there is no record of its end.
-        self.0.record.ended(GrantChange { kind: GrantChangeKind::SignOut, owner }, end);
+        self.0.record.ended(
+            GrantChange {
+                kind: GrantChangeKind::SignOut,
+                owner,
+            },
+            end,
+        );
     }
 
     /// Where the users of a server sign in. It is asked once for a page and the form on it, and no matter how often the page is
     /// opened.
-    pub(crate) async fn discover(&self, server: &Server, wanted: &Wanted) -> Result<Discovered, OAuthError> {
-        let is_it = |recent: &&Recent| recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted;
-        let known = self.lock().discovered.iter().find(is_it).map(|recent| recent.discovered.clone());
+    pub(crate) async fn discover(
+        &self,
+        server: &Server,
+        wanted: &Wanted,
+    ) -> Result<Discovered, OAuthError> {
+        let is_it = |recent: &&Recent| {
+            recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted
+        };
+        let known = self
+            .lock()
+            .discovered
+            .iter()
+            .find(is_it)
+            .map(|recent| recent.discovered.clone());
         if let Some(discovered) = known {
             return discovered;
         }
         let discovered = server.discover(&wanted.challenge()).await;
         let (at, wanted) = (Instant::now(), wanted.clone());
-        let recent = Recent { at, server: server.name().to_owned(), wanted, discovered: discovered.clone() };
+        let recent = Recent {
+            at,
+            server: server.name().to_owned(),
+            wanted,
+            discovered: discovered.clone(),
+        };
         let mut tables = self.lock();
         // What a server says that has been replaced meanwhile is not that of the one which has its name now.
-        if tables.servers.get(server.name()).is_some_and(|current| std::ptr::eq(&**current, server)) {
+        if tables
+            .servers
+            .get(server.name())
+            .is_some_and(|current| std::ptr::eq(&**current, server))
+        {
             tables.discovered.retain(Recent::is_recent);
             tables.discovered.truncate(MOST_RECENT - 1);
             tables.discovered.push(recent);
@@ -355,8 +483,12 @@ impl Grants {
 
     fn names(&self, is_meant: impl Fn(&Server) -> bool) -> Vec<String> {
         let tables = self.lock();
-        let mut names: Vec<_> =
-            tables.servers.values().filter(|server| is_meant(server)).map(|server| server.name().to_owned()).collect();
+        let mut names: Vec<_> = tables
+            .servers
+            .values()
+            .filter(|server| is_meant(server))
+            .map(|server| server.name().to_owned())
+            .collect();
         drop(tables);
         names.sort();
         names
@@ -371,9 +503,15 @@ impl Grants {
         let is_of = |(of, access): &(&Owner, &ExchangedAccess)| {
             of.principal() == owner.principal() && access.user.issuer == owner.server()
         };
-        tables.exchanged.iter().filter(is_of).for_each(|(_, access)| access.machine.forget());
+        tables
+            .exchanged
+            .iter()
+            .filter(is_of)
+            .for_each(|(_, access)| access.machine.forget());
         drop(tables);
-        self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.0
+            .changes
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Waits until some user has signed in or out since this was called.

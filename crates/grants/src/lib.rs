@@ -30,6 +30,6 @@ pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
 pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer};
 pub use store::{
-    CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome, Leased, Owner, Pending,
-    Record, Stamp, Store, StoreError, holds_users,
+    CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome,
+    Leased, Owner, Pending, Record, Stamp, Store, StoreError, holds_users,
 };

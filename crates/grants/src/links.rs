@@ -59,7 +59,10 @@ impl Links {
     ///
     /// If the keys of the store cannot seal.
     pub fn new(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { seal: store.seal(b"link to sign in: ")?, public_url: OnceLock::new() })
+        Ok(Self {
+            seal: store.seal(b"link to sign in: ")?,
+            public_url: OnceLock::new(),
+        })
     }
 
     /// Has links lead to pages below the URL that this tells, from now on; `None` while there are no pages. The first call
@@ -90,9 +93,17 @@ impl Links {
 
     pub(crate) fn open(&self, handle: &str) -> Option<Link> {
         let sealed = Some(handle).filter(|handle| handle.len() <= LONGEST)?;
-        let Text { principal, server, wanted, expires } = serde_json::from_slice(&self.seal.open(sealed)?).ok()?;
+        let Text {
+            principal,
+            server,
+            wanted,
+            expires,
+        } = serde_json::from_slice(&self.seal.open(sealed)?).ok()?;
         let principal = URL_SAFE_NO_PAD.decode(principal).ok()?;
-        (seconds(SystemTime::now()) < expires).then(|| Link { owner: Owner::new(&principal, &server), wanted })
+        (seconds(SystemTime::now()) < expires).then(|| Link {
+            owner: Owner::new(&principal, &server),
+            wanted,
+        })
     }
 }
 

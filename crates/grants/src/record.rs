@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use fanlight_oauth::{AuthorizationRequest, ClientRegistration, ProofKey, Provider, Scopes, TokenSet, TokenTarget};
+use fanlight_oauth::{
+    AuthorizationRequest, ClientRegistration, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
+};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -67,7 +69,11 @@ pub struct UserKey {
 impl UserKey {
     /// A key that is deposited now, for the server at this origin.
     pub(crate) fn new(key: impl Into<String>, origin: String) -> Self {
-        Self { key: Zeroizing::new(key.into()), since: SystemTime::now(), origin }
+        Self {
+            key: Zeroizing::new(key.into()),
+            since: SystemTime::now(),
+            origin,
+        }
     }
 
     /// The key, for its one use.

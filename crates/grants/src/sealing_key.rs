@@ -113,16 +113,28 @@ pub(crate) fn keys_of(
     let of_folder = folder.sealing_key();
     let in_file = || (configured.followed_by(of_folder), KeyPlace::File);
     // With the key of the folder, lists are sealed.
-    let in_keyring = |key| (configured.followed_by(key).followed_by(of_folder), KeyPlace::Keyring);
+    let in_keyring = |key| {
+        (
+            configured.followed_by(key).followed_by(of_folder),
+            KeyPlace::Keyring,
+        )
+    };
     let (keys, place) = match noted(folder)? {
         Some(None) => in_file(),
         Some(Some(note)) => match note.key(keyring) {
             Ok(key) => in_keyring(key),
             Err(reason) if configured.is_empty() => {
-                return Err(SealingKeyError::Away { name: note.name, reason, folder: folder.path().to_owned() });
+                return Err(SealingKeyError::Away {
+                    name: note.name,
+                    reason,
+                    folder: folder.path().to_owned(),
+                });
             }
             Err(reason) => {
-                warn!(name = note.name, reason, "what was sealed with the key in the keyring cannot be opened now");
+                warn!(
+                    name = note.name,
+                    reason, "what was sealed with the key in the keyring cannot be opened now"
+                );
                 (in_file().0, KeyPlace::Configuration)
             }
         },
@@ -133,7 +145,14 @@ pub(crate) fn keys_of(
             None => in_file(),
         },
     };
-    Ok((keys, if configured.is_empty() { place } else { KeyPlace::Configuration }))
+    Ok((
+        keys,
+        if configured.is_empty() {
+            place
+        } else {
+            KeyPlace::Configuration
+        },
+    ))
 }
 
 /// Makes a key for records that will be kept; `None` if it is that of the folder.
@@ -157,7 +176,8 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
         return Ok(Some(key));
     }
     // Another process has decided meanwhile.
-    let note = noted(folder)?.ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
+    let note = noted(folder)?
+        .ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
     let key = |note: Note| {
         note.key(keyring).map_err(|reason| SealingKeyError::Away {
             name: note.name,
@@ -171,23 +191,40 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
 /// A new key, once the keyring has it.
 fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
     let (mut key, mut number) = ([0; 32], [0; 4]);
-    rand::fill(&mut key).and_then(|()| rand::fill(&mut number)).map_err(|_| "the system has no random numbers")?;
-    let path = folder.path().canonicalize().map_err(|error| error.to_string())?;
+    rand::fill(&mut key)
+        .and_then(|()| rand::fill(&mut number))
+        .map_err(|_| "the system has no random numbers")?;
+    let path = folder
+        .path()
+        .canonicalize()
+        .map_err(|error| error.to_string())?;
     let name = format!("{} {}", path.display(), HEXLOWER.encode(&number)).replace('\n', " ");
     keyring.keep(&name, Secret::new(HEXLOWER.encode(&key)).expose())?;
-    Ok((Note { name, check: check(&key) }, key))
+    Ok((
+        Note {
+            name,
+            check: check(&key),
+        },
+        key,
+    ))
 }
 
 /// What is noted of the key; `None` in place of a note for that of the folder.
 fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
     let text = folder.read(NOTE, LONGEST).map_err(SealingKeyError::Note)?;
     let Some(text) = text else { return Ok(None) };
-    let read = std::str::from_utf8(&text).ok().and_then(|text| match text.split('\n').collect::<Vec<_>>()[..] {
-        [IN_FILE] => Some(None),
-        [IN_KEYRING, name, check] => Some(Some(Note { name: name.to_owned(), check: check.to_owned() })),
-        _ => None,
+    let read = std::str::from_utf8(&text).ok().and_then(|text| {
+        match text.split('\n').collect::<Vec<_>>()[..] {
+            [IN_FILE] => Some(None),
+            [IN_KEYRING, name, check] => Some(Some(Note {
+                name: name.to_owned(),
+                check: check.to_owned(),
+            })),
+            _ => None,
+        }
     });
-    read.map(Some).ok_or_else(|| SealingKeyError::Note("it is not as it was written".to_owned()))
+    read.map(Some)
+        .ok_or_else(|| SealingKeyError::Note("it is not as it was written".to_owned()))
 }
 
 impl Note {
@@ -197,14 +234,22 @@ impl Note {
 
     fn key(&self, keyring: &dyn Keyring) -> Result<Key, String> {
         let secret = keyring.find(&self.name)?;
-        let key = HEXLOWER.decode(secret.expose().as_bytes()).ok().and_then(|key| Key::try_from(key).ok());
-        key.filter(|key| check(key) == self.check).ok_or_else(|| "it has another there".to_owned())
+        let key = HEXLOWER
+            .decode(secret.expose().as_bytes())
+            .ok()
+            .and_then(|key| Key::try_from(key).ok());
+        key.filter(|key| check(key) == self.check)
+            .ok_or_else(|| "it has another there".to_owned())
     }
 }
 
 /// What tells a key from others, and nothing else of it.
 fn check(key: &Key) -> String {
-    let text = [&b"check of a key that seals what users have granted "[..], key].concat();
+    let text = [
+        &b"check of a key that seals what users have granted "[..],
+        key,
+    ]
+    .concat();
     HEXLOWER.encode(digest(&SHA256, &text).as_ref().get(..8).unwrap_or_default())
 }
 
@@ -230,21 +275,30 @@ mod tests {
         }
 
         fn here(&self) -> Result<(), String> {
-            if *self.is_away.lock().unwrap() { Err("it is locked".to_owned()) } else { Ok(()) }
+            if *self.is_away.lock().unwrap() {
+                Err("it is locked".to_owned())
+            } else {
+                Ok(())
+            }
         }
     }
 
     impl Keyring for Ring {
         fn keep(&self, name: &str, secret: &str) -> Result<(), String> {
             self.here()?;
-            self.secrets.lock().unwrap().insert(name.to_owned(), secret.to_owned());
+            self.secrets
+                .lock()
+                .unwrap()
+                .insert(name.to_owned(), secret.to_owned());
             Ok(())
         }
 
         fn find(&self, name: &str) -> Result<Secret, String> {
             self.here()?;
             let found = self.secrets.lock().unwrap().get(name).cloned();
-            found.map(Secret::new).ok_or_else(|| "it has none of this name".to_owned())
+            found
+                .map(Secret::new)
+                .ok_or_else(|| "it has none of this name".to_owned())
         }
 
         fn remove(&self, name: &str) {
@@ -257,7 +311,9 @@ mod tests {
     }
 
     fn place(of: &TempDir, configured: &Keys, ring: &Ring) -> Result<KeyPlace, String> {
-        keys_of(&folder(of), false, configured, ring).map(|(_, place)| place).map_err(|error| error.to_string())
+        keys_of(&folder(of), false, configured, ring)
+            .map(|(_, place)| place)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -268,17 +324,31 @@ mod tests {
         assert_eq!(ring.secrets.lock().unwrap().len(), 1);
         ring.leave(true);
         let error = place(&of, &none, &ring).unwrap_err();
-        assert!(error.contains("it is locked") && error.contains("sealing-key"), "{error}");
+        assert!(
+            error.contains("it is locked") && error.contains("sealing-key"),
+            "{error}"
+        );
         ring.leave(false);
         assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::Keyring));
         // With keys, what was sealed before opens if it can.
         ring.leave(true);
-        assert_eq!(place(&of, &Keys::new([[1; 32]]), &ring), Ok(KeyPlace::Configuration));
+        assert_eq!(
+            place(&of, &Keys::new([[1; 32]]), &ring),
+            Ok(KeyPlace::Configuration)
+        );
         ring.leave(false);
-        ring.secrets.lock().unwrap().values_mut().for_each(|secret| *secret = HEXLOWER.encode(&[7; 32]));
+        ring.secrets
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(|secret| *secret = HEXLOWER.encode(&[7; 32]));
         assert!(place(&of, &none, &ring).unwrap_err().contains("another"));
         ring.secrets.lock().unwrap().clear();
-        assert!(place(&of, &none, &ring).unwrap_err().contains("none of this name"));
+        assert!(
+            place(&of, &none, &ring)
+                .unwrap_err()
+                .contains("none of this name")
+        );
         assert!(ring.secrets.lock().unwrap().is_empty());
         let text = std::fs::read_to_string(of.path().join("state").join(NOTE)).unwrap();
         assert!(text.starts_with("keyring\n"), "{text}");
@@ -294,7 +364,10 @@ mod tests {
         assert_eq!(of_records, KeyPlace::File);
         assert!(ring.secrets.lock().unwrap().is_empty());
         // And keys of the configuration need none.
-        assert_eq!(place(&TempDir::new().unwrap(), &Keys::new([[1; 32]]), &ring), Ok(KeyPlace::Configuration));
+        assert_eq!(
+            place(&TempDir::new().unwrap(), &Keys::new([[1; 32]]), &ring),
+            Ok(KeyPlace::Configuration)
+        );
         assert!(ring.secrets.lock().unwrap().is_empty());
     }
 

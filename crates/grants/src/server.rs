@@ -3,8 +3,8 @@
 use std::fmt;
 
 use fanlight_oauth::{
-    Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings, OAuthError, Provider,
-    Requests, Scopes, TokenTarget, Trust, discover,
+    Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings,
+    OAuthError, Provider, Requests, Scopes, TokenTarget, Trust, discover,
 };
 use http::HeaderName;
 use tracing::warn;
@@ -64,13 +64,18 @@ pub(crate) struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("name", &self.settings.name).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("name", &self.settings.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl Server {
     pub(crate) fn new(settings: ServerSettings) -> Result<Self, OAuthError> {
-        Ok(Self { requests: Requests::new(&settings.trust)?, settings })
+        Ok(Self {
+            requests: Requests::new(&settings.trust)?,
+            settings,
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -91,13 +96,18 @@ impl Server {
         kept: Option<&ClientRegistration>,
         given_for: &GivenFor,
     ) -> Option<ClientRegistration> {
-        let client = kept.cloned().or_else(|| self.sign_in()?.configured(provider));
+        let client = kept
+            .cloned()
+            .or_else(|| self.sign_in()?.configured(provider));
         client.filter(|client| client.client_id == given_for.client_id)
     }
 
     /// Whether tokens of this authorization server that are given for this are for this server, as it is configured now.
     pub(crate) fn is_meant(&self, provider: &Provider, given_for: &GivenFor) -> bool {
-        given_for.origin == self.origin() && self.sign_in().is_some_and(|method| method.accepts(provider))
+        given_for.origin == self.origin()
+            && self
+                .sign_in()
+                .is_some_and(|method| method.accepts(provider))
     }
 
     /// Asks where its users sign in.
@@ -120,8 +130,9 @@ impl Server {
     /// Whether users' tokens for the other server are had and used as those for this one, but for secrets of the client.
     pub(crate) fn is_client_of(&self, other: &Self) -> bool {
         let id = |method: &SignInMethod| method.client.as_ref().map(|client| client.id.clone());
-        let is_alike =
-            |(one, other): (&SignInMethod, &SignInMethod)| one.issuer == other.issuer && id(one) == id(other);
+        let is_alike = |(one, other): (&SignInMethod, &SignInMethod)| {
+            one.issuer == other.issuer && id(one) == id(other)
+        };
         self.settings.url == other.settings.url
             && self.is_identity_provider() == other.is_identity_provider()
             && self.sign_in().zip(other.sign_in()).is_some_and(is_alike)
@@ -140,12 +151,27 @@ impl Server {
     /// Gives the tokens of a grant back, if that can be done as the client that they were given to. It is forgotten whether
     /// that succeeds or not.
     pub(crate) async fn revoke(&self, grant: &Grant) {
-        let Some(registration) = self.registration(grant) else { return };
-        let (requests, provider, proof_key) = (&self.requests, &grant.provider, grant.proof_key.as_ref());
-        let client = Client { requests, provider, registration: &registration, proof_key };
+        let Some(registration) = self.registration(grant) else {
+            return;
+        };
+        let (requests, provider, proof_key) =
+            (&self.requests, &grant.provider, grant.proof_key.as_ref());
+        let client = Client {
+            requests,
+            provider,
+            registration: &registration,
+            proof_key,
+        };
         // The refresh token first: with it, others could be had.
-        let refresh_token = grant.tokens.refresh_token.as_ref().map(|token| (token, "refresh_token"));
-        for (token, kind) in refresh_token.into_iter().chain([(&grant.tokens.access_token, "access_token")]) {
+        let refresh_token = grant
+            .tokens
+            .refresh_token
+            .as_ref()
+            .map(|token| (token, "refresh_token"));
+        for (token, kind) in refresh_token
+            .into_iter()
+            .chain([(&grant.tokens.access_token, "access_token")])
+        {
             if let Err(error) = client.revoke(token, kind).await {
                 warn!(server = self.name(), kind, %error, "a token of a user who has signed out cannot be given back");
             }
@@ -175,11 +201,16 @@ impl SignInMethod {
 
     /// Whether this authorization server may be used.
     fn accepts(&self, provider: &Provider) -> bool {
-        self.issuer.as_ref().is_none_or(|issuer| *issuer == provider.issuer)
+        self.issuer
+            .as_ref()
+            .is_none_or(|issuer| *issuer == provider.issuer)
     }
 
     /// What is asked for.
     pub(crate) fn target(&self, resource: String, scopes: Option<Scopes>) -> TokenTarget {
-        TokenTarget { resource: self.sends_resource.then_some(resource), scopes }
+        TokenTarget {
+            resource: self.sends_resource.then_some(resource),
+            scopes,
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_oauth::{
-    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration, Discovered, ProofKey,
-    Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
+    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration,
+    Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };
 use url::Url;
 
@@ -58,22 +58,37 @@ impl Offer {
     /// # Errors
     ///
     /// If its users do not sign in, or somebody gives no answer.
-    pub async fn ask(grants: &Grants, server: &str, wanted: Option<&Wanted>) -> Result<Self, SignInError> {
+    pub async fn ask(
+        grants: &Grants,
+        server: &str,
+        wanted: Option<&Wanted>,
+    ) -> Result<Self, SignInError> {
         let server = grants.server(server).ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let wanted = &match wanted {
             Some(wanted) => wanted.clone(),
             // A server that gives no answer now has its metadata at the usual place.
-            None => {
-                Wanted::of(&server.requests.challenge(&server.settings.url).await.ok().flatten().unwrap_or_default())
-            }
+            None => Wanted::of(
+                &server
+                    .requests
+                    .challenge(&server.settings.url)
+                    .await
+                    .ok()
+                    .flatten()
+                    .unwrap_or_default(),
+            ),
         };
         let discovered = grants.discover(&server, wanted).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
         let scopes = scopes(method, wanted, &discovered);
         let target = method.target(discovered.resource, scopes);
         let is_dpop = discovered.needs_proofs;
-        Ok(Self { provider: discovered.provider, target, is_dpop, server })
+        Ok(Self {
+            provider: discovered.provider,
+            target,
+            is_dpop,
+            server,
+        })
     }
 
     /// Asks an identity provider what is needed for users to show who they are.
@@ -81,15 +96,30 @@ impl Offer {
     /// # Errors
     ///
     /// If there is no such identity provider, or it gives no answer.
-    pub(crate) async fn identity(grants: &Grants, issuer: &str, is_lasting: bool) -> Result<Self, SignInError> {
-        let server = grants.identity_provider(issuer).ok_or(SignInError::NoServer)?;
+    pub(crate) async fn identity(
+        grants: &Grants,
+        issuer: &str,
+        is_lasting: bool,
+    ) -> Result<Self, SignInError> {
+        let server = grants
+            .identity_provider(issuer)
+            .ok_or(SignInError::NoServer)?;
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let discovered = grants.discover(&server, &Wanted::default()).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
         let scopes = method.scopes.clone();
-        let scopes = if is_lasting { scopes.map(|scopes| lasting(scopes, &discovered.provider)) } else { scopes };
+        let scopes = if is_lasting {
+            scopes.map(|scopes| lasting(scopes, &discovered.provider))
+        } else {
+            scopes
+        };
         let target = method.target(discovered.resource, scopes);
-        Ok(Self { provider: discovered.provider, target, is_dpop: false, server })
+        Ok(Self {
+            provider: discovered.provider,
+            target,
+            is_dpop: false,
+            server,
+        })
     }
 
     /// The server.
@@ -120,7 +150,9 @@ impl Offer {
     pub(crate) fn digest(&self) -> Vec<u8> {
         let scopes = self.scopes().map(ToString::to_string).unwrap_or_default();
         let parts = [self.server(), self.url().as_str(), self.issuer(), &scopes];
-        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, parts.join("\n").as_bytes()).as_ref().to_vec()
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, parts.join("\n").as_bytes())
+            .as_ref()
+            .to_vec()
     }
 
     /// Begins the sign-in of a user who has agreed. `browser` is what the browser shows that agreed.
@@ -136,10 +168,21 @@ impl Offer {
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
         let (request, client) = self.request(grants, callback).await?;
-        let Self { server, provider, is_dpop, .. } = self;
+        let Self {
+            server,
+            provider,
+            is_dpop,
+            ..
+        } = self;
         let is_configured = server.has_configured_client();
-        let proof_key = is_dpop.then(ProofKey::generate).transpose().map_err(|error| failed(server.name(), &error))?;
-        let given_for = GivenFor { origin: server.origin(), client_id: client.client_id.clone() };
+        let proof_key = is_dpop
+            .then(ProofKey::generate)
+            .transpose()
+            .map_err(|error| failed(server.name(), &error))?;
+        let given_for = GivenFor {
+            origin: server.origin(),
+            client_id: client.client_id.clone(),
+        };
         let record = BegunSignIn {
             proof_key,
             principal: principal.to_vec(),
@@ -152,7 +195,10 @@ impl Offer {
             request,
             given_for,
         };
-        Ok(Begun { location: record.request.url.clone(), record })
+        Ok(Begun {
+            location: record.request.url.clone(),
+            record,
+        })
     }
 
     /// What the browser is sent with, and as which client.
@@ -162,12 +208,24 @@ impl Offer {
         callback: &Callback,
     ) -> Result<(AuthorizationRequest, ClientRegistration), SignInError> {
         let client = self.client(grants, callback).await?;
-        let request = authorization_request(&self.provider, &client, &callback.redirect_uri, self.target.clone());
-        Ok((request.map_err(|error| failed(self.server(), &error))?, client))
+        let request = authorization_request(
+            &self.provider,
+            &client,
+            &callback.redirect_uri,
+            self.target.clone(),
+        );
+        Ok((
+            request.map_err(|error| failed(self.server(), &error))?,
+            client,
+        ))
     }
 
     /// The client as which users are signed in.
-    async fn client(&self, grants: &Grants, callback: &Callback) -> Result<ClientRegistration, SignInError> {
+    async fn client(
+        &self,
+        grants: &Grants,
+        callback: &Callback,
+    ) -> Result<ClientRegistration, SignInError> {
         let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
         match method.configured(&self.provider) {
             Some(client) => Ok(client),
@@ -185,9 +243,17 @@ impl Offer {
     ) -> Result<(TokenSet, ClientRegistration), SignInError> {
         let registration = self.client(grants, callback).await?;
         let (requests, provider) = (&self.server.requests, &self.provider);
-        let client = Client { requests, provider, registration: &registration, proof_key: None };
+        let client = Client {
+            requests,
+            provider,
+            registration: &registration,
+            proof_key: None,
+        };
         let tokens = client.redeem(request, brought).await;
-        Ok((tokens.map_err(|error| failed(self.server(), &error))?, registration))
+        Ok((
+            tokens.map_err(|error| failed(self.server(), &error))?,
+            registration,
+        ))
     }
 
     /// Keeps the tokens that a user has from an identity provider, from which tokens for servers are had.
@@ -198,13 +264,31 @@ impl Offer {
         tokens: TokenSet,
         registration: ClientRegistration,
     ) -> Result<(), SignInError> {
-        let Self { server, provider, target, .. } = self;
+        let Self {
+            server,
+            provider,
+            target,
+            ..
+        } = self;
         let owner = Owner::new(principal, server.name());
-        let given_for = GivenFor { origin: server.origin(), client_id: registration.client_id.clone() };
+        let given_for = GivenFor {
+            origin: server.origin(),
+            client_id: registration.client_id.clone(),
+        };
         let client = (!server.has_configured_client()).then_some(registration);
-        let granted = Granted { provider, client, target, proof_key: None, given_for };
+        let granted = Granted {
+            provider,
+            client,
+            target,
+            proof_key: None,
+            given_for,
+        };
         let (in_use, of) = (grants.clone(), owner.clone());
-        let kept = async move { granted.keep(&in_use, &of, tokens.ending_with_id_token()).await };
+        let kept = async move {
+            granted
+                .keep(&in_use, &of, tokens.ending_with_id_token())
+                .await
+        };
         grants.on_record(GrantChangeKind::SignIn, owner, kept).await
     }
 }
@@ -221,7 +305,11 @@ impl Begun {
     /// # Errors
     ///
     /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
-    pub async fn finish(self, grants: &Grants, callback: CallbackParameters) -> Result<String, SignInError> {
+    pub async fn finish(
+        self,
+        grants: &Grants,
+        callback: CallbackParameters,
+    ) -> Result<String, SignInError> {
         let owner = Owner::new(&self.record.principal, &self.record.server);
         let (in_use, of) = (grants.clone(), owner.clone());
         // Boxed: it would be several times in the future of the page.
@@ -229,22 +317,51 @@ impl Begun {
             self.redeem(&in_use, &of, &callback).await?;
             Ok(of.server().to_owned())
         });
-        grants.on_record(GrantChangeKind::SignIn, owner, redeemed).await
+        grants
+            .on_record(GrantChangeKind::SignIn, owner, redeemed)
+            .await
     }
 
-    async fn redeem(self, grants: &Grants, owner: &Owner, callback: &CallbackParameters) -> Result<(), SignInError> {
-        let BegunSignIn { provider, client, proof_key, request, given_for, .. } = self.record;
+    async fn redeem(
+        self,
+        grants: &Grants,
+        owner: &Owner,
+        callback: &CallbackParameters,
+    ) -> Result<(), SignInError> {
+        let BegunSignIn {
+            provider,
+            client,
+            proof_key,
+            request,
+            given_for,
+            ..
+        } = self.record;
         let server = grants.server(owner.server()).ok_or(SignInError::NoServer)?;
-        let changed =
-            "the server, or how users sign in to it, has changed since this sign-in was begun; begin it again";
+        let changed = "the server, or how users sign in to it, has changed since this sign-in was begun; begin it again";
         let registration = server.registration_at(&provider, client.as_ref(), &given_for);
         let registration = registration.filter(|_| server.is_meant(&provider, &given_for));
         let registration = registration.ok_or(SignInError::NotUsed(changed))?;
         let (requests, proof_key_of) = (&server.requests, proof_key.as_ref());
-        let asking = Client { requests, provider: &provider, registration: &registration, proof_key: proof_key_of };
-        let tokens = asking.redeem(&request, callback).await.map_err(|error| failed(server.name(), &error))?;
+        let asking = Client {
+            requests,
+            provider: &provider,
+            registration: &registration,
+            proof_key: proof_key_of,
+        };
+        let tokens = asking
+            .redeem(&request, callback)
+            .await
+            .map_err(|error| failed(server.name(), &error))?;
         let AuthorizationRequest { target, .. } = request;
-        Granted { provider, client, target, proof_key, given_for }.keep(grants, owner, tokens).await
+        Granted {
+            provider,
+            client,
+            target,
+            proof_key,
+            given_for,
+        }
+        .keep(grants, owner, tokens)
+        .await
     }
 }
 
@@ -259,10 +376,30 @@ struct Granted {
 }
 
 impl Granted {
-    async fn keep(self, grants: &Grants, owner: &Owner, tokens: TokenSet) -> Result<(), SignInError> {
-        let Self { provider, client, target, proof_key, given_for } = self;
+    async fn keep(
+        self,
+        grants: &Grants,
+        owner: &Owner,
+        tokens: TokenSet,
+    ) -> Result<(), SignInError> {
+        let Self {
+            provider,
+            client,
+            target,
+            proof_key,
+            given_for,
+        } = self;
         let now = SystemTime::now();
-        let grant = Grant { provider, client, target, issued: now, tokens, proof_key, since: now, given_for };
+        let grant = Grant {
+            provider,
+            client,
+            target,
+            issued: now,
+            tokens,
+            proof_key,
+            since: now,
+            given_for,
+        };
         grants.keep_grant(owner, &grant).await
     }
 }
@@ -282,7 +419,11 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
 fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     let lasting = Scopes::read(LASTING);
     let supported = provider.scopes_supported.iter().flatten();
-    if supported.cloned().collect::<Scopes>().include(&lasting) { scopes.with(&lasting) } else { scopes }
+    if supported.cloned().collect::<Scopes>().include(&lasting) {
+        scopes.with(&lasting)
+    } else {
+        scopes
+    }
 }
 
 /// A client that the operator has not written down: by the document about it, as registered earlier, or registered now
@@ -293,26 +434,40 @@ async fn client_at(
     provider: &Provider,
     callback: &Callback,
 ) -> Result<ClientRegistration, SignInError> {
-    let document = callback.document.as_ref().filter(|_| provider.client_id_metadata_document_supported);
+    let document = callback
+        .document
+        .as_ref()
+        .filter(|_| provider.client_id_metadata_document_supported);
     if let Some(document) = document {
         return Ok(ClientRegistration::of_document(provider, document, None));
     }
     let place = Owner::nobody(&format!("{} {}", provider.issuer, callback.redirect_uri));
     if !callback.is_for_once {
-        let known = grants.store().get::<RegisteredClient>(&place).await.map_err(|error| unkept(&error))?;
-        if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider)) {
+        let known = grants
+            .store()
+            .get::<RegisteredClient>(&place)
+            .await
+            .map_err(|error| unkept(&error))?;
+        if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider))
+        {
             return Ok(client);
         }
     }
     if provider.registration_endpoint.is_none() {
         let (issuer, redirect_uri) = (provider.issuer.clone(), callback.redirect_uri.clone());
-        return Err(SignInError::NoClient { issuer, redirect_uri });
+        return Err(SignInError::NoClient {
+            issuer,
+            redirect_uri,
+        });
     }
     let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &callback.redirect_uri);
     let registered = register(&server.requests, provider, &metadata).await;
     let client = registered.map_err(|error| failed(server.name(), &error))?;
     if !callback.is_for_once {
-        let kept = grants.store().put(&place, &RegisteredClient(client.clone())).await;
+        let kept = grants
+            .store()
+            .put(&place, &RegisteredClient(client.clone()))
+            .await;
         kept.map_err(|error| unkept(&error))?;
     }
     Ok(client)

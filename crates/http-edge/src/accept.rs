@@ -9,7 +9,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::connections::{ConnectionPeer, Connections, Endable, Entry};
 use crate::limit::{ConcurrencyLimit, Permit};
-use crate::socket::{ClientStream, Exchange, ListeningSocket, SocketReceiver, concerns_one_connection};
+use crate::socket::{
+    ClientStream, Exchange, ListeningSocket, SocketReceiver, concerns_one_connection,
+};
 use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
@@ -60,7 +62,10 @@ impl Admission {
     /// Enters the connection among those that may be ended for others. It counts until the result is dropped.
     #[must_use]
     pub fn enter(self, connection: Arc<dyn Endable>) -> AdmittedConnection {
-        AdmittedConnection { _entry: self.connections.enter(self.peer, connection), _permit: self.permit }
+        AdmittedConnection {
+            _entry: self.connections.enter(self.peer, connection),
+            _permit: self.permit,
+        }
     }
 }
 
@@ -85,7 +90,11 @@ pub struct AcceptedTogether {
 
 impl AcceptedTogether {
     fn new(shutdown: &CancellationToken, cut: &CancellationToken) -> Self {
-        Self { shutdown: shutdown.child_token(), cut: cut.child_token(), tasks: TaskTracker::new() }
+        Self {
+            shutdown: shutdown.child_token(),
+            cut: cut.child_token(),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Ends them, within `drain`.
@@ -94,7 +103,11 @@ impl AcceptedTogether {
         self.tasks.close();
         if timeout(drain, self.tasks.wait()).await.is_err() {
             let connections = self.tasks.len();
-            tracing::info!(connections, ?drain, "connections of a closed listening socket dropped: drain time is over");
+            tracing::info!(
+                connections,
+                ?drain,
+                "connections of a closed listening socket dropped: drain time is over"
+            );
             self.cut.cancel();
             self.tasks.wait().await;
         }
@@ -153,16 +166,34 @@ pub async fn accept_and_spawn<F>(
     let cut = CancellationToken::new();
     let spawn = |stream, admission: Admission, together: &AcceptedTogether| {
         let usage = ConnectionUse::new(together.cut.child_token());
-        let serving = serve(stream, Arc::clone(&usage), admission.is_reserve, together.shutdown.clone());
+        let serving = serve(
+            stream,
+            Arc::clone(&usage),
+            admission.is_reserve,
+            together.shutdown.clone(),
+        );
         let admitted = admission.enter(Arc::clone(&usage) as Arc<dyn Endable>);
         together.tasks.spawn(async move {
             usage.ended().run_until_cancelled(serving).await;
             drop(admitted);
         });
     };
-    let remaining = accept(sockets, admissions, Ends { shutdown: &shutdown, cut: &cut }, &drain, spawn).await;
+    let remaining = accept(
+        sockets,
+        admissions,
+        Ends {
+            shutdown: &shutdown,
+            cut: &cut,
+        },
+        &drain,
+        spawn,
+    )
+    .await;
     if timeout(drain(), remaining.ended()).await.is_err() {
-        tracing::debug!(connections = remaining.len(), "connections dropped: not ended within the drain time");
+        tracing::debug!(
+            connections = remaining.len(),
+            "connections dropped: not ended within the drain time"
+        );
         cut.cancel();
         remaining.ended().await;
     }
@@ -201,14 +232,19 @@ pub async fn accept(
         };
         // The system would reset those in its queue.
         if let Some(closing) = socket.take().and_then(Arc::into_inner) {
-            closing.close(|stream, peer| admitting.arrive(stream, peer)).await;
+            closing
+                .close(|stream, peer| admitting.arrive(stream, peer))
+                .await;
         }
         // Connections that still wait are closed: another listener may not be allowed to serve them.
         drop(admitting);
         let Some(Exchange { next, done }) = exchange else {
             together.tasks.close();
             earlier.close();
-            return Remaining { current: together.tasks, earlier };
+            return Remaining {
+                current: together.tasks,
+                earlier,
+            };
         };
         socket = next;
         earlier.spawn(together.end(drain()));
@@ -301,7 +337,10 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
             && self.admissions.connections.count(peer) + self.waiting.count(peer) >= per_peer
             && !self.admissions.connections.make_space_within(peer)
         {
-            tracing::debug!(limit = per_peer, "connection refused: its peer has too many");
+            tracing::debug!(
+                limit = per_peer,
+                "connection refused: its peer has too many"
+            );
             return;
         }
         if self.waiting.is_empty()
@@ -311,10 +350,16 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         }
         if self.admissions.limit.is_warning_due() {
             let (limit, name) = (self.limits.connections, self.limits.name);
-            tracing::warn!(limit, "{name} connections are all in use: those end that are needed least");
+            tracing::warn!(
+                limit,
+                "{name} connections are all in use: those end that are needed least"
+            );
         }
         if let Some(lost) = self.waiting.push(stream, peer) {
-            tracing::debug!(limit = self.limits.waiting, "connection closed: too many of its peer wait");
+            tracing::debug!(
+                limit = self.limits.waiting,
+                "connection closed: too many of its peer wait"
+            );
             drop(lost);
         }
         self.make_space(peer);
@@ -325,7 +370,10 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
     fn try_again(&mut self) {
         let expired = self.waiting.expire(self.limits.longest_wait);
         if expired > 0 {
-            tracing::debug!(expired, "connections closed: none has ended for them in time");
+            tracing::debug!(
+                expired,
+                "connections closed: none has ended for them in time"
+            );
         }
         self.waiting.reset();
         let mut peers = self.waiting.peers();
@@ -341,7 +389,10 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         if self.waiting.is_settled(peer) {
             return;
         }
-        let is_ending = self.admissions.connections.make_space(peer, self.limits.connections);
+        let is_ending = self
+            .admissions
+            .connections
+            .make_space(peer, self.limits.connections);
         self.waiting.note(peer, is_ending);
     }
 
@@ -351,7 +402,10 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
             return;
         }
         while let Some(permit) = self.admissions.reserve.try_acquire() {
-            let Some((stream, peer)) = self.waiting.next_in_vain(|peer| self.admissions.connections.count(peer)) else {
+            let Some((stream, peer)) = self
+                .waiting
+                .next_in_vain(|peer| self.admissions.connections.count(peer))
+            else {
                 return;
             };
             self.begin(stream, peer, permit, true);
@@ -362,7 +416,9 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
     fn begin_next(&mut self, permit: Permit) {
         let mut permit = Some(permit);
         while let Some(free) = permit.take()
-            && let Some((stream, peer)) = self.waiting.next(|peer| self.admissions.connections.count(peer))
+            && let Some((stream, peer)) = self
+                .waiting
+                .next(|peer| self.admissions.connections.count(peer))
         {
             self.begin(stream, peer, free, false);
             permit = self.admissions.limit.try_acquire();
@@ -372,9 +428,23 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         }
     }
 
-    fn begin(&mut self, stream: ClientStream, peer: ConnectionPeer, permit: Permit, is_reserve: bool) {
+    fn begin(
+        &mut self,
+        stream: ClientStream,
+        peer: ConnectionPeer,
+        permit: Permit,
+        is_reserve: bool,
+    ) {
         let connections = Arc::clone(&self.admissions.connections);
-        (self.begin)(stream, Admission { permit, connections, peer, is_reserve });
+        (self.begin)(
+            stream,
+            Admission {
+                permit,
+                connections,
+                peer,
+                is_reserve,
+            },
+        );
     }
 }
 
@@ -389,7 +459,8 @@ mod tests {
     use super::*;
 
     fn socket() -> (Arc<ListeningSocket>, std::net::SocketAddr) {
-        let socket = ListeningSocket::bind(&"127.0.0.1:0".parse().unwrap(), BindOptions::default()).unwrap();
+        let socket =
+            ListeningSocket::bind(&"127.0.0.1:0".parse().unwrap(), BindOptions::default()).unwrap();
         let address = socket.address().unwrap().ip().unwrap();
         (Arc::new(socket), address)
     }
@@ -402,7 +473,14 @@ mod tests {
 
     fn limits(connections: usize) -> AcceptLimits {
         let longest_wait = Duration::from_secs(9);
-        AcceptLimits { connections, waiting: 3, longest_wait, reserve: 0, per_peer: 0, name: "limits.test" }
+        AcceptLimits {
+            connections,
+            waiting: 3,
+            longest_wait,
+            reserve: 0,
+            per_peer: 0,
+            name: "limits.test",
+        }
     }
 
     /// Accepts with these limits; returns the address, and the reserve flags of accepted connections. Connections of
@@ -410,7 +488,11 @@ mod tests {
     async fn accepting(
         limits: AcceptLimits,
         is_busy: bool,
-    ) -> (std::net::SocketAddr, mpsc::UnboundedReceiver<bool>, CancellationToken) {
+    ) -> (
+        std::net::SocketAddr,
+        mpsc::UnboundedReceiver<bool>,
+        CancellationToken,
+    ) {
         let (_, listener, address) = listening();
         let (opened, connections) = mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
@@ -420,13 +502,22 @@ mod tests {
                 let _request = is_busy.then(|| usage.begin());
                 let _ = opened.send(is_reserve);
                 // Ends with the client.
-                let ClientStream::Tcp(mut stream) = stream else { return };
+                let ClientStream::Tcp(mut stream) = stream else {
+                    return;
+                };
                 let _ = stream.read_u8().await;
             }
         };
         let ending = shutdown.clone();
         tokio::spawn(async move {
-            accept_and_spawn(listener, &Admissions::new(limits), || Duration::ZERO, ending, serve).await;
+            accept_and_spawn(
+                listener,
+                &Admissions::new(limits),
+                || Duration::ZERO,
+                ending,
+                serve,
+            )
+            .await;
         });
         (address, connections, shutdown)
     }
@@ -450,13 +541,23 @@ mod tests {
             open.push(TcpStream::connect(address).await.unwrap());
             connections.recv().await.unwrap();
         }
-        assert_eq!(open[0].read(&mut [0]).await.unwrap_or_default(), 0, "the oldest has ended");
-        assert!(timeout(RETRY, open[1].read_u8()).await.is_err(), "the next has not");
+        assert_eq!(
+            open[0].read(&mut [0]).await.unwrap_or_default(),
+            0,
+            "the oldest has ended"
+        );
+        assert!(
+            timeout(RETRY, open[1].read_u8()).await.is_err(),
+            "the next has not"
+        );
     }
 
     #[tokio::test]
     async fn reserve_is_used_when_all_others_are_busy() {
-        let reserving = AcceptLimits { reserve: 1, ..limits(2) };
+        let reserving = AcceptLimits {
+            reserve: 1,
+            ..limits(2)
+        };
         let (address, mut connections, _shutdown) = accepting(reserving, true).await;
         let mut open = Vec::new();
         for is_reserve in [false, false, true] {
@@ -467,7 +568,10 @@ mod tests {
 
     #[tokio::test]
     async fn quota_of_a_peer_ends_its_own_idle_connection() {
-        let quota = AcceptLimits { per_peer: 1, ..limits(9) };
+        let quota = AcceptLimits {
+            per_peer: 1,
+            ..limits(9)
+        };
         let (address, mut connections, _shutdown) = accepting(quota, false).await;
         let mut first = TcpStream::connect(address).await.unwrap();
         connections.recv().await.unwrap();
@@ -477,7 +581,14 @@ mod tests {
     }
 
     /// Serves connections that never end by themselves.
-    fn stuck(drain: Duration) -> (SocketSender, std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
+    fn stuck(
+        drain: Duration,
+    ) -> (
+        SocketSender,
+        std::net::SocketAddr,
+        CancellationToken,
+        tokio::task::JoinHandle<()>,
+    ) {
         let (sender, listener, address) = listening();
         let shutdown = CancellationToken::new();
         let serve = |stream: ClientStream, _, _, _| async move {
@@ -486,7 +597,14 @@ mod tests {
         };
         let ending = shutdown.clone();
         let accepting = tokio::spawn(async move {
-            accept_and_spawn(listener, &Admissions::new(limits(9)), || drain, ending, serve).await;
+            accept_and_spawn(
+                listener,
+                &Admissions::new(limits(9)),
+                || drain,
+                ending,
+                serve,
+            )
+            .await;
         });
         (sender, address, shutdown, accepting)
     }
@@ -507,7 +625,10 @@ mod tests {
         let mut first = TcpStream::connect(old).await.unwrap();
         let (next, new) = socket();
         assert!(sender.exchange(Some(next)).await);
-        assert!(TcpStream::connect(old).await.is_err(), "the old address is not reachable");
+        assert!(
+            TcpStream::connect(old).await.is_err(),
+            "the old address is not reachable"
+        );
         let mut second = TcpStream::connect(new).await.unwrap();
         assert!(first.read_u8().await.is_err(), "dropped");
         assert!(timeout(RETRY, second.read_u8()).await.is_err(), "kept");

@@ -63,14 +63,24 @@ pub struct OpenedStream {
 /// # Errors
 ///
 /// If the connection breaks, or the handshake fails.
-pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<OpenedStream, HandshakeError> {
+pub async fn open(
+    stream: ClientStream,
+    tls: Option<&TlsServer>,
+) -> Result<OpenedStream, HandshakeError> {
     let stream = match stream {
         ClientStream::Tcp(stream) => stream,
         ClientStream::Unix(stream) => {
             let process = stream.peer_cred()?;
             let socket = Some((process.uid(), process.gid()));
             let stream = Box::new(stream);
-            return Ok(OpenedStream { stream, local: None, peer: None, socket, certificate: None, is_tls: false });
+            return Ok(OpenedStream {
+                stream,
+                local: None,
+                peer: None,
+                socket,
+                certificate: None,
+                is_tls: false,
+            });
         }
     };
     // Responses are written whole; waiting to fill a segment would only delay them.
@@ -84,7 +94,14 @@ pub async fn open(stream: ClientStream, tls: Option<&TlsServer>) -> Result<Opene
             (Box::new(stream), certificate)
         }
     };
-    Ok(OpenedStream { stream, local, peer, socket: None, certificate, is_tls: tls.is_some() })
+    Ok(OpenedStream {
+        stream,
+        local,
+        peer,
+        socket: None,
+        certificate,
+        is_tls: tls.is_some(),
+    })
 }
 
 /// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running
@@ -110,7 +127,11 @@ where
     stream.set_write_timeout(Some(limits.write_timeout));
     let service = service_fn(|request| {
         let (using, answering) = (usage.begin(), service.call(request));
-        async move { answering.await.map(|response| response.map(|body| UsedBody::new(body, using))) }
+        async move {
+            answering
+                .await
+                .map(|response| response.map(|body| UsedBody::new(body, using)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

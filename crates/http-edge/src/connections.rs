@@ -94,12 +94,19 @@ pub(crate) struct Entry {
 impl Connections {
     /// Enters a connection of `peer`.
     #[must_use]
-    pub(crate) fn enter(self: &Arc<Self>, peer: ConnectionPeer, connection: Arc<dyn Endable>) -> Entry {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        peer: ConnectionPeer,
+        connection: Arc<dyn Endable>,
+    ) -> Entry {
         let mut table = self.lock();
         let number = table.next;
         table.next += 1;
         table.open.insert(number, peer, connection);
-        Entry { connections: Arc::clone(self), number }
+        Entry {
+            connections: Arc::clone(self),
+            number,
+        }
     }
 
     /// The number of connections of `peer`.
@@ -119,9 +126,13 @@ impl Connections {
     pub(crate) fn make_space_within(&self, peer: ConnectionPeer) -> bool {
         let longest_idle = {
             let table = self.lock();
-            let usages = table.open.of(&peer).filter_map(|(_, one)| Some((one.usage()?, one)));
+            let usages = table
+                .open
+                .of(&peer)
+                .filter_map(|(_, one)| Some((one.usage()?, one)));
             let idle = usages.filter(|(usage, _)| is_idle(usage));
-            idle.min_by_key(|(usage, _)| *usage).map(|(_, one)| Arc::clone(one))
+            idle.min_by_key(|(usage, _)| *usage)
+                .map(|(_, one)| Arc::clone(one))
         };
         end_all(longest_idle.as_slice())
     }
@@ -141,8 +152,17 @@ fn end_all(connections: &[Arc<dyn Endable>]) -> bool {
 impl Table {
     fn to_end_for(&self, newcomer: ConnectionPeer, limit: usize) -> Vec<Arc<dyn Endable>> {
         let several = (limit / AT_ONCE).max(1);
-        let ended = Displaced { newcomer: self.open.newcomer(&newcomer, limit), peer: newcomer, several }.first();
-        ended.iter().filter_map(|number| self.open.get(number)).cloned().collect()
+        let ended = Displaced {
+            newcomer: self.open.newcomer(&newcomer, limit),
+            peer: newcomer,
+            several,
+        }
+        .first();
+        ended
+            .iter()
+            .filter_map(|number| self.open.get(number))
+            .cloned()
+            .collect()
     }
 }
 
@@ -162,29 +182,51 @@ impl Displaced<'_> {
             matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens)
         };
         // A request may be about to be read from one that has just been accepted: those of a peer do not end each other.
-        let idle =
-            |one: &OpenConnection<'_>, usage: &Usage| is_unused(usage) || *one.share != self.peer && is_idle(usage);
+        let idle = |one: &OpenConnection<'_>, usage: &Usage| {
+            is_unused(usage) || *one.share != self.peer && is_idle(usage)
+        };
         let kinds: [&dyn Fn() -> Vec<u64>; 5] = [
             &|| self.least(Rule::UNUSED.above_equal_part(), self.several, idle),
             &|| self.least(Rule::IN_USE.above_equal_part(), 1, waits),
             &|| self.least(Rule::UNUSED, self.several, |_, usage| is_unused(usage)),
             &|| self.newest_at_work(),
-            &|| self.least(Rule::UNUSED.of_others(), self.several, |_, usage| is_idle(usage)),
+            &|| {
+                self.least(Rule::UNUSED.of_others(), self.several, |_, usage| {
+                    is_idle(usage)
+                })
+            },
         ];
-        kinds.iter().map(|kind| kind()).find(|found| !found.is_empty()).unwrap_or_default()
+        kinds
+            .iter()
+            .map(|kind| kind())
+            .find(|found| !found.is_empty())
+            .unwrap_or_default()
     }
 
-    fn least(&self, rule: Rule, most: usize, is_meant: impl Fn(&OpenConnection<'_>, &Usage) -> bool) -> Vec<u64> {
-        self.newcomer.several(rule, most, |one| one.value.usage().filter(|usage| is_meant(&one, usage)))
+    fn least(
+        &self,
+        rule: Rule,
+        most: usize,
+        is_meant: impl Fn(&OpenConnection<'_>, &Usage) -> bool,
+    ) -> Vec<u64> {
+        self.newcomer.several(rule, most, |one| {
+            one.value.usage().filter(|usage| is_meant(&one, usage))
+        })
     }
 
     /// The one whose request has been worked on for the shortest time, for a peer that has no connection at all: the least
     /// is lost.
     fn newest_at_work(&self) -> Vec<u64> {
-        let working = |one: OpenConnection<'_>| one.value.usage().filter(|usage| usage.kind == UsageKind::Works);
+        let working = |one: OpenConnection<'_>| {
+            one.value
+                .usage()
+                .filter(|usage| usage.kind == UsageKind::Works)
+        };
         let newest = |one: OpenConnection<'_>| working(one).map(|usage| Reverse(usage.since));
         let is_first = self.newcomer.own() == 0;
-        let found = is_first.then(|| self.newcomer.least(Rule::IN_USE.above_equal_part(), newest)).flatten();
+        let found = is_first
+            .then(|| self.newcomer.least(Rule::IN_USE.above_equal_part(), newest))
+            .flatten();
         found.into_iter().collect()
     }
 }

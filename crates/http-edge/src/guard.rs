@@ -90,7 +90,9 @@ impl Rejection {
     pub fn status(self) -> StatusCode {
         match self {
             Self::HostMissing | Self::HostMalformed => StatusCode::BAD_REQUEST,
-            Self::HostNotAllowed | Self::OriginNotAllowed | Self::OriginForeign => StatusCode::FORBIDDEN,
+            Self::HostNotAllowed | Self::OriginNotAllowed | Self::OriginForeign => {
+                StatusCode::FORBIDDEN
+            }
         }
     }
 }
@@ -101,11 +103,22 @@ impl Guard {
     pub fn new(hosts: &[String], origins: Origins) -> Self {
         let origins = match origins {
             Origins::Own => Origins::Own,
-            Origins::Listed(listed) => Origins::Listed(listed.iter().map(|origin| normalized(origin)).collect()),
+            Origins::Listed(listed) => {
+                Origins::Listed(listed.iter().map(|origin| normalized(origin)).collect())
+            }
         };
         let any_host = hosts.iter().any(|host| host == ANY);
-        let hosts = hosts.iter().filter_map(|host| HostPort::parse(host)).collect();
-        Self { any_host, hosts, origins, public_url: None, proxies: TrustedProxies::default() }
+        let hosts = hosts
+            .iter()
+            .filter_map(|host| HostPort::parse(host))
+            .collect();
+        Self {
+            any_host,
+            hosts,
+            origins,
+            public_url: None,
+            proxies: TrustedProxies::default(),
+        }
     }
 
     /// Serves also requests to this host, at any port, and pages of this origin.
@@ -140,9 +153,18 @@ impl Guard {
     /// # Errors
     ///
     /// If the host is missing, malformed or not allowed.
-    pub fn check_host(&self, target: &Uri, headers: &HeaderMap, local: Option<IpAddr>) -> Result<(), Rejection> {
+    pub fn check_host(
+        &self,
+        target: &Uri,
+        headers: &HeaderMap,
+        local: Option<IpAddr>,
+    ) -> Result<(), Rejection> {
         let named = named_hosts(target, headers)?;
-        if named.iter().flatten().all(|host| self.allows_host(host, local)) {
+        if named
+            .iter()
+            .flatten()
+            .all(|host| self.allows_host(host, local))
+        {
             return Ok(());
         }
         Err(Rejection::HostNotAllowed)
@@ -153,29 +175,60 @@ impl Guard {
     /// # Errors
     ///
     /// If the origin is not allowed.
-    pub fn check_origin<'a>(&self, target: &Uri, headers: &'a HeaderMap) -> Result<Option<&'a HeaderValue>, Rejection> {
+    pub fn check_origin<'a>(
+        &self,
+        target: &Uri,
+        headers: &'a HeaderMap,
+    ) -> Result<Option<&'a HeaderValue>, Rejection> {
         match &self.origins {
             Origins::Own => {
                 let foreign = Rejection::OriginForeign;
                 let site = only(headers, SEC_FETCH_SITE).map_err(|()| foreign)?;
                 let origin = only(headers, ORIGIN).map_err(|()| foreign)?;
-                let is_own_site = site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
-                let is_own = origin.is_none_or(|(_, origin)| is_same_origin(origin, target, headers));
-                if is_own_site && is_own { Ok(origin.map(|(value, _)| value)) } else { Err(foreign) }
+                let is_own_site =
+                    site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
+                let is_own =
+                    origin.is_none_or(|(_, origin)| is_same_origin(origin, target, headers));
+                if is_own_site && is_own {
+                    Ok(origin.map(|(value, _)| value))
+                } else {
+                    Err(foreign)
+                }
             }
             Origins::Listed(listed) => {
                 let refused = Rejection::OriginNotAllowed;
                 let is_any = || listed.iter().any(|one| one == ANY);
                 let Some((value, origin)) = only(headers, ORIGIN).map_err(|()| refused)? else {
-                    let site = only(headers, SEC_FETCH_SITE).map_err(|()| Rejection::OriginForeign)?;
-                    let is_own_site = site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
-                    return if is_own_site || is_any() { Ok(None) } else { Err(Rejection::OriginForeign) };
+                    let site =
+                        only(headers, SEC_FETCH_SITE).map_err(|()| Rejection::OriginForeign)?;
+                    let is_own_site =
+                        site.is_none_or(|(_, site)| matches!(site, "same-origin" | "none"));
+                    return if is_own_site || is_any() {
+                        Ok(None)
+                    } else {
+                        Err(Rejection::OriginForeign)
+                    };
                 };
                 let page = normalized(origin);
-                let is_listed = || listed.iter().any(|one| *one == page || matches_loopback(one, &page));
-                let is_public = || self.public_url.as_ref().is_some_and(|url| url.as_str() == page);
-                let is_served = is_any() || is_listed() || is_public() || is_own_loopback_page(&page, target, headers);
-                if is_served { Ok(Some(value)) } else { Err(refused) }
+                let is_listed = || {
+                    listed
+                        .iter()
+                        .any(|one| *one == page || matches_loopback(one, &page))
+                };
+                let is_public = || {
+                    self.public_url
+                        .as_ref()
+                        .is_some_and(|url| url.as_str() == page)
+                };
+                let is_served = is_any()
+                    || is_listed()
+                    || is_public()
+                    || is_own_loopback_page(&page, target, headers);
+                if is_served {
+                    Ok(Some(value))
+                } else {
+                    Err(refused)
+                }
             }
         }
     }
@@ -184,48 +237,77 @@ impl Guard {
         self.any_host
             || named.host.is_loopback()
             || local.is_some_and(|local| named.host == Host::Address(local.to_canonical()))
-            || self.hosts.iter().any(|host| host.host == named.host && (host.port.is_none() || host.port == named.port))
-            || self.public_url.as_ref().is_some_and(|url| url.host == named.host)
+            || self.hosts.iter().any(|host| {
+                host.host == named.host && (host.port.is_none() || host.port == named.port)
+            })
+            || self
+                .public_url
+                .as_ref()
+                .is_some_and(|url| url.host == named.host)
     }
 }
 
 /// The hosts named by the target and by `Host`, at least one of them.
 fn named_hosts(target: &Uri, headers: &HeaderMap) -> Result<[Option<HostPort>; 2], Rejection> {
     let header = only(headers, HOST).map_err(|()| Rejection::HostMalformed)?;
-    let texts = [target.authority().map(Authority::as_str), header.map(|(_, text)| text)];
+    let texts = [
+        target.authority().map(Authority::as_str),
+        header.map(|(_, text)| text),
+    ];
     if texts.iter().all(Option::is_none) {
         return Err(Rejection::HostMissing);
     }
-    let parse = |text: Option<&str>| text.map(|text| HostPort::parse(text).ok_or(Rejection::HostMalformed)).transpose();
+    let parse = |text: Option<&str>| {
+        text.map(|text| HostPort::parse(text).ok_or(Rejection::HostMalformed))
+            .transpose()
+    };
     let [target, header] = texts;
     Ok([parse(target)?, parse(header)?])
 }
 
 /// Whether a page of `origin` is a page of every host that the request names.
 fn is_same_origin(origin: &str, target: &Uri, headers: &HeaderMap) -> bool {
-    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
     let implied = match scheme {
         "http" => 80,
         "https" => 443,
         _ => return false,
     };
-    let (Some(origin), Ok(named)) = (HostPort::parse(authority), named_hosts(target, headers)) else { return false };
+    let (Some(origin), Ok(named)) = (HostPort::parse(authority), named_hosts(target, headers))
+    else {
+        return false;
+    };
     let port = |of: &HostPort| of.port.unwrap_or(implied);
-    named.iter().flatten().all(|host| host.host == origin.host && port(host) == port(&origin))
+    named
+        .iter()
+        .flatten()
+        .all(|host| host.host == origin.host && port(host) == port(&origin))
 }
 
 /// Whether a page has the origin of the listener, under any name of the loopback interface.
 fn is_own_loopback_page(page: &str, target: &Uri, headers: &HeaderMap) -> bool {
-    let (Some((scheme, port)), Ok(named)) = (loopback_page(page), named_hosts(target, headers)) else { return false };
+    let (Some((scheme, port)), Ok(named)) = (loopback_page(page), named_hosts(target, headers))
+    else {
+        return false;
+    };
     let implied = if scheme == "https" { 443 } else { 80 };
-    let port = if port.is_empty() { Ok(implied) } else { port.parse() };
-    let is_own = |host: &HostPort| host.host.is_loopback() && port == Ok(host.port.unwrap_or(implied));
+    let port = if port.is_empty() {
+        Ok(implied)
+    } else {
+        port.parse()
+    };
+    let is_own =
+        |host: &HostPort| host.host.is_loopback() && port == Ok(host.port.unwrap_or(implied));
     named.iter().flatten().all(is_own)
 }
 
 /// Whether `listed` is a loopback origin with the scheme and the port of `page`, another one.
 fn matches_loopback(listed: &str, page: &str) -> bool {
-    let (Some((scheme, port)), Some(page)) = (loopback_page(listed), loopback_page(page)) else { return false };
+    let (Some((scheme, port)), Some(page)) = (loopback_page(listed), loopback_page(page)) else {
+        return false;
+    };
     scheme == page.0 && (port == ANY || port == page.1)
 }
 
@@ -234,10 +316,13 @@ fn matches_loopback(listed: &str, page: &str) -> bool {
 fn loopback_page(origin: &str) -> Option<(&str, &str)> {
     let (scheme, authority) = origin.split_once("://")?;
     let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if port == ANY || port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port),
+        Some((host, port)) if port == ANY || port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (host, port)
+        }
         _ => (authority, ""),
     };
-    let is_loopback = HostPort::parse(host).is_some_and(|page| page.host.is_loopback() && page.port.is_none());
+    let is_loopback =
+        HostPort::parse(host).is_some_and(|page| page.host.is_loopback() && page.port.is_none());
     (matches!(scheme, "http" | "https") && is_loopback).then_some((scheme, port))
 }
 
@@ -249,7 +334,10 @@ fn normalized(origin: &str) -> String {
         Some(("https", _)) => ":443",
         _ => return lower,
     };
-    lower.strip_suffix(implied).map(str::to_owned).unwrap_or(lower)
+    lower
+        .strip_suffix(implied)
+        .map(str::to_owned)
+        .unwrap_or(lower)
 }
 
 /// The only value of a header, also as text; an error if there are several or it is not text.
@@ -257,7 +345,10 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(|text| Some((value, text))).map_err(|_| ()),
+        (Some(value), None) => value
+            .to_str()
+            .map(|text| Some((value, text)))
+            .map_err(|_| ()),
         (Some(_), Some(_)) => Err(()),
     }
 }
@@ -282,17 +373,28 @@ impl HostPort {
         // User info is before the host, anything but a port behind it is malformed.
         let port = match authority.as_str().strip_prefix(authority.host())? {
             "" | ":" => None,
-            port => Some(port.strip_prefix(':').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?),
+            port => Some(
+                port.strip_prefix(':')
+                    .filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?,
+            ),
         };
         let port = port.map(str::parse).transpose().ok()?;
-        Some(Self { host: Host::parse(authority.host())?, port })
+        Some(Self {
+            host: Host::parse(authority.host())?,
+            port,
+        })
     }
 }
 
 impl Host {
     fn parse(text: &str) -> Option<Self> {
-        if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            return Some(Self::Address(IpAddr::V6(inner.parse().ok()?).to_canonical()));
+        if let Some(inner) = text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            return Some(Self::Address(
+                IpAddr::V6(inner.parse().ok()?).to_canonical(),
+            ));
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             return Some(Self::Address(address.to_canonical()));

@@ -13,16 +13,19 @@ mod usage;
 mod waiting;
 
 pub use accept::{
-    AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining, accept,
-    accept_and_spawn,
+    AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining,
+    accept, accept_and_spawn,
 };
 pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve_http1};
 pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use fanlight_settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit};
-pub use socket::{BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
+pub use socket::{
+    BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets,
+};
 pub use tls::{
-    ClientCa, HandshakeError, HttpVersions, LiveTls, TlsError, TlsFiles, TlsServer, accept_tls, client_certificate,
+    ClientCa, HandshakeError, HttpVersions, LiveTls, TlsError, TlsFiles, TlsServer, accept_tls,
+    client_certificate,
 };
 pub use usage::ConnectionUse;

@@ -39,8 +39,14 @@ impl ConcurrencyLimit {
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = bounded(most);
-        let shared = Shared { permits: Arc::new(Semaphore::new(most)), counts: Mutex::new(Counts { most, excess: 0 }) };
-        Self { shared: Arc::new(shared), warnings: LogLimit::default() }
+        let shared = Shared {
+            permits: Arc::new(Semaphore::new(most)),
+            counts: Mutex::new(Counts { most, excess: 0 }),
+        };
+        Self {
+            shared: Arc::new(shared),
+            warnings: LogLimit::default(),
+        }
     }
 
     /// Changes how many permits there are in all, at least one. Those that have been given out stay, also if they are
@@ -62,16 +68,26 @@ impl ConcurrencyLimit {
     /// A permit, if one is left.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.shared.permits).try_acquire_owned().ok().map(|permit| self.permit(permit))
+        Arc::clone(&self.shared.permits)
+            .try_acquire_owned()
+            .ok()
+            .map(|permit| self.permit(permit))
     }
 
     /// Waits for a permit. There always is one in the end, since the semaphore is never closed.
     pub async fn acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.shared.permits).acquire_owned().await.ok().map(|permit| self.permit(permit))
+        Arc::clone(&self.shared.permits)
+            .acquire_owned()
+            .await
+            .ok()
+            .map(|permit| self.permit(permit))
     }
 
     fn permit(&self, permit: OwnedSemaphorePermit) -> Permit {
-        Permit { permit: Some(permit), shared: Arc::clone(&self.shared) }
+        Permit {
+            permit: Some(permit),
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Whether to log now that no permit is left: not more than once in ten seconds.
@@ -113,7 +129,10 @@ mod tests {
         let limit = ConcurrencyLimit::new(1);
         let permit = limit.try_acquire();
         assert!(permit.is_some() && limit.try_acquire().is_none());
-        assert_eq!([limit.is_warning_due(), limit.is_warning_due()], [true, false]);
+        assert_eq!(
+            [limit.is_warning_due(), limit.is_warning_due()],
+            [true, false]
+        );
         tokio::time::advance(std::time::Duration::from_secs(10)).await;
         assert!(limit.is_warning_due());
         drop(permit);

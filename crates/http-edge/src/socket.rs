@@ -49,7 +49,10 @@ pub struct BindOptions {
 
 impl Default for BindOptions {
     fn default() -> Self {
-        Self { reuse_port: false, mode: 0o660 }
+        Self {
+            reuse_port: false,
+            mode: 0o660,
+        }
     }
 }
 
@@ -73,10 +76,17 @@ impl ListeningSocket {
             ListenAddress::Ip(address) => *address,
             ListenAddress::Unix(path) => {
                 let socket = Socket::Unix(UnixSocket::bind(path, options.mode, BACKLOG)?);
-                return Ok(Self { socket, is_passed: false });
+                return Ok(Self {
+                    socket,
+                    is_passed: false,
+                });
             }
         };
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
         // As `TcpListener::bind` does: connections of an earlier process may still be in `TIME_WAIT`.
         socket.set_reuseaddr(true)?;
         socket.set_reuseport(options.reuse_port)?;
@@ -85,13 +95,19 @@ impl ListeningSocket {
     }
 
     fn own(socket: TcpListener) -> Self {
-        Self { socket: Socket::Tcp(socket), is_passed: false }
+        Self {
+            socket: Socket::Tcp(socket),
+            is_passed: false,
+        }
     }
 
     /// A socket that the service manager has opened, and keeps.
     #[must_use]
     pub fn passed(socket: TcpListener) -> Self {
-        Self { socket: Socket::Tcp(socket), is_passed: true }
+        Self {
+            socket: Socket::Tcp(socket),
+            is_passed: true,
+        }
     }
 
     /// A Unix socket that the service manager has opened, and keeps with its file.
@@ -100,7 +116,10 @@ impl ListeningSocket {
     ///
     /// If it has no file.
     pub fn passed_unix(socket: StdUnixListener) -> io::Result<Self> {
-        Ok(Self { socket: Socket::Unix(UnixSocket::passed(socket)?), is_passed: true })
+        Ok(Self {
+            socket: Socket::Unix(UnixSocket::passed(socket)?),
+            is_passed: true,
+        })
     }
 
     /// Whether the service manager has opened it.
@@ -149,7 +168,10 @@ impl ListeningSocket {
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, address) = socket.accept().await?;
-                Ok((ClientStream::Tcp(stream), ConnectionPeer::Address(peer_of(address.ip()))))
+                Ok((
+                    ClientStream::Tcp(stream),
+                    ConnectionPeer::Address(peer_of(address.ip())),
+                ))
             }
             Socket::Unix(socket) => {
                 let (stream, user) = socket.accept().await?;
@@ -172,17 +194,25 @@ impl ListeningSocket {
         let socket = match self.socket {
             Socket::Tcp(socket) => socket,
             Socket::Unix(socket) => {
-                return socket.close(|stream, user| begin(ClientStream::Unix(stream), ConnectionPeer::User(user)));
+                return socket.close(|stream, user| {
+                    begin(ClientStream::Unix(stream), ConnectionPeer::User(user))
+                });
             }
         };
-        let Ok(socket) = socket.into_std() else { return };
+        let Ok(socket) = socket.into_std() else {
+            return;
+        };
         let mut accept_all = || {
             accept_waiting(
                 || socket.accept(),
                 |(stream, address)| {
-                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    let stream = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| TcpStream::from_std(stream));
                     let peer = ConnectionPeer::Address(peer_of(address.ip()));
-                    stream.into_iter().for_each(|stream| begin(ClientStream::Tcp(stream), peer));
+                    stream
+                        .into_iter()
+                        .for_each(|stream| begin(ClientStream::Tcp(stream), peer));
                 },
             );
         };
@@ -232,5 +262,8 @@ fn ignore_new(_: &std::net::TcpListener) -> bool {
 /// Whether an error of accepting a connection concerns no other.
 pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }

@@ -28,8 +28,15 @@ struct State {
 impl ConnectionUse {
     /// For a connection that has just been accepted and ends when `end` is cancelled.
     pub(crate) fn new(end: CancellationToken) -> Arc<Self> {
-        let state = State { requests: 0, has_served: false, since: Instant::now() };
-        Arc::new(Self { state: Mutex::new(state), end })
+        let state = State {
+            requests: 0,
+            has_served: false,
+            since: Instant::now(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            end,
+        })
     }
 
     /// Records that a request has arrived. It ends when the result is dropped.
@@ -61,7 +68,10 @@ impl Endable for ConnectionUse {
             0 => UsageKind::Unused,
             _ => UsageKind::Works,
         };
-        (!self.end.is_cancelled()).then_some(Usage { kind, since: state.since })
+        (!self.end.is_cancelled()).then_some(Usage {
+            kind,
+            since: state.since,
+        })
     }
 
     fn end(&self) {
@@ -91,7 +101,10 @@ pub(crate) struct UsedBody<B> {
 impl<B> UsedBody<B> {
     /// `body` as the answer to a request.
     pub(crate) fn new(body: B, request: RequestUse) -> Self {
-        Self { body, _request: request }
+        Self {
+            body,
+            _request: request,
+        }
     }
 }
 

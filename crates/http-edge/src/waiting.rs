@@ -38,7 +38,11 @@ enum Prospect {
 impl<T> WaitingConnections<T> {
     /// At most `limit`, at least one.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { all: Table::default(), next: 0, limit: limit.max(1) }
+        Self {
+            all: Table::default(),
+            next: 0,
+            limit: limit.max(1),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,7 +55,11 @@ impl<T> WaitingConnections<T> {
 
     /// For how long the first has waited.
     pub(crate) fn longest_wait(&self) -> Duration {
-        self.all.values().map(|one| one.since.elapsed()).max().unwrap_or_default()
+        self.all
+            .values()
+            .map(|one| one.since.elapsed())
+            .max()
+            .unwrap_or_default()
     }
 
     /// How many of `peer` wait.
@@ -61,25 +69,47 @@ impl<T> WaitingConnections<T> {
 
     /// Adds a connection. If there are too many then, returns the newest of the peer that has most.
     pub(crate) fn push(&mut self, stream: T, peer: ConnectionPeer) -> Option<T> {
-        let prospect = if self.is_in_vain(peer) { Prospect::InVain } else { Prospect::Unknown };
+        let prospect = if self.is_in_vain(peer) {
+            Prospect::InVain
+        } else {
+            Prospect::Unknown
+        };
         let number = self.next;
         self.next += 1;
-        self.all.insert(number, peer, WaitingConnection { stream, since: Instant::now(), prospect });
+        self.all.insert(
+            number,
+            peer,
+            WaitingConnection {
+                stream,
+                since: Instant::now(),
+                prospect,
+            },
+        );
         if self.all.len() <= self.limit {
             return None;
         }
         // The new one counts already.
-        let newest = self.all.newcomer(&peer, self.limit).of_largest(1, |one| Some(Reverse(*one.key))).pop()?;
+        let newest = self
+            .all
+            .newcomer(&peer, self.limit)
+            .of_largest(1, |one| Some(Reverse(*one.key)))
+            .pop()?;
         self.all.remove(&newest).map(|lost| lost.stream)
     }
 
     /// Takes the connection whose turn it is: that has waited longest, of the peer that has fewest in `open`.
-    pub(crate) fn next(&mut self, open: impl Fn(ConnectionPeer) -> usize) -> Option<(T, ConnectionPeer)> {
+    pub(crate) fn next(
+        &mut self,
+        open: impl Fn(ConnectionPeer) -> usize,
+    ) -> Option<(T, ConnectionPeer)> {
         self.next_of(open, |_| true)
     }
 
     /// Takes the next of those for which nothing could be ended.
-    pub(crate) fn next_in_vain(&mut self, open: impl Fn(ConnectionPeer) -> usize) -> Option<(T, ConnectionPeer)> {
+    pub(crate) fn next_in_vain(
+        &mut self,
+        open: impl Fn(ConnectionPeer) -> usize,
+    ) -> Option<(T, ConnectionPeer)> {
         self.next_of(open, |prospect| prospect == Prospect::InVain)
     }
 
@@ -92,7 +122,10 @@ impl<T> WaitingConnections<T> {
             let meant = self.all.of(peer).filter(|(_, one)| is_meant(one.prospect));
             meant.map(|(number, _)| *number).min()
         };
-        let turns = self.all.shares().filter_map(|peer| Some((open(*peer), first(peer)?, *peer)));
+        let turns = self
+            .all
+            .shares()
+            .filter_map(|peer| Some((open(*peer), first(peer)?, *peer)));
         let (_, number, peer) = turns.min_by_key(|(open, number, _)| (*open, *number))?;
         self.all.remove(&number).map(|next| (next.stream, peer))
     }
@@ -106,22 +139,33 @@ impl<T> WaitingConnections<T> {
 
     /// Whether nothing could be ended for this peer when that was last tried.
     fn is_in_vain(&self, peer: ConnectionPeer) -> bool {
-        self.all.of(&peer).any(|(_, one)| one.prospect == Prospect::InVain)
+        self.all
+            .of(&peer)
+            .any(|(_, one)| one.prospect == Prospect::InVain)
     }
 
     /// Notes whether another connection ends for this peer.
     pub(crate) fn note(&mut self, peer: ConnectionPeer, is_ending: bool) {
         let mut own: Vec<_> = self.all.of(&peer).map(|(number, _)| *number).collect();
         own.sort_unstable();
-        let (noted, prospect) = if is_ending { (1, Prospect::Promised) } else { (own.len(), Prospect::InVain) };
+        let (noted, prospect) = if is_ending {
+            (1, Prospect::Promised)
+        } else {
+            (own.len(), Prospect::InVain)
+        };
         for number in own.iter().take(noted) {
-            self.all.get_mut(number).into_iter().for_each(|one| one.prospect = prospect);
+            self.all
+                .get_mut(number)
+                .into_iter()
+                .for_each(|one| one.prospect = prospect);
         }
     }
 
     /// The work for the connections has to be repeated.
     pub(crate) fn reset(&mut self) {
-        self.all.values_mut().for_each(|one| one.prospect = Prospect::Unknown);
+        self.all
+            .values_mut()
+            .for_each(|one| one.prospect = Prospect::Unknown);
     }
 
     /// The peers of those that wait, each once, the one that has waited longest first.
@@ -134,7 +178,9 @@ impl<T> WaitingConnections<T> {
 
     /// Removes those that have waited for `longest`; returns how many.
     pub(crate) fn expire(&mut self, longest: Duration) -> usize {
-        self.all.remove_if(|_, one| one.since.elapsed() >= longest).len()
+        self.all
+            .remove_if(|_, one| one.since.elapsed() >= longest)
+            .len()
     }
 }
 
@@ -148,7 +194,10 @@ mod tests {
 
     fn waiting(limit: usize, each: &[(u32, u8)]) -> (WaitingConnections<u32>, Vec<u32>) {
         let mut waiting = WaitingConnections::new(limit);
-        let lost = each.iter().filter_map(|(stream, of)| waiting.push(*stream, peer(*of))).collect();
+        let lost = each
+            .iter()
+            .filter_map(|(stream, of)| waiting.push(*stream, peer(*of)))
+            .collect();
         (waiting, lost)
     }
 
@@ -163,7 +212,9 @@ mod tests {
     fn peer_with_fewest_open_connections_is_next() {
         let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2), (3, 1), (4, 3)]);
         let open = |of: ConnectionPeer| if of == peer(1) { 5 } else { 0 };
-        let order: Vec<_> = std::iter::from_fn(|| waiting.next(open)).map(|(stream, _)| stream).collect();
+        let order: Vec<_> = std::iter::from_fn(|| waiting.next(open))
+            .map(|(stream, _)| stream)
+            .collect();
         assert_eq!(order, [2, 4, 1, 3]);
     }
 
@@ -182,7 +233,8 @@ mod tests {
     #[test]
     fn one_connection_at_a_time_ends_for_a_peer() {
         let (mut waiting, _) = waiting(9, &[(1, 1), (2, 2), (3, 1)]);
-        let settled = |waiting: &WaitingConnections<u32>| [1, 2, 3].map(|of| waiting.is_settled(peer(of)));
+        let settled =
+            |waiting: &WaitingConnections<u32>| [1, 2, 3].map(|of| waiting.is_settled(peer(of)));
         assert_eq!(settled(&waiting), [false, false, true]);
         waiting.note(peer(1), true);
         assert_eq!(settled(&waiting), [true, false, true]);
@@ -197,7 +249,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         waiting.push(2, peer(1));
         assert_eq!(waiting.longest_wait(), Duration::from_secs(5));
-        assert_eq!((waiting.expire(Duration::from_secs(5)), waiting.count(peer(1))), (1, 1));
+        assert_eq!(
+            (
+                waiting.expire(Duration::from_secs(5)),
+                waiting.count(peer(1))
+            ),
+            (1, 1)
+        );
         assert!(!waiting.is_empty());
     }
 }

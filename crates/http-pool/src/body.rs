@@ -77,13 +77,19 @@ impl ResponseBody {
                 checked_out.connection = None;
                 parts.map_or(Reading::Ended, |(stream, unread)| Reading::Withheld {
                     body: Box::new(SocketBody::new(stream, unread, framing)),
-                    is_reusable: head.version == Version::HTTP_11 && !announces_close(&head.headers),
+                    is_reusable: head.version == Version::HTTP_11
+                        && !announces_close(&head.headers),
                 })
             }
             _ => Reading::ByHyper,
         };
         let incoming = matches!(reading, Reading::ByHyper).then_some(incoming);
-        let body = Self { incoming, version: head.version, reading, connection: checked_out };
+        let body = Self {
+            incoming,
+            version: head.version,
+            reading,
+            connection: checked_out,
+        };
         Response::from_parts(head, body)
     }
 
@@ -92,7 +98,9 @@ impl ResponseBody {
     pub fn length(&self) -> Option<u64> {
         match &self.reading {
             Reading::Withheld { body, .. } => body.length(),
-            Reading::ByHyper | Reading::Directly(_) | Reading::Ended => self.incoming.as_ref()?.size_hint().exact(),
+            Reading::ByHyper | Reading::Directly(_) | Reading::Ended => {
+                self.incoming.as_ref()?.size_hint().exact()
+            }
         }
     }
 
@@ -109,13 +117,17 @@ impl ResponseBody {
             }
             return Poll::Ready(Ok(next));
         }
-        let (Reading::ByHyper, Some(incoming), Some(connection)) =
-            (&self.reading, &mut self.incoming, &mut self.connection.connection)
-        else {
+        let (Reading::ByHyper, Some(incoming), Some(connection)) = (
+            &self.reading,
+            &mut self.incoming,
+            &mut self.connection.connection,
+        ) else {
             return Poll::Ready(Ok(None));
         };
         loop {
-            let frame = ready!(connection.poll_frame(incoming, cx)).transpose().map_err(Error::Connection)?;
+            let frame = ready!(connection.poll_frame(incoming, cx))
+                .transpose()
+                .map_err(Error::Connection)?;
             match frame.map(Frame::into_data) {
                 Some(Ok(data)) => return Poll::Ready(Ok(Some(data))),
                 Some(Err(_trailers)) => {}
@@ -131,7 +143,11 @@ impl ResponseBody {
     /// # Errors
     ///
     /// The connection broke before the end.
-    pub async fn read_into(&mut self, headers: &HeaderMap, buffer: &mut BodyBuffer) -> Result<Option<usize>, Error> {
+    pub async fn read_into(
+        &mut self,
+        headers: &HeaderMap,
+        buffer: &mut BodyBuffer,
+    ) -> Result<Option<usize>, Error> {
         if matches!(self.reading, Reading::ByHyper) {
             match self.leave_hyper(headers, buffer)? {
                 // Nothing has arrived yet.
@@ -147,7 +163,10 @@ impl ResponseBody {
                 Ok(Some(0))
             }
             Reading::Directly(DirectReader { stream, left, .. }) => {
-                let read = buffer.read_from(stream, *left).await.map_err(Error::Socket)?;
+                let read = buffer
+                    .read_from(stream, *left)
+                    .await
+                    .map_err(Error::Socket)?;
                 if read == 0 {
                     return Err(ended_early());
                 }
@@ -159,8 +178,15 @@ impl ResponseBody {
 
     /// Takes the socket from hyper, and appends to `buffer` what hyper has read of the body. Returns its length; `None`
     /// if hyper is to go on reading.
-    fn leave_hyper(&mut self, headers: &HeaderMap, buffer: &mut BodyBuffer) -> Result<Option<usize>, Error> {
-        let left = self.length().filter(|left| *left >= MIN_DIRECT).and_then(|left| usize::try_from(left).ok());
+    fn leave_hyper(
+        &mut self,
+        headers: &HeaderMap,
+        buffer: &mut BodyBuffer,
+    ) -> Result<Option<usize>, Error> {
+        let left = self
+            .length()
+            .filter(|left| *left >= MIN_DIRECT)
+            .and_then(|left| usize::try_from(left).ok());
         let (Some(left), Some(incoming), Some(connection)) =
             (left, &mut self.incoming, &mut self.connection.connection)
         else {
@@ -171,21 +197,33 @@ impl ResponseBody {
             return Ok(None);
         }
         let decoded = match Pin::new(incoming).poll_frame(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(frame)) => frame.map_err(Error::Connection)?.into_data().unwrap_or_default(),
+            Poll::Ready(Some(frame)) => frame
+                .map_err(Error::Connection)?
+                .into_data()
+                .unwrap_or_default(),
             Poll::Ready(None) | Poll::Pending => Bytes::new(),
         };
         buffer.extend_from_slice(&decoded);
         let missing = left.saturating_sub(decoded.len());
         let Some((stream, read)) = connection.dismantle() else {
             self.reading = Reading::Ended;
-            return if missing == 0 { Ok(Some(decoded.len())) } else { Err(ended_early()) };
+            return if missing == 0 {
+                Ok(Some(decoded.len()))
+            } else {
+                Err(ended_early())
+            };
         };
         self.connection.connection = None;
         let undecoded = read.get(..read.len().min(missing)).unwrap_or_default();
         buffer.extend_from_slice(undecoded);
         let has_surplus = undecoded.len() < read.len();
-        let is_reusable = !has_surplus && self.version == Version::HTTP_11 && !announces_close(headers);
-        self.reading = Reading::Directly(DirectReader { stream, left: missing - undecoded.len(), is_reusable });
+        let is_reusable =
+            !has_surplus && self.version == Version::HTTP_11 && !announces_close(headers);
+        self.reading = Reading::Directly(DirectReader {
+            stream,
+            left: missing - undecoded.len(),
+            is_reusable,
+        });
         Ok(Some(decoded.len() + undecoded.len()))
     }
 
@@ -202,8 +240,11 @@ impl ResponseBody {
     }
 
     async fn return_to_hyper(&mut self) {
-        if let Reading::Directly(DirectReader { stream, is_reusable: true, .. }) =
-            std::mem::replace(&mut self.reading, Reading::Ended)
+        if let Reading::Directly(DirectReader {
+            stream,
+            is_reusable: true,
+            ..
+        }) = std::mem::replace(&mut self.reading, Reading::Ended)
             && let Ok(connection) = PooledConnection::over(stream, true).await
         {
             self.connection.connection = Some(connection);

@@ -43,7 +43,10 @@ impl BodyBuffer {
     /// pages of the process stay within `max_spare` bytes.
     #[must_use]
     pub fn new(bytes: usize, max_spare: usize) -> Self {
-        Self { memory: Memory::new(bytes, max_spare), max_spare }
+        Self {
+            memory: Memory::new(bytes, max_spare),
+            max_spare,
+        }
     }
 
     /// The number of bytes in it.
@@ -71,7 +74,11 @@ impl BodyBuffer {
     }
 
     /// Reads once from `stream`, at most `max` bytes; returns how many, 0 at its end. Can be dropped and called again.
-    pub(crate) async fn read_from(&mut self, stream: &mut (impl AsyncRead + Unpin), max: usize) -> io::Result<usize> {
+    pub(crate) async fn read_from(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        max: usize,
+    ) -> io::Result<usize> {
         self.reserve(1);
         match &mut self.memory {
             Memory::Block(block) => stream.take(max as u64).read_buf(block).await,
@@ -98,7 +105,10 @@ impl BodyBuffer {
         let needed = self.len() + more;
         let (capacity, filled): (usize, &[u8]) = match &self.memory {
             Memory::Block(block) => (block.capacity(), block),
-            Memory::Pages(pages) => (pages.map.as_ref().map_or(0, |map| map.len()), pages.as_ref()),
+            Memory::Pages(pages) => (
+                pages.map.as_ref().map_or(0, |map| map.len()),
+                pages.as_ref(),
+            ),
         };
         if needed > capacity {
             let mut larger = Self::new(needed.max(2 * capacity), self.max_spare);
@@ -126,17 +136,27 @@ impl Pages {
             Some(map) => map,
             None => MmapMut::map_anon(bytes)?,
         };
-        Ok(Self { map: Some(map), filled: 0, max_spare })
+        Ok(Self {
+            map: Some(map),
+            filled: 0,
+            max_spare,
+        })
     }
 
     fn free(&mut self) -> &mut [u8] {
-        self.map.as_mut().and_then(|map| map.get_mut(self.filled..)).unwrap_or_default()
+        self.map
+            .as_mut()
+            .and_then(|map| map.get_mut(self.filled..))
+            .unwrap_or_default()
     }
 }
 
 impl AsRef<[u8]> for Pages {
     fn as_ref(&self) -> &[u8] {
-        self.map.as_ref().and_then(|map| map.get(..self.filled)).unwrap_or_default()
+        self.map
+            .as_ref()
+            .and_then(|map| map.get(..self.filled))
+            .unwrap_or_default()
     }
 }
 
@@ -156,7 +176,11 @@ impl Drop for Pages {
 }
 
 /// The spare pages of the process.
-static SPARE: Mutex<Spare> = Mutex::new(Spare { maps: Vec::new(), round: 0, has_sweeper: false });
+static SPARE: Mutex<Spare> = Mutex::new(Spare {
+    maps: Vec::new(),
+    round: 0,
+    has_sweeper: false,
+});
 
 fn spare() -> MutexGuard<'static, Spare> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -190,7 +214,9 @@ impl Spare {
     fn take_unused(&mut self) -> Vec<(MmapMut, u64)> {
         let round = self.round;
         self.round += 1;
-        self.maps.extract_if(.., |(_, since)| *since < round).collect()
+        self.maps
+            .extract_if(.., |(_, since)| *since < round)
+            .collect()
     }
 }
 
@@ -234,7 +260,11 @@ mod tests {
     }
 
     fn spare_of(bytes: usize) -> usize {
-        spare().maps.iter().filter(|(map, _)| map.len() == bytes).count()
+        spare()
+            .maps
+            .iter()
+            .filter(|(map, _)| map.len() == bytes)
+            .count()
     }
 
     /// Runs a test with a paused clock. The spare pages belong to the process, and the end of a runtime returns all of
@@ -242,7 +272,11 @@ mod tests {
     fn run_alone(test: impl Future<Output = ()>) {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(test);
     }
 
@@ -306,7 +340,10 @@ mod tests {
             let without_runtime = std::thread::spawn(|| drop(filled(SIZE, usize::MAX)));
             without_runtime.join().unwrap();
             assert_eq!(spare_of(SIZE), 0);
-            let inner = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let inner = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap();
             let pages = filled(SIZE, usize::MAX);
             let entered = inner.enter();
             drop(pages);

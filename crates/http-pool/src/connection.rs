@@ -52,7 +52,8 @@ impl PooledConnection {
     /// A connection over `stream`, on which nothing of an earlier response is left to read.
     pub(crate) async fn over(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
         let gate = HeadGate::default();
-        let (sender, driver) = http1::handshake(TokioIo::new(GatedStream::new(stream, gate.clone()))).await?;
+        let (sender, driver) =
+            http1::handshake(TokioIo::new(GatedStream::new(stream, gate.clone()))).await?;
         let shared = Arc::<SharedWaker>::default();
         Ok(Box::new(Self {
             sender,
@@ -82,7 +83,13 @@ impl PooledConnection {
     /// Polls for the head of the response. A caller that stops before it is ready must drop the connection: the
     /// response would be taken for that of the next request.
     pub(crate) fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let Self { driver, response, shared, waker, .. } = self;
+        let Self {
+            driver,
+            response,
+            shared,
+            waker,
+            ..
+        } = self;
         shared.poll(waker, cx, |cx| {
             driver.advance(cx);
             response.poll(cx)
@@ -95,7 +102,12 @@ impl PooledConnection {
         body: &mut Incoming,
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let Self { driver, shared, waker, .. } = self;
+        let Self {
+            driver,
+            shared,
+            waker,
+            ..
+        } = self;
         shared.poll(waker, cx, |cx| {
             let frame = Pin::new(&mut *body).poll_frame(cx);
             if frame.is_ready() {
@@ -154,10 +166,19 @@ impl PooledConnection {
 
     /// Whether an idle connection is open. If it is, `cx` is woken when that may have changed.
     pub(crate) fn poll_is_open(&mut self, cx: &mut Context<'_>) -> bool {
-        let Self { driver, shared, waker, .. } = self;
+        let Self {
+            driver,
+            shared,
+            waker,
+            ..
+        } = self;
         let ended = shared.poll(waker, cx, |cx| {
             driver.advance(cx);
-            if driver.0.is_some() { Poll::Pending } else { Poll::Ready(()) }
+            if driver.0.is_some() {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
         });
         ended.is_pending() && !self.sender.is_closed()
     }

@@ -54,7 +54,9 @@ pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     const OUT_OF_FILES: [i32; 2] = [23, 24];
     let mut cause = Some(error);
     while let Some(error) = cause {
-        let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        let code = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
         if code.is_some_and(|code| OUT_OF_FILES.contains(&code)) {
             return true;
         }
@@ -73,16 +75,26 @@ impl Connector {
         http.set_keepalive_retries(Some(PROBES));
         #[cfg(target_os = "linux")]
         http.set_tcp_user_timeout(Some(probes.unacknowledged));
-        Self { http, origin, timeout }
+        Self {
+            http,
+            origin,
+            timeout,
+        }
     }
 
     pub(crate) async fn connect(mut self) -> Result<Box<PooledConnection>, ConnectError> {
         let connecting = async {
             let refused = |error| ConnectError::Refused(Box::new(error));
-            std::future::poll_fn(|cx| self.http.poll_ready(cx)).await.map_err(refused)?;
+            std::future::poll_fn(|cx| self.http.poll_ready(cx))
+                .await
+                .map_err(refused)?;
             let io = self.http.call(self.origin).await.map_err(refused)?;
-            PooledConnection::over(io.into_inner(), false).await.map_err(|error| ConnectError::Refused(error.into()))
+            PooledConnection::over(io.into_inner(), false)
+                .await
+                .map_err(|error| ConnectError::Refused(error.into()))
         };
-        timeout(self.timeout, connecting).await.unwrap_or(Err(ConnectError::Timeout))
+        timeout(self.timeout, connecting)
+            .await
+            .unwrap_or(Err(ConnectError::Timeout))
     }
 }

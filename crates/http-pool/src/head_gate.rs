@@ -71,7 +71,13 @@ pub(crate) struct GatedStream {
 
 impl GatedStream {
     pub(crate) fn new(stream: TcpStream, gate: HeadGate) -> Self {
-        Self { stream, gate, pending: BytesMut::new(), deliverable: 0, reads: 0 }
+        Self {
+            stream,
+            gate,
+            pending: BytesMut::new(),
+            deliverable: 0,
+            reads: 0,
+        }
     }
 
     /// The socket, and the bytes that were read from it and that hyper has not got.
@@ -135,7 +141,11 @@ fn find_body(bytes: &[u8]) -> Found {
         begin += length;
         if !(100..200).contains(&status) {
             let is_events = head.headers.iter().any(is_event_stream);
-            return if is_events { Found::EventStream { body: begin } } else { Found::Other };
+            return if is_events {
+                Found::EventStream { body: begin }
+            } else {
+                Found::Other
+            };
         }
         if status == 101 {
             return Found::Other;
@@ -146,11 +156,18 @@ fn find_body(bytes: &[u8]) -> Found {
 fn is_event_stream(header: &httparse::Header<'_>) -> bool {
     const KIND: &[u8] = b"text/event-stream";
     header.name.eq_ignore_ascii_case("content-type")
-        && header.value.get(..KIND.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(KIND))
+        && header
+            .value
+            .get(..KIND.len())
+            .is_some_and(|kind| kind.eq_ignore_ascii_case(KIND))
 }
 
 impl AsyncRead for GatedStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
             if this.deliverable > 0 {
@@ -173,7 +190,11 @@ impl AsyncRead for GatedStream {
 }
 
 impl AsyncWrite for GatedStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.before_write()?;
         Pin::new(&mut this.stream).poll_write(cx, buf)

@@ -120,7 +120,11 @@ impl PooledClient {
     /// A client for the server of `origin`, which may be any URI of that server.
     #[must_use]
     pub fn new(origin: Uri, settings: PoolSettings) -> Self {
-        Self { settings, origin, pools: PerWorker::default() }
+        Self {
+            settings,
+            origin,
+            pools: PerWorker::default(),
+        }
     }
 
     /// Sends a request on a connection of the current worker. It must name its path as its URI and have a `Host`
@@ -145,7 +149,12 @@ impl PooledClient {
             }
             None => State::Unsent(Box::new(request)),
         };
-        ResponseFuture { pool, state, has_yielded: false, may_last }
+        ResponseFuture {
+            pool,
+            state,
+            has_yielded: false,
+            may_last,
+        }
     }
 
     /// Closes all idle connections, so that the next requests go out on new ones. For when one connection has turned out
@@ -155,7 +164,12 @@ impl PooledClient {
     }
 
     fn new_pool(&self) -> Arc<Pool> {
-        let PoolSettings { connect_timeout, idle_timeout, max_idle, probes } = self.settings;
+        let PoolSettings {
+            connect_timeout,
+            idle_timeout,
+            max_idle,
+            probes,
+        } = self.settings;
         let connector = Connector::new(self.origin.clone(), connect_timeout, probes);
         Pool::new(connector, idle_timeout, max_idle.div_ceil(workers()))
     }
@@ -179,7 +193,12 @@ impl Future for ResponseFuture {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let Self { pool, state, may_last, .. } = &mut *self;
+        let Self {
+            pool,
+            state,
+            may_last,
+            ..
+        } = &mut *self;
         loop {
             *state = match std::mem::replace(state, State::Done) {
                 State::Unsent(request) => match pool.take() {
@@ -207,7 +226,10 @@ impl Future for ResponseFuture {
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(response)) => {
-                        let connection = CheckedOut { pool: Arc::clone(pool), connection: Some(connection) };
+                        let connection = CheckedOut {
+                            pool: Arc::clone(pool),
+                            connection: Some(connection),
+                        };
                         return Poll::Ready(Ok(ResponseBody::of(response, connection)));
                     }
                     // The error holds the request only if nothing of it was written.

@@ -63,7 +63,12 @@ struct Reaper(Weak<Pool>);
 
 impl Pool {
     pub(crate) fn new(connector: Connector, idle_timeout: Duration, max_idle: usize) -> Arc<Self> {
-        Arc::new(Self { connector, idle_timeout, max_idle, state: Mutex::default() })
+        Arc::new(Self {
+            connector,
+            idle_timeout,
+            max_idle,
+            state: Mutex::default(),
+        })
     }
 
     /// An idle connection.
@@ -129,7 +134,11 @@ impl Pool {
     /// Closes idle connections that have ended or expired. `cx` is the reaper's.
     fn reap(&self, cx: &mut Context<'_>, period_passed: bool) {
         let mut state = self.state();
-        if !state.reaper.as_ref().is_some_and(|reaper| reaper.will_wake(cx.waker())) {
+        if !state
+            .reaper
+            .as_ref()
+            .is_some_and(|reaper| reaper.will_wake(cx.waker()))
+        {
             state.reaper = Some(cx.waker().clone());
         }
         state.period += u64::from(period_passed);
@@ -174,14 +183,20 @@ impl Drop for Pool {
 
 impl State {
     /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too many.
-    fn put(&mut self, mut connection: Box<PooledConnection>, max_idle: usize) -> Option<Box<PooledConnection>> {
+    fn put(
+        &mut self,
+        mut connection: Box<PooledConnection>,
+        max_idle: usize,
+    ) -> Option<Box<PooledConnection>> {
         while let Some(waiting) = self.waiting.pop_front() {
             match waiting.send(Ok(connection)) {
                 Err(Ok(unwanted)) => connection = unwanted,
                 _ => return None,
             }
         }
-        let Some(reaper) = self.reaper.as_ref().filter(|_| self.idle.len() < max_idle) else { return Some(connection) };
+        let Some(reaper) = self.reaper.as_ref().filter(|_| self.idle.len() < max_idle) else {
+            return Some(connection);
+        };
         if connection.rest(reaper) {
             reaper.wake_by_ref();
         }
@@ -257,7 +272,9 @@ impl Reaper {
         // Runs while there is a surplus.
         let mut surplus_timer = pin!(None);
         poll_fn(|cx| {
-            let Some(pool) = self.0.upgrade() else { return Poll::Ready(()) };
+            let Some(pool) = self.0.upgrade() else {
+                return Poll::Ready(());
+            };
             let mut period_passed = false;
             while timer.as_mut().poll(cx).is_ready() {
                 period_passed = true;
@@ -268,7 +285,9 @@ impl Reaper {
                 if surplus_timer.is_none() {
                     surplus_timer.set(Some(sleep(SURPLUS_INTERVAL)));
                 }
-                let Some(timer) = surplus_timer.as_mut().as_pin_mut() else { break };
+                let Some(timer) = surplus_timer.as_mut().as_pin_mut() else {
+                    break;
+                };
                 if timer.poll(cx).is_pending() {
                     break;
                 }

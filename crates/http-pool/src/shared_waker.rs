@@ -38,7 +38,10 @@ pub(crate) struct SharedWaker {
 
 impl Default for SharedWaker {
     fn default() -> Self {
-        Self { phase: AtomicU8::new(POLLING), task: AtomicWaker::new() }
+        Self {
+            phase: AtomicU8::new(POLLING),
+            task: AtomicWaker::new(),
+        }
     }
 }
 
@@ -80,7 +83,9 @@ impl SharedWaker {
         self.task.register(task);
         #[cfg(all(test, feature = "loom"))]
         self.task.register_by_ref(task);
-        self.phase.compare_exchange(POLLING, WAITING, Ordering::AcqRel, Ordering::Acquire) == Err(WOKEN)
+        self.phase
+            .compare_exchange(POLLING, WAITING, Ordering::AcqRel, Ordering::Acquire)
+            == Err(WOKEN)
     }
 }
 
@@ -116,13 +121,13 @@ mod loom_tests {
     /// Waits until `events` has reached `number`. loom reports a deadlock if a wake-up is lost.
     fn wait_for(shared: &SharedWaker, own: &Waker, events: &AtomicUsize, number: usize) {
         block_on(poll_fn(|cx| {
-            shared.poll(
-                own,
-                cx,
-                |_| {
-                    if events.load(Ordering::Acquire) >= number { Poll::Ready(()) } else { Poll::Pending }
-                },
-            )
+            shared.poll(own, cx, |_| {
+                if events.load(Ordering::Acquire) >= number {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
         }));
     }
 
@@ -143,7 +148,9 @@ mod loom_tests {
                 })
                 .collect();
             wait_for(&shared, &own, &events, 2);
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            threads
+                .into_iter()
+                .for_each(|thread| thread.join().unwrap());
         });
     }
 
@@ -167,13 +174,13 @@ mod loom_tests {
                 if polls <= 2 {
                     cx.waker().wake_by_ref();
                 }
-                shared.poll(
-                    &own,
-                    cx,
-                    |_| {
-                        if events.load(Ordering::Acquire) == 2 { Poll::Ready(()) } else { Poll::Pending }
-                    },
-                )
+                shared.poll(&own, cx, |_| {
+                    if events.load(Ordering::Acquire) == 2 {
+                        Poll::Ready(())
+                    } else {
+                        Poll::Pending
+                    }
+                })
             }));
             other.join().unwrap();
         });
@@ -191,7 +198,11 @@ mod loom_tests {
             };
             // The first task polls once and leaves.
             let first = shared.poll(&own, &mut Context::from_waker(Waker::noop()), |_| {
-                if events.load(Ordering::Acquire) == 1 { Poll::Ready(()) } else { Poll::Pending }
+                if events.load(Ordering::Acquire) == 1 {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             });
             if first.is_pending() {
                 wait_for(&shared, &own, &events, 1);
@@ -226,7 +237,11 @@ mod tests {
     fn waiting_task_is_woken_once() {
         let (shared, own, counter, task) = parts();
         let mut cx = Context::from_waker(&task);
-        assert!(shared.poll(&own, &mut cx, |_| Poll::<()>::Pending).is_pending());
+        assert!(
+            shared
+                .poll(&own, &mut cx, |_| Poll::<()>::Pending)
+                .is_pending()
+        );
         assert_eq!(counter.0.load(Ordering::Relaxed), 0);
         own.wake_by_ref();
         own.wake_by_ref();
@@ -257,7 +272,11 @@ mod tests {
         let outcome = shared.poll(&own, &mut Context::from_waker(&task), |cx| {
             rounds += 1;
             cx.waker().wake_by_ref();
-            if rounds == 2 { Poll::Ready(()) } else { Poll::Pending }
+            if rounds == 2 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         assert!(outcome.is_ready());
         assert_eq!((rounds, counter.0.load(Ordering::Relaxed)), (2, 0));

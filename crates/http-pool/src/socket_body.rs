@@ -60,10 +60,18 @@ impl Framing {
         if let Some(length) = length {
             return Self::Length(length);
         }
-        let last = headers.get_all(header::TRANSFER_ENCODING).into_iter().next_back();
+        let last = headers
+            .get_all(header::TRANSFER_ENCODING)
+            .into_iter()
+            .next_back();
         let last = last.and_then(|line| line.to_str().ok()?.rsplit(',').next());
-        let is_chunked = last.is_some_and(|encoding| encoding.trim().eq_ignore_ascii_case("chunked"));
-        if is_chunked { Self::Chunked(Chunk::Size) } else { Self::UntilClose }
+        let is_chunked =
+            last.is_some_and(|encoding| encoding.trim().eq_ignore_ascii_case("chunked"));
+        if is_chunked {
+            Self::Chunked(Chunk::Size)
+        } else {
+            Self::UntilClose
+        }
     }
 
     /// Decodes the next part of the body.
@@ -117,20 +125,31 @@ impl Framing {
 
 /// Takes at most `left` bytes; also returns how many are left then. `None` if there are none.
 fn take(unread: &mut BytesMut, left: u64) -> Option<(Bytes, u64)> {
-    let count = unread.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    let count = unread
+        .len()
+        .min(usize::try_from(left).unwrap_or(usize::MAX));
     (count > 0).then(|| (unread.split_to(count).freeze(), left - count as u64))
 }
 
 /// Takes the line before a chunk; `None` if it is not whole.
 fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
     let invalid = || malformed("invalid chunk size");
-    match (httparse::parse_chunk_size(unread).map_err(|_| invalid())?, unread.first()) {
-        (httparse::Status::Partial, _) if unread.len() > LONGEST_LINE => Err(malformed("a chunk extension too long")),
+    match (
+        httparse::parse_chunk_size(unread).map_err(|_| invalid())?,
+        unread.first(),
+    ) {
+        (httparse::Status::Partial, _) if unread.len() > LONGEST_LINE => {
+            Err(malformed("a chunk extension too long"))
+        }
         (httparse::Status::Partial, _) => Ok(None),
         (httparse::Status::Complete((end, size)), Some(first)) if first.is_ascii_hexdigit() => {
             let line = unread.split_to(end);
             // No line may end within an extension.
-            if memchr(b'\n', &line) == Some(line.len() - 1) { Ok(Some(size)) } else { Err(invalid()) }
+            if memchr(b'\n', &line) == Some(line.len() - 1) {
+                Ok(Some(size))
+            } else {
+                Err(invalid())
+            }
         }
         (httparse::Status::Complete(_), _) => Err(invalid()),
     }
@@ -144,7 +163,11 @@ fn trailer(unread: &mut BytesMut, passed: usize) -> io::Result<Option<usize>> {
     }
     let Some(end) = end else { return Ok(None) };
     let line = unread.split_to(end + 1);
-    if line.ends_with(b"\r\n") { Ok(Some(line.len())) } else { Err(malformed("invalid trailers")) }
+    if line.ends_with(b"\r\n") {
+        Ok(Some(line.len()))
+    } else {
+        Err(malformed("invalid trailers"))
+    }
 }
 
 fn malformed(what: &'static str) -> io::Error {
@@ -154,7 +177,11 @@ fn malformed(what: &'static str) -> io::Error {
 impl SocketBody {
     /// The rest of a body, of which `unread` has been read already.
     pub(crate) fn new(stream: TcpStream, unread: BytesMut, framing: Framing) -> Self {
-        Self { stream, framing, unread }
+        Self {
+            stream,
+            framing,
+            unread,
+        }
     }
 
     /// The bytes that are left, if their number is known.
@@ -182,7 +209,11 @@ impl SocketBody {
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
                 let is_end = self.framing == Framing::UntilClose;
-                return Poll::Ready(if is_end { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
+                return Poll::Ready(if is_end {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                });
             }
             self.unread.extend_from_slice(read.filled());
         }
@@ -203,13 +234,22 @@ mod tests {
     const CHUNKED: Framing = Framing::Chunked(Chunk::Size);
 
     /// Decodes text that arrives in pieces of `cut` bytes; `None` if it is not the whole body.
-    fn decode(mut framing: Framing, text: &[u8], cut: usize) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    fn decode(
+        mut framing: Framing,
+        text: &[u8],
+        cut: usize,
+    ) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
         let (mut unread, mut body) = (BytesMut::new(), Vec::new());
         let mut pieces = text.chunks(cut);
         loop {
             match framing.decode(&mut unread)? {
                 Decoded::Data(data) => body.extend_from_slice(&data),
-                Decoded::End => return Ok(Some((body, [&unread[..], &pieces.collect::<Vec<_>>().concat()].concat()))),
+                Decoded::End => {
+                    return Ok(Some((
+                        body,
+                        [&unread[..], &pieces.collect::<Vec<_>>().concat()].concat(),
+                    )));
+                }
                 Decoded::Nothing => match pieces.next() {
                     Some(piece) => unread.extend_from_slice(piece),
                     None => return Ok(None),
@@ -226,7 +266,11 @@ mod tests {
         let text = b"5\r\nhello\r\nB ; x=\"y\"\r\n, my world.\r\n0\r\nA: b\r\n\r\nrest";
         for cut in 1..=text.len() {
             let (body, rest) = decode(CHUNKED, text, cut).unwrap().unwrap();
-            assert_eq!((&body[..], &rest[..]), (&b"hello, my world."[..], &b"rest"[..]), "{cut}");
+            assert_eq!(
+                (&body[..], &rest[..]),
+                (&b"hello, my world."[..], &b"rest"[..]),
+                "{cut}"
+            );
         }
         for end in 0..text.len() - 4 {
             assert_eq!(decode(CHUNKED, &text[..end], 3).unwrap(), None, "{end}");
@@ -236,7 +280,11 @@ mod tests {
     #[test]
     fn invalid_chunks_are_errors() {
         let long_extension = [b"5;".as_slice(), &[b'x'; 2 * LONGEST_LINE], b"\r\n"].concat();
-        let long_trailers = [b"0\r\n".as_slice(), &b"a: b\r\n".repeat(MOST_TRAILERS / 6 + 1)].concat();
+        let long_trailers = [
+            b"0\r\n".as_slice(),
+            &b"a: b\r\n".repeat(MOST_TRAILERS / 6 + 1),
+        ]
+        .concat();
         let endless_trailer = [b"0\r\n".as_slice(), &[b'a'; 2 * MOST_TRAILERS]].concat();
         let invalid: [&[u8]; 12] = [
             b"\r\n",
@@ -254,7 +302,11 @@ mod tests {
         ];
         for text in invalid {
             for cut in [1, 5, 4000] {
-                assert!(decode(CHUNKED, text, cut).is_err(), "{}", String::from_utf8_lossy(text));
+                assert!(
+                    decode(CHUNKED, text, cut).is_err(),
+                    "{}",
+                    String::from_utf8_lossy(text)
+                );
             }
         }
         assert!(decode(CHUNKED, b"0\r\na: b\n\r\n", 9).is_err());
@@ -262,7 +314,10 @@ mod tests {
 
     #[test]
     fn length_and_the_end_of_the_connection_end_a_body() {
-        assert_eq!(decode(Framing::Length(3), b"abcd", 2).unwrap(), Some((b"abc".to_vec(), b"d".to_vec())));
+        assert_eq!(
+            decode(Framing::Length(3), b"abcd", 2).unwrap(),
+            Some((b"abc".to_vec(), b"d".to_vec()))
+        );
         assert_eq!(decode(Framing::Length(5), b"abcd", 2).unwrap(), None);
         assert_eq!(decode(Framing::UntilClose, b"abcd", 2).unwrap(), None);
     }
@@ -272,7 +327,10 @@ mod tests {
         let of = |encodings: &[&'static str], length| {
             let mut headers = HeaderMap::new();
             for encoding in encodings {
-                headers.append(header::TRANSFER_ENCODING, HeaderValue::from_static(encoding));
+                headers.append(
+                    header::TRANSFER_ENCODING,
+                    HeaderValue::from_static(encoding),
+                );
             }
             Framing::of(&headers, length)
         };

@@ -37,19 +37,28 @@ pub struct PerWorker<T> {
 
 impl<T> Default for PerWorker<T> {
     fn default() -> Self {
-        Self { of_workers: (0..MAX_WORKERS).map(|_| OnceLock::new()).collect(), of_others: OnceLock::new() }
+        Self {
+            of_workers: (0..MAX_WORKERS).map(|_| OnceLock::new()).collect(),
+            of_others: OnceLock::new(),
+        }
     }
 }
 
 impl<T> PerWorker<T> {
     /// All values made so far.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
-        self.of_workers.iter().chain([&self.of_others]).filter_map(|own| own.get().map(Box::as_ref))
+        self.of_workers
+            .iter()
+            .chain([&self.of_others])
+            .filter_map(|own| own.get().map(Box::as_ref))
     }
 
     /// The value of the current thread.
     pub fn get(&self, make: impl FnOnce() -> T) -> &T {
-        let own = NUMBER.get().and_then(|number| self.of_workers.get(number)).unwrap_or(&self.of_others);
+        let own = NUMBER
+            .get()
+            .and_then(|number| self.of_workers.get(number))
+            .unwrap_or(&self.of_others);
         own.get_or_init(|| Box::new(make()))
     }
 }
@@ -74,7 +83,14 @@ mod tests {
             thread::scope(|scope| scope.spawn(in_thread).join().unwrap())
         };
         assert_eq!(
-            [get(Some(1)), get(None), get(Some(0)), get(Some(1)), get(None), get(Some(MAX_WORKERS))],
+            [
+                get(Some(1)),
+                get(None),
+                get(Some(0)),
+                get(Some(1)),
+                get(None),
+                get(Some(MAX_WORKERS))
+            ],
             [0, 1, 2, 0, 1, 2]
         );
     }

@@ -50,7 +50,9 @@ impl Identity {
     /// Whether it may use the endpoint at `path`.
     #[must_use]
     pub fn may_use(&self, path: &str) -> bool {
-        self.endpoints.as_ref().is_none_or(|paths| paths.iter().any(|one| **one == *path))
+        self.endpoints
+            .as_ref()
+            .is_none_or(|paths| paths.iter().any(|one| **one == *path))
     }
 }
 
@@ -154,14 +156,21 @@ mod tests {
     fn scopes_are_those_of_the_list() {
         let scopes = Scopes::parse("mcp:read  mcp:call ");
         assert!(scopes.contains("mcp:read") && scopes.contains("mcp:call"));
-        assert!(!scopes.contains("") && !scopes.contains("mcp") && !scopes.contains("mcp:read mcp:call"));
+        assert!(
+            !scopes.contains("")
+                && !scopes.contains("mcp")
+                && !scopes.contains("mcp:read mcp:call")
+        );
         assert!(Scopes::All.contains("anything") && !Scopes::parse("").contains("anything"));
     }
 
     #[test]
     fn validity_ends_with_expiry_or_revocation() {
         let now = SystemTime::now();
-        let validity = Validity { expires: Some(now), ..Validity::default() };
+        let validity = Validity {
+            expires: Some(now),
+            ..Validity::default()
+        };
         assert!(validity.holds_at(now - Duration::from_secs(1)) && !validity.holds_at(now));
         let validity = Validity::default();
         assert!(validity.holds_at(now));

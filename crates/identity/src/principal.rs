@@ -47,7 +47,10 @@ impl Principal {
     /// The client that `issuer` knows as `subject`.
     #[must_use]
     pub fn named(issuer: &str, subject: &str) -> Self {
-        Self(Kind::Named(Arc::new(Name { issuer: issuer.into(), subject: subject.into() })))
+        Self(Kind::Named(Arc::new(Name {
+            issuer: issuer.into(),
+            subject: subject.into(),
+        })))
     }
 
     /// An operator, for calls made from the operators' page.
@@ -73,7 +76,10 @@ impl Principal {
     #[must_use]
     pub fn issuer_and_subject(&self) -> Option<(&str, &str)> {
         match &self.0 {
-            Kind::Named(name) => Some((name.issuer.strip_prefix(OWN).unwrap_or(&name.issuer), &name.subject)),
+            Kind::Named(name) => Some((
+                name.issuer.strip_prefix(OWN).unwrap_or(&name.issuer),
+                &name.subject,
+            )),
             _ => None,
         }
     }
@@ -82,7 +88,8 @@ impl Principal {
     /// authenticated.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        self.issuer_and_subject().map(|(issuer, subject)| format!("{issuer}#{subject}"))
+        self.issuer_and_subject()
+            .map(|(issuer, subject)| format!("{issuer}#{subject}"))
     }
 
     /// The principal with these [bytes](Self::to_bytes).
@@ -97,7 +104,10 @@ impl Principal {
                 let (length, rest) = rest.split_first_chunk::<8>()?;
                 let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
                 let (issuer, subject) = rest.split_at_checked(length)?;
-                Some(Self::named(std::str::from_utf8(issuer).ok()?, std::str::from_utf8(subject).ok()?))
+                Some(Self::named(
+                    std::str::from_utf8(issuer).ok()?,
+                    std::str::from_utf8(subject).ok()?,
+                ))
             }
             _ => None,
         }
@@ -124,7 +134,13 @@ impl Principal {
             Kind::Anonymous => vec![2],
             Kind::Named(name) => {
                 let length = u64::try_from(name.issuer.len()).unwrap_or(u64::MAX);
-                [&[3][..], &length.to_be_bytes(), name.issuer.as_bytes(), name.subject.as_bytes()].concat()
+                [
+                    &[3][..],
+                    &length.to_be_bytes(),
+                    name.issuer.as_bytes(),
+                    name.subject.as_bytes(),
+                ]
+                .concat()
             }
         }
     }
@@ -144,12 +160,26 @@ mod tests {
         assert_ne!(Principal::operator(), Principal::anonymous());
         assert!(ann.is_named());
         assert_eq!(ann.id().as_deref(), Some("https://a.example#ann"));
-        assert_eq!(Principal::named("fanlight:key", "ci").id().as_deref(), Some("key#ci"));
+        assert_eq!(
+            Principal::named("fanlight:key", "ci").id().as_deref(),
+            Some("key#ci")
+        );
         assert_eq!(Principal::anonymous().id(), None);
-        assert!(![Principal::operator(), Principal::anonymous(), Principal::gateway()].iter().any(Principal::is_named));
+        assert!(
+            ![
+                Principal::operator(),
+                Principal::anonymous(),
+                Principal::gateway()
+            ]
+            .iter()
+            .any(Principal::is_named)
+        );
         let bytes = |issuer, subject| Principal::named(issuer, subject).to_bytes();
         assert_eq!(bytes("a", "bc"), bytes("a", "bc"));
-        assert!(bytes("a", "bc") != bytes("ab", "c") && bytes("", "") != Principal::anonymous().to_bytes());
+        assert!(
+            bytes("a", "bc") != bytes("ab", "c")
+                && bytes("", "") != Principal::anonymous().to_bytes()
+        );
     }
 
     #[test]
@@ -161,13 +191,29 @@ mod tests {
             Principal::named("ab", "c"),
             Principal::named("", "abc"),
         ];
-        for (one, other) in principals.iter().flat_map(|one| principals.iter().map(move |other| (one, other))) {
-            assert_eq!(one.to_bytes() == other.to_bytes(), one == other, "{one:?} {other:?}");
+        for (one, other) in principals
+            .iter()
+            .flat_map(|one| principals.iter().map(move |other| (one, other)))
+        {
+            assert_eq!(
+                one.to_bytes() == other.to_bytes(),
+                one == other,
+                "{one:?} {other:?}"
+            );
         }
         for principal in &principals {
-            assert_eq!(Principal::from_bytes(&principal.to_bytes()).as_ref(), Some(principal));
+            assert_eq!(
+                Principal::from_bytes(&principal.to_bytes()).as_ref(),
+                Some(principal)
+            );
         }
-        for bytes in [&b""[..], &[4], &[2, 0], &[3, 0, 0], &[3, 0, 0, 0, 0, 0, 0, 0, 9, 1]] {
+        for bytes in [
+            &b""[..],
+            &[4],
+            &[2, 0],
+            &[3, 0, 0],
+            &[3, 0, 0, 0, 0, 0, 0, 0, 9, 1],
+        ] {
             assert_eq!(Principal::from_bytes(bytes), None, "{bytes:?}");
         }
     }

@@ -30,7 +30,13 @@ pub(crate) struct Client<'a> {
 
 impl<'a> Client<'a> {
     pub(crate) fn new(peer: JudgedServer, era: Era, patience: Patience, mask: &'a Mask) -> Self {
-        Self { peer, era, patience, mask, next: 0 }
+        Self {
+            peer,
+            era,
+            patience,
+            mask,
+            next: 0,
+        }
     }
 
     /// Asks with the members of `params`; the time that it took as well.
@@ -40,7 +46,8 @@ impl<'a> Client<'a> {
         params: Map<String, Value>,
         observed: &mut Observed,
     ) -> Result<(Answer, Duration), Broken> {
-        self.ask_within(self.patience.answer, method, params, observed).await
+        self.ask_within(self.patience.answer, method, params, observed)
+            .await
     }
 
     /// As [`ask`](Self::ask), with a time limit of its own.
@@ -63,7 +70,10 @@ impl<'a> Client<'a> {
         self.next += 1;
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         let start = Instant::now();
-        let answer = self.peer.request(&request, timeout, self.mask, observed).await?;
+        let answer = self
+            .peer
+            .request(&request, timeout, self.mask, observed)
+            .await?;
         Ok((answer, start.elapsed()))
     }
 }

@@ -46,8 +46,16 @@ pub(crate) async fn hold(
     step: &mut impl FnMut(Step),
 ) -> Said {
     step(Step::Opening(era));
-    let report = EraReport { era: era.to_string(), ..EraReport::default() };
-    let mut said = Said { report, observed: Observed::new(era, mask), first_answer: None, cannot_start: false };
+    let report = EraReport {
+        era: era.to_string(),
+        ..EraReport::default()
+    };
+    let mut said = Said {
+        report,
+        observed: Observed::new(era, mask),
+        first_answer: None,
+        cannot_start: false,
+    };
     let peer = match JudgedServer::open(target, era, patience) {
         Ok(peer) => peer,
         Err(broken) => {
@@ -57,7 +65,9 @@ pub(crate) async fn hold(
     };
     let mut client = Client::new(peer, era, patience, mask);
     let opened = match said.open(&mut client).await {
-        Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => said.open_over_sse(&mut client, &refused).await,
+        Err(refused @ Broken::NotHere { .. }) if era == Era::Legacy => {
+            said.open_over_sse(&mut client, &refused).await
+        }
         opened => opened,
     };
     match opened {
@@ -73,7 +83,11 @@ pub(crate) async fn hold(
             tokio::time::sleep(Duration::from_millis(50)).await;
             // One that has answered has not failed.
             let is_answer = matches!(broken, Broken::Refused(_));
-            let last_words = if is_answer { Vec::new() } else { client.peer.last_words() };
+            let last_words = if is_answer {
+                Vec::new()
+            } else {
+                client.peer.last_words()
+            };
             said.refused(&broken, &last_words, mask);
         }
     }
@@ -85,17 +99,30 @@ impl Said {
     fn refused(&mut self, broken: &Broken, last_words: &[String], mask: &Mask) {
         let mut reason = mask.hide(&broken.to_string());
         if !last_words.is_empty() {
-            let words: Vec<String> =
-                last_words.iter().map(|line| crate::observed::shortened(&mask.hide(line))).collect();
-            reason = format!("{reason}; the last lines of its standard error:\n{}", words.join("\n"));
+            let words: Vec<String> = last_words
+                .iter()
+                .map(|line| crate::observed::shortened(&mask.hide(line)))
+                .collect();
+            reason = format!(
+                "{reason}; the last lines of its standard error:\n{}",
+                words.join("\n")
+            );
         }
         self.cannot_start = matches!(broken, Broken::Unreachable(_));
         match broken {
             Broken::Unreachable(_) => {
-                self.observed.error("unreachable", "It cannot be started or reached.", reason.as_str());
+                self.observed.error(
+                    "unreachable",
+                    "It cannot be started or reached.",
+                    reason.as_str(),
+                );
             }
             Broken::Unauthorized(_) => {
-                self.observed.error("credentials", "It wants credentials that it was not given.", reason.as_str());
+                self.observed.error(
+                    "credentials",
+                    "It wants credentials that it was not given.",
+                    reason.as_str(),
+                );
             }
             _ => {}
         }
@@ -119,43 +146,73 @@ impl Said {
             }
         };
         let params = params.as_object().cloned().unwrap_or_default();
-        let (answer, took) = client.ask_within(client.patience.start, method, params, &mut self.observed).await?;
+        let (answer, took) = client
+            .ask_within(client.patience.start, method, params, &mut self.observed)
+            .await?;
         self.first_answer = Some(took);
         let description = match answer {
             Answer::Result(description) => description,
             Answer::Error { code, message } => {
-                return Err(Broken::Refused(format!("it answers `{method}` with the error {code}: {message}")));
+                return Err(Broken::Refused(format!(
+                    "it answers `{method}` with the error {code}: {message}"
+                )));
             }
         };
-        self.report.timings.push(Timing { what: format!("start and `{method}`"), millis: millis(took) });
+        self.report.timings.push(Timing {
+            what: format!("start and `{method}`"),
+            millis: millis(took),
+        });
         self.describe(client, &description)
     }
 
     /// A server that takes no `initialize` where it is may be one of the deprecated HTTP+SSE transport (2025-11-25
     /// basic/transports, Backwards Compatibility).
-    async fn open_over_sse(&mut self, client: &mut Client<'_>, refused: &Broken) -> Result<(), Broken> {
-        if !client.peer.change_to_sse(client.patience.answer, &mut self.observed).await? {
+    async fn open_over_sse(
+        &mut self,
+        client: &mut Client<'_>,
+        refused: &Broken,
+    ) -> Result<(), Broken> {
+        if !client
+            .peer
+            .change_to_sse(client.patience.answer, &mut self.observed)
+            .await?
+        {
             return Err(Broken::Refused(format!(
                 "{refused} (it has not got the deprecated HTTP+SSE transport either)"
             )));
         }
         let what = "It has only the HTTP+SSE transport, deprecated since 2025-03-26: some clients and gateways cannot use it. \
                     Serve Streamable HTTP as well.";
-        self.observed.warn("deprecated-transport", what, "the event stream of a GET names an `endpoint`");
+        self.observed.warn(
+            "deprecated-transport",
+            what,
+            "the event stream of a GET names an `endpoint`",
+        );
         self.report.transport = Some("HTTP+SSE");
         self.open(client).await
     }
 
     fn describe(&mut self, client: &mut Client<'_>, description: &Value) -> Result<(), Broken> {
-        let text = |key: &str| description.get(key).and_then(Value::as_str).map(str::to_owned);
+        let text = |key: &str| {
+            description
+                .get(key)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let (shape, server) = match client.era {
             Era::Legacy => (Shape::Initialize, description.get("serverInfo")),
-            Era::Modern => (Shape::Discover, description.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO))),
+            Era::Modern => (
+                Shape::Discover,
+                description
+                    .get("_meta")
+                    .and_then(|meta| meta.get(meta::SERVER_INFO)),
+            ),
         };
         match client.era {
             Era::Legacy => {
                 let revision = text("protocolVersion").unwrap_or_default();
-                let known = Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy);
+                let known =
+                    Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy);
                 if known.is_none() {
                     return Err(Broken::Refused(format!(
                         "it wants the revision {revision:?} of `initialize`, which clients do not know"
@@ -166,12 +223,18 @@ impl Said {
                 self.report.revision = Some(revision);
             }
             Era::Modern => {
-                let all = description.get("supportedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
-                self.report.revisions = all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect();
+                let all = description
+                    .get("supportedVersions")
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default();
+                self.report.revisions = all
+                    .iter()
+                    .filter_map(|one| one.as_str().map(str::to_owned))
+                    .collect();
                 let newest = Revision::NEWEST_MODERN.as_str();
                 if !self.report.revisions.iter().any(|one| one == newest) {
-                    let what =
-                        "`supportedVersions` does not name the revision in which `server/discover` was answered.";
+                    let what = "`supportedVersions` does not name the revision in which `server/discover` was answered.";
                     self.observed.error(
                         "supported-versions",
                         what,
@@ -182,14 +245,27 @@ impl Said {
             }
         }
         check_shape(shape, description, &mut self.observed);
-        let of = |server: &Value, key: &str| server.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        self.report.server = server.map(|server| Who { name: of(server, "name"), version: of(server, "version") });
+        let of = |server: &Value, key: &str| {
+            server
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        self.report.server = server.map(|server| Who {
+            name: of(server, "name"),
+            version: of(server, "version"),
+        });
         if server.is_none() && client.era == Era::Modern {
             let what = "It does not say who it is: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
             self.observed.note("server-info", what, "server/discover");
         }
         let capabilities = description.get("capabilities").and_then(Value::as_object);
-        self.report.capabilities = capabilities.into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        self.report.capabilities = capabilities
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect();
         self.report.instructions_bytes = text("instructions").unwrap_or_default().len();
         self.report.is_served = true;
         let declared = description.get("capabilities").cloned().unwrap_or_default();
@@ -204,39 +280,75 @@ impl Said {
             client.peer.notify(&initialized, &mut self.observed).await?;
         }
         for report in &mut self.report.lists {
-            let Some(list) = List::of_member(&report.kind) else { continue };
+            let Some(list) = List::of_member(&report.kind) else {
+                continue;
+            };
             let took = lists::read(list, client, report, &mut self.observed).await?;
-            self.report.timings.push(Timing { what: format!("`{}`", list.method()), millis: millis(took) });
+            self.report.timings.push(Timing {
+                what: format!("`{}`", list.method()),
+                millis: millis(took),
+            });
         }
-        let method = if client.era == Era::Legacy { "ping" } else { "server/discover" };
+        let method = if client.era == Era::Legacy {
+            "ping"
+        } else {
+            "server/discover"
+        };
         self.report.pings = self.measure(client, method).await?;
         self.ask_for_nothing(client).await
     }
 
-    async fn measure(&mut self, client: &mut Client<'_>, method: &str) -> Result<Option<Pings>, Broken> {
+    async fn measure(
+        &mut self,
+        client: &mut Client<'_>,
+        method: &str,
+    ) -> Result<Option<Pings>, Broken> {
         let mut times = Vec::new();
         for _ in 0..PINGS {
             let (answer, took) = client.ask(method, Map::new(), &mut self.observed).await?;
             if let Answer::Error { code, message } = answer {
                 let what = "It answers `ping` with an error: clients that check whether it is alive end it.";
-                self.observed.error("ping", what, format!("{code}: {message}"));
+                self.observed
+                    .error("ping", what, format!("{code}: {message}"));
                 return Ok(None);
             }
             times.push(millis(took));
         }
         times.sort_by(f64::total_cmp);
-        let at = |part: usize| times.get((PINGS * part).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default();
-        Ok(Some(Pings { method: method.to_owned(), count: PINGS, p50: at(50), p95: at(95), max: at(100) }))
+        let at = |part: usize| {
+            times
+                .get((PINGS * part).div_ceil(100).saturating_sub(1))
+                .copied()
+                .unwrap_or_default()
+        };
+        Ok(Some(Pings {
+            method: method.to_owned(),
+            count: PINGS,
+            p50: at(50),
+            p95: at(95),
+            max: at(100),
+        }))
     }
 
     /// A method that it does not have must be refused as such, or clients take it for one that it has.
     async fn ask_for_nothing(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
         let what = "A method that it does not have is not answered with the error -32601 (`Method not found`).";
         match client.ask(NO_METHOD, Map::new(), &mut self.observed).await {
-            Ok((Answer::Error { code: METHOD_NOT_FOUND, .. }, _)) => {}
-            Ok((Answer::Error { code, .. }, _)) => self.observed.warn("unknown-method", what, format!("error {code}")),
+            Ok((
+                Answer::Error {
+                    code: METHOD_NOT_FOUND,
+                    ..
+                },
+                _,
+            )) => {}
+            Ok((Answer::Error { code, .. }, _)) => {
+                self.observed
+                    .warn("unknown-method", what, format!("error {code}"))
+            }
             Ok((Answer::Result(_), _)) => self.observed.error("unknown-method", what, "a result"),
-            Err(broken) => self.observed.error("unknown-method", what, broken.to_string()),
+            Err(broken) => self
+                .observed
+                .error("unknown-method", what, broken.to_string()),
         }
         Ok(())
     }

@@ -22,7 +22,9 @@ use fanlight_protocol::Era;
 
 pub use mask::Mask;
 pub use page::page;
-pub use report::{EntryReport, EraReport, Finding, ListReport, Pings, Report, Severity, Timing, Who};
+pub use report::{
+    EntryReport, EraReport, Finding, ListReport, Pings, Report, Severity, Timing, Who,
+};
 
 /// The server to judge.
 #[derive(Clone, Debug)]
@@ -62,15 +64,29 @@ pub enum Step {
 }
 
 /// Judges a server. `at` is the time of the report, as it is to be shown.
-pub async fn judge(target: &Target, patience: Patience, at: String, mut step: impl FnMut(Step)) -> Report {
+pub async fn judge(
+    target: &Target,
+    patience: Patience,
+    at: String,
+    mut step: impl FnMut(Step),
+) -> Report {
     let mask = Mask::of(target);
     let mut findings = Vec::new();
     let mut eras = Vec::new();
     // The older era first: its first request is the one that servers of both eras answer.
     let mut first_answer = patience.start;
     for era in [Era::Legacy, Era::Modern] {
-        let said =
-            conversation::hold(target, era, Patience { start: first_answer, ..patience }, &mask, &mut step).await;
+        let said = conversation::hold(
+            target,
+            era,
+            Patience {
+                start: first_answer,
+                ..patience
+            },
+            &mask,
+            &mut step,
+        )
+        .await;
         // What has started once starts again about as fast; a server that never answers is not waited for twice.
         if let Some(took) = said.first_answer {
             first_answer = (took * 3).max(patience.answer).min(patience.start);

@@ -15,7 +15,12 @@ pub(crate) enum List {
 }
 
 impl List {
-    const ALL: [Self; 4] = [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts];
+    const ALL: [Self; 4] = [
+        Self::Tools,
+        Self::Resources,
+        Self::ResourceTemplates,
+        Self::Prompts,
+    ];
 
     pub(crate) fn method(self) -> &'static str {
         match self {
@@ -69,9 +74,18 @@ impl List {
     /// Empty reports of the lists that these capabilities promise.
     pub(crate) fn declared(capabilities: &Value) -> Vec<ListReport> {
         let of = |list: Self| {
-            let capability = capabilities.get(list.capability()).filter(|capability| !capability.is_null())?;
-            let announces_changes = capability.get("listChanged").and_then(Value::as_bool).unwrap_or_default();
-            Some(ListReport { kind: list.member().to_owned(), announces_changes, ..ListReport::default() })
+            let capability = capabilities
+                .get(list.capability())
+                .filter(|capability| !capability.is_null())?;
+            let announces_changes = capability
+                .get("listChanged")
+                .and_then(Value::as_bool)
+                .unwrap_or_default();
+            Some(ListReport {
+                kind: list.member().to_owned(),
+                announces_changes,
+                ..ListReport::default()
+            })
         };
         Self::ALL.into_iter().filter_map(of).collect()
     }

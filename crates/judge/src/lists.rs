@@ -35,15 +35,20 @@ pub(crate) async fn read(
     let mut cursors = HashSet::new();
     let mut entries: Vec<Value> = Vec::new();
     loop {
-        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), Value::String(cursor.clone())));
-        let (answer, took) = client.ask(list.method(), params.collect::<Map<_, _>>(), observed).await?;
+        let params = cursor
+            .iter()
+            .map(|cursor| ("cursor".to_owned(), Value::String(cursor.clone())));
+        let (answer, took) = client
+            .ask(list.method(), params.collect::<Map<_, _>>(), observed)
+            .await?;
         all += took;
         let page = match answer {
             Answer::Result(page) => page,
             Answer::Error { code, message } => {
                 // A server of resources need not have templates.
                 let is_optional = list == List::ResourceTemplates;
-                let what = "It declares a capability, and answers the request for its list with an error.";
+                let what =
+                    "It declares a capability, and answers the request for its list with an error.";
                 let example = format!("{}: {code} {message}", list.method());
                 if is_optional {
                     observed.note("list-error", what, example);
@@ -54,20 +59,39 @@ pub(crate) async fn read(
             }
         };
         report.pages += 1;
-        check_shape(if client.era == Era::Modern { Shape::ModernPage } else { Shape::Page }, &page, observed);
+        check_shape(
+            if client.era == Era::Modern {
+                Shape::ModernPage
+            } else {
+                Shape::Page
+            },
+            &page,
+            observed,
+        );
         report.ttl_ms = page.get("ttlMs").and_then(Value::as_u64).or(report.ttl_ms);
         match page.get(list.member()) {
             Some(Value::Array(more)) => entries.extend(more.iter().cloned()),
             _ => {
                 let what = "The result of a list has no array with its entries.";
-                observed.error("list-member", what, format!("{} without `{}`", list.method(), list.member()));
+                observed.error(
+                    "list-member",
+                    what,
+                    format!("{} without `{}`", list.method(), list.member()),
+                );
             }
         }
-        cursor = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+        cursor = page
+            .get("nextCursor")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         let Some(next) = &cursor else { break };
         if !cursors.insert(next.clone()) {
             let what = "A list has no end: a cursor that was given before is given again. Clients that follow it never finish.";
-            observed.error("cursor-loop", what, format!("{}: {}", list.method(), shortened(next)));
+            observed.error(
+                "cursor-loop",
+                what,
+                format!("{}: {}", list.method(), shortened(next)),
+            );
             // A repeated value is no entry of its own.
             let mut known = HashSet::new();
             entries.retain(|entry| known.insert(entry.to_string()));
@@ -75,7 +99,11 @@ pub(crate) async fn read(
         }
         if report.pages >= PAGES || entries.len() >= ENTRIES {
             let what = "A list is longer than is read: gateways and clients stop somewhere.";
-            observed.warn("list-length", what, format!("{}: {} entries so far", list.method(), entries.len()));
+            observed.warn(
+                "list-length",
+                what,
+                format!("{}: {} entries so far", list.method(), entries.len()),
+            );
             break;
         }
     }
@@ -83,32 +111,56 @@ pub(crate) async fn read(
     Ok(all)
 }
 
-fn judge(list: List, era: Era, entries: &[Value], report: &mut ListReport, observed: &mut Observed) {
+fn judge(
+    list: List,
+    era: Era,
+    entries: &[Value],
+    report: &mut ListReport,
+    observed: &mut Observed,
+) {
     let mut keys = HashSet::new();
     for entry in entries {
         let bytes = entry.to_string().len();
-        let key = entry.get(list.key()).and_then(Value::as_str).unwrap_or_default();
+        let key = entry
+            .get(list.key())
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let mut problems = rules::check_entry(list, era, key, entry, observed);
         if !keys.insert(key) && !key.is_empty() {
-            let what = "Two entries of a list have the same name or URI: only one of them can be used.";
+            let what =
+                "Two entries of a list have the same name or URI: only one of them can be used.";
             observed.error("duplicate", what, format!("{} {key}", list.member()));
             problems.push("the same name as another".to_owned());
         }
         report.bytes += bytes;
-        report.entries.push(EntryReport { key: shortened(key), bytes, tokens: tokens(bytes), problems });
+        report.entries.push(EntryReport {
+            key: shortened(key),
+            bytes,
+            tokens: tokens(bytes),
+            problems,
+        });
     }
     report.tokens = tokens(report.bytes);
     let of_list = || list.method().to_owned();
     if report.tokens > MANY_TOKENS && list == List::Tools {
         let what = "The list of tools is long: it takes a large part of what a model can read, in every conversation.";
-        observed.warn("list-tokens", what, format!("about {} tokens", report.tokens));
+        observed.warn(
+            "list-tokens",
+            what,
+            format!("about {} tokens", report.tokens),
+        );
     }
     if entries.len() > MANY_TOOLS && list == List::Tools {
-        let what = "There are more tools than some clients take; a gateway can offer a part of them.";
+        let what =
+            "There are more tools than some clients take; a gateway can offer a part of them.";
         observed.warn("many-tools", what, format!("{} tools", entries.len()));
     }
     if entries.is_empty() && list != List::ResourceTemplates && list != List::Resources {
-        observed.note("empty-list", "It declares a capability, and the list is empty.", of_list());
+        observed.note(
+            "empty-list",
+            "It declares a capability, and the list is empty.",
+            of_list(),
+        );
     }
     if !report.announces_changes {
         let what = "It does not announce changes (`listChanged`): clients and gateways find them late, by reading the list \

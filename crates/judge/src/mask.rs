@@ -9,7 +9,16 @@ const HIDDEN: &str = "•••";
 /// Texts shorter than this are no secrets, and would hide parts of other words.
 const SHORTEST: usize = 6;
 /// What the names of options with secrets contain.
-const SECRETIVE: [&str; 8] = ["key", "token", "secret", "password", "passwd", "credential", "auth", "bearer"];
+const SECRETIVE: [&str; 8] = [
+    "key",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "auth",
+    "bearer",
+];
 
 /// The texts of a target that may be secrets: a server may repeat them in what it says.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +64,9 @@ impl Mask {
     /// A text without them.
     #[must_use]
     pub fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, HIDDEN))
+        self.0
+            .iter()
+            .fold(text.to_owned(), |text, secret| text.replace(secret, HIDDEN))
     }
 
     /// Hides them in every text of a message, names of members included.
@@ -65,7 +76,9 @@ impl Mask {
         }
         match value {
             Value::String(text) => *text = self.hide(text),
-            Value::Array(elements) => elements.iter_mut().for_each(|element| self.hide_in(element)),
+            Value::Array(elements) => elements
+                .iter_mut()
+                .for_each(|element| self.hide_in(element)),
             Value::Object(members) => {
                 let all = std::mem::take(members);
                 for (name, mut member) in all {
@@ -85,7 +98,8 @@ fn is_secretive(option: &str) -> bool {
 
 /// Whether a text is a URL with a user, such as that of a database.
 fn is_authority(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+    text.split_once("://")
+        .is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 #[cfg(test)]
@@ -106,18 +120,28 @@ mod tests {
             "postgres://u:s3cret-3@h/d",
         ];
         let arguments = arguments.map(str::to_owned).to_vec();
-        let mask = Mask::of(&Target::Command { program: "node".into(), arguments });
+        let mask = Mask::of(&Target::Command {
+            program: "node".into(),
+            arguments,
+        });
         let mut said = json!({ "s3cret-one": ["x s3cret-two y", "at postgres://u:s3cret-3@h/d", "server.js 8080"] });
         mask.hide_in(&mut said);
-        assert_eq!(said, json!({ "•••": ["x ••• y", "at •••", "server.js 8080"] }));
+        assert_eq!(
+            said,
+            json!({ "•••": ["x ••• y", "at •••", "server.js 8080"] })
+        );
     }
 
     #[test]
     fn secrets_of_a_url_are_hidden() {
-        let url = "https://user00:s3cret-pass@example.com/mcp/0123456789abcdef0123?key=s3cret-key".to_owned();
+        let url = "https://user00:s3cret-pass@example.com/mcp/0123456789abcdef0123?key=s3cret-key"
+            .to_owned();
         let headers = vec![("Authorization".to_owned(), "Bearer s3cret-token".to_owned())];
         let mask = Mask::of(&Target::Url { url, headers });
         let shown = mask.hide("s3cret-token s3cret-key s3cret-pass /mcp/0123456789abcdef0123");
-        assert!(!shown.contains("s3cret") && !shown.contains("0123456789") && shown.contains("/mcp/"), "{shown}");
+        assert!(
+            !shown.contains("s3cret") && !shown.contains("0123456789") && shown.contains("/mcp/"),
+            "{shown}"
+        );
     }
 }

@@ -23,11 +23,22 @@ pub(crate) struct Observed {
 impl Observed {
     /// None yet, of a target with these secrets.
     pub(crate) fn new(era: Era, mask: &Mask) -> Self {
-        Self { era, mask: mask.clone(), may_ask: false, found: BTreeMap::new() }
+        Self {
+            era,
+            mask: mask.clone(),
+            may_ask: false,
+            found: BTreeMap::new(),
+        }
     }
 
     /// Adds a finding, or an example of one that there is. `what` is a sentence about the server, `example` where.
-    pub(crate) fn add(&mut self, severity: Severity, rule: &'static str, what: &str, example: impl Into<String>) {
+    pub(crate) fn add(
+        &mut self,
+        severity: Severity,
+        rule: &'static str,
+        what: &str,
+        example: impl Into<String>,
+    ) {
         let (era, example) = (self.era, shortened(&self.mask.hide(&example.into())));
         let finding = self.found.entry(rule).or_insert_with(|| Finding {
             severity,
@@ -38,7 +49,10 @@ impl Observed {
             count: 0,
         });
         finding.count += 1;
-        if !example.is_empty() && finding.examples.len() < EXAMPLES && !finding.examples.contains(&example) {
+        if !example.is_empty()
+            && finding.examples.len() < EXAMPLES
+            && !finding.examples.contains(&example)
+        {
             finding.examples.push(example);
         }
     }

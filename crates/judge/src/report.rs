@@ -172,18 +172,36 @@ fn era_names<S: serde::Serializer>(eras: &[Era], serializer: S) -> Result<S::Ok,
 }
 
 impl Report {
-    pub(crate) fn new(target: &Target, at: String, eras: Vec<EraReport>, findings: Vec<Finding>) -> Self {
+    pub(crate) fn new(
+        target: &Target,
+        at: String,
+        eras: Vec<EraReport>,
+        findings: Vec<Finding>,
+    ) -> Self {
         let (target, transport) = match target {
-            Target::Command { program, arguments } => (shown_command(program, arguments.len()), "stdio"),
+            Target::Command { program, arguments } => {
+                (shown_command(program, arguments.len()), "stdio")
+            }
             Target::Url { url, .. } => (shown_url(url), "http"),
         };
         let judge = format!("fanlight {}", env!("CARGO_PKG_VERSION"));
-        Self { judge, at, target, transport, is_good: false, eras, findings }
+        Self {
+            judge,
+            at,
+            target,
+            transport,
+            is_good: false,
+            eras,
+            findings,
+        }
     }
 
     /// Sorts the findings, and judges.
     pub(crate) fn judged(mut self) -> Self {
-        let has_errors = self.findings.iter().any(|finding| finding.severity == Severity::Error);
+        let has_errors = self
+            .findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Error);
         if !self.is_served() && !has_errors {
             let reasons = self.eras.iter().filter_map(|era| era.reason.clone());
             self.findings.push(Finding {
@@ -195,8 +213,16 @@ impl Report {
                 count: 1,
             });
         }
-        self.findings.sort_by(|one, other| one.severity.cmp(&other.severity).then_with(|| one.rule.cmp(&other.rule)));
-        self.is_good = self.is_served() && !self.findings.iter().any(|finding| finding.severity == Severity::Error);
+        self.findings.sort_by(|one, other| {
+            one.severity
+                .cmp(&other.severity)
+                .then_with(|| one.rule.cmp(&other.rule))
+        });
+        self.is_good = self.is_served()
+            && !self
+                .findings
+                .iter()
+                .any(|finding| finding.severity == Severity::Error);
         self
     }
 
@@ -209,12 +235,17 @@ impl Report {
     /// The number of findings of this severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == severity).count()
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
     }
 }
 
 fn shown_command(program: &str, arguments: usize) -> String {
-    let name = std::path::Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
+    let name = std::path::Path::new(program)
+        .file_name()
+        .map_or(program.into(), |name| name.to_string_lossy());
     match arguments {
         0 => name.into_owned(),
         1 => format!("{name} (1 argument)"),
@@ -224,7 +255,10 @@ fn shown_command(program: &str, arguments: usize) -> String {
 
 /// Scheme, host and port.
 fn shown_url(url: &str) -> String {
-    reqwest::Url::parse(url).map_or_else(|_| "a URL".to_owned(), |url| url.origin().ascii_serialization())
+    reqwest::Url::parse(url).map_or_else(
+        |_| "a URL".to_owned(),
+        |url| url.origin().ascii_serialization(),
+    )
 }
 
 /// An estimate of the tokens of a model: four bytes of English text or JSON are about one.

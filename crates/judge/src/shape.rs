@@ -45,17 +45,22 @@ const ALL: [Shape; 8] = [
 /// Observes what a result lacks.
 pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed) {
     let (rule, what) = match shape {
-        Shape::Initialize => {
-            ("initialize", "The result of `initialize` has not the members that the specification requires.")
-        }
-        Shape::Discover => {
-            ("discover", "The result of `server/discover` has not the members that the specification requires.")
-        }
+        Shape::Initialize => (
+            "initialize",
+            "The result of `initialize` has not the members that the specification requires.",
+        ),
+        Shape::Discover => (
+            "discover",
+            "The result of `server/discover` has not the members that the specification requires.",
+        ),
         Shape::ModernPage => (
             "modern-page",
             "The result of a list has not the members that 2026-07-28 requires: `resultType`, `ttlMs`, `cacheScope`.",
         ),
-        _ => ("page", "The result of a list has members of other types than the specification says."),
+        _ => (
+            "page",
+            "The result of a list has members of other types than the specification says.",
+        ),
     };
     for problem in problems(shape, result) {
         observed.error(rule, what, problem);
@@ -65,20 +70,33 @@ pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed)
 /// What is wrong with a value.
 pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
     static VALIDATORS: LazyLock<Vec<(Shape, Validator)>> = LazyLock::new(|| {
-        ALL.into_iter().filter_map(|shape| Some((shape, jsonschema::validator_for(&schema(shape)).ok()?))).collect()
+        ALL.into_iter()
+            .filter_map(|shape| Some((shape, jsonschema::validator_for(&schema(shape)).ok()?)))
+            .collect()
     });
-    let Some((_, validator)) = VALIDATORS.iter().find(|(known, _)| *known == shape) else { return Vec::new() };
+    let Some((_, validator)) = VALIDATORS.iter().find(|(known, _)| *known == shape) else {
+        return Vec::new();
+    };
     let describe = |error: jsonschema::ValidationError<'_>| {
         let place = error.instance_path().to_string();
-        shortened(&if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
+        shortened(&if place.is_empty() {
+            error.to_string()
+        } else {
+            format!("{place}: {error}")
+        })
     };
-    validator.iter_errors(value).take(MOST).map(describe).collect()
+    validator
+        .iter_errors(value)
+        .take(MOST)
+        .map(describe)
+        .collect()
 }
 
 fn schema(shape: Shape) -> Value {
     let text = || json!({ "type": "string" });
     let object = || json!({ "type": "object" });
-    let listed = || json!({ "type": "object", "properties": { "listChanged": { "type": "boolean" } } });
+    let listed =
+        || json!({ "type": "object", "properties": { "listChanged": { "type": "boolean" } } });
     let capabilities = || {
         json!({
             "type": "object",
@@ -88,11 +106,16 @@ fn schema(shape: Shape) -> Value {
             },
         })
     };
-    let icons =
-        json!({ "type": "array", "items": { "type": "object", "required": ["src"], "properties": { "src": text() } } });
+    let icons = json!({ "type": "array", "items": { "type": "object", "required": ["src"], "properties": { "src": text() } } });
     let of = |required: &[&str], properties: Value| {
-        let mut schema = json!({ "type": "object", "required": required, "properties": properties });
-        let described = [("title", text()), ("description", text()), ("icons", icons.clone()), ("_meta", object())];
+        let mut schema =
+            json!({ "type": "object", "required": required, "properties": properties });
+        let described = [
+            ("title", text()),
+            ("description", text()),
+            ("icons", icons.clone()),
+            ("_meta", object()),
+        ];
         for (name, kind) in described {
             schema["properties"][name] = kind;
         }
@@ -102,7 +125,11 @@ fn schema(shape: Shape) -> Value {
         properties["resultType"] = text();
         properties["ttlMs"] = json!({ "type": "integer", "minimum": 0 });
         properties["cacheScope"] = json!({ "enum": ["public", "private"] });
-        let required: Vec<&str> = ["resultType", "ttlMs", "cacheScope"].iter().chain(required).copied().collect();
+        let required: Vec<&str> = ["resultType", "ttlMs", "cacheScope"]
+            .iter()
+            .chain(required)
+            .copied()
+            .collect();
         json!({ "type": "object", "required": required, "properties": properties })
     };
     let cursor = || json!({ "nextCursor": text() });
@@ -126,16 +153,24 @@ fn schema(shape: Shape) -> Value {
         ),
         Shape::Page => json!({ "type": "object", "properties": cursor() }),
         Shape::ModernPage => cacheable(&[], cursor()),
-        Shape::Tool => {
-            of(&["name", "inputSchema"], json!({ "name": text(), "inputSchema": object(), "annotations": hints() }))
-        }
-        Shape::Resource => of(&["name", "uri"], json!({ "name": text(), "uri": text(), "mimeType": text() })),
-        Shape::ResourceTemplate => {
-            of(&["name", "uriTemplate"], json!({ "name": text(), "uriTemplate": text(), "mimeType": text() }))
-        }
+        Shape::Tool => of(
+            &["name", "inputSchema"],
+            json!({ "name": text(), "inputSchema": object(), "annotations": hints() }),
+        ),
+        Shape::Resource => of(
+            &["name", "uri"],
+            json!({ "name": text(), "uri": text(), "mimeType": text() }),
+        ),
+        Shape::ResourceTemplate => of(
+            &["name", "uriTemplate"],
+            json!({ "name": text(), "uriTemplate": text(), "mimeType": text() }),
+        ),
         Shape::Prompt => {
             let argument = json!({ "type": "object", "required": ["name"], "properties": { "name": text(), "required": { "type": "boolean" } } });
-            of(&["name"], json!({ "name": text(), "arguments": { "type": "array", "items": argument } }))
+            of(
+                &["name"],
+                json!({ "name": text(), "arguments": { "type": "array", "items": argument } }),
+            )
         }
     }
 }
@@ -179,13 +214,32 @@ mod tests {
                 "readOnlyHint",
             ),
             (Shape::Resource, json!({ "uri": "x:y" }), "name"),
-            (Shape::Prompt, json!({ "name": "p", "arguments": {} }), "arguments"),
-            (Shape::ModernPage, json!({ "tools": [], "resultType": "complete", "cacheScope": "public" }), "ttlMs"),
-            (Shape::Page, json!({ "tools": [], "nextCursor": null }), "nextCursor"),
-            (Shape::Initialize, json!({ "protocolVersion": "2025-11-25", "capabilities": {} }), "serverInfo"),
+            (
+                Shape::Prompt,
+                json!({ "name": "p", "arguments": {} }),
+                "arguments",
+            ),
+            (
+                Shape::ModernPage,
+                json!({ "tools": [], "resultType": "complete", "cacheScope": "public" }),
+                "ttlMs",
+            ),
+            (
+                Shape::Page,
+                json!({ "tools": [], "nextCursor": null }),
+                "nextCursor",
+            ),
+            (
+                Shape::Initialize,
+                json!({ "protocolVersion": "2025-11-25", "capabilities": {} }),
+                "serverInfo",
+            ),
         ] {
             let found = problems(shape, &value);
-            assert!(found.iter().any(|problem| problem.contains(part)), "{value}: {found:?}");
+            assert!(
+                found.iter().any(|problem| problem.contains(part)),
+                "{value}: {found:?}"
+            );
         }
     }
 }

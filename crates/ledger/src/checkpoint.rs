@@ -62,7 +62,10 @@ impl CheckpointKey {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
         let key: [u8; 32] = pair.public_key().as_ref().try_into().ok()?;
         let name = format!("fanlight-{}", HEXLOWER.encode(tree::of(&key).get(..8)?));
-        Some(Self { pair, public: PublicKey { name, key } })
+        Some(Self {
+            pair,
+            public: PublicKey { name, key },
+        })
     }
 
     /// The key that its checkpoints are checked with.
@@ -76,7 +79,11 @@ impl CheckpointKey {
         let text = body(&self.public.name, edge.size(), &edge.root());
         let signature = self.pair.sign(text.as_bytes());
         let signed = [&self.public.id()[..], signature.as_ref()].concat();
-        format!("{text}\n— {} {}\n", self.public.name, STANDARD.encode(signed))
+        format!(
+            "{text}\n— {} {}\n",
+            self.public.name,
+            STANDARD.encode(signed)
+        )
     }
 }
 
@@ -85,7 +92,12 @@ impl PublicKey {
     #[must_use]
     pub fn written(&self) -> String {
         let key = [&[ED25519_NOTE][..], &self.key].concat();
-        format!("{}+{}+{}", self.name, HEXLOWER.encode(&self.id()), STANDARD.encode(key))
+        format!(
+            "{}+{}+{}",
+            self.name,
+            HEXLOWER.encode(&self.id()),
+            STANDARD.encode(key)
+        )
     }
 
     /// The key that a text is.
@@ -99,9 +111,18 @@ impl PublicKey {
             return Err(InvalidCheckpoint::Key);
         };
         let bytes = STANDARD.decode(key).map_err(|_| InvalidCheckpoint::Key)?;
-        let Some((&ED25519_NOTE, key)) = bytes.split_first() else { return Err(InvalidCheckpoint::Key) };
-        let key = Self { name: name.to_owned(), key: key.try_into().map_err(|_| InvalidCheckpoint::Key)? };
-        if HEXLOWER.encode(&key.id()) == id { Ok(key) } else { Err(InvalidCheckpoint::Key) }
+        let Some((&ED25519_NOTE, key)) = bytes.split_first() else {
+            return Err(InvalidCheckpoint::Key);
+        };
+        let key = Self {
+            name: name.to_owned(),
+            key: key.try_into().map_err(|_| InvalidCheckpoint::Key)?,
+        };
+        if HEXLOWER.encode(&key.id()) == id {
+            Ok(key)
+        } else {
+            Err(InvalidCheckpoint::Key)
+        }
     }
 
     fn id(&self) -> [u8; 4] {
@@ -123,14 +144,23 @@ impl PublicKey {
             return Err(malformed());
         };
         let size = size.parse().map_err(|_| malformed())?;
-        let root = STANDARD.decode(root).ok().and_then(|root| root.try_into().ok()).ok_or_else(malformed)?;
+        let root = STANDARD
+            .decode(root)
+            .ok()
+            .and_then(|root| root.try_into().ok())
+            .ok_or_else(malformed)?;
         let own = format!("— {} ", self.name);
-        let signature =
-            signatures.lines().find_map(|line| line.strip_prefix(&own)).ok_or(InvalidCheckpoint::Signature)?;
+        let signature = signatures
+            .lines()
+            .find_map(|line| line.strip_prefix(&own))
+            .ok_or(InvalidCheckpoint::Signature)?;
         let signature = STANDARD.decode(signature).map_err(|_| malformed())?;
-        let signature = signature.strip_prefix(&self.id()[..]).ok_or(InvalidCheckpoint::Signature)?;
+        let signature = signature
+            .strip_prefix(&self.id()[..])
+            .ok_or(InvalidCheckpoint::Signature)?;
         let signed = format!("{signed}\n");
-        let verified = UnparsedPublicKey::new(&ED25519, &self.key).verify(signed.as_bytes(), signature);
+        let verified =
+            UnparsedPublicKey::new(&ED25519, &self.key).verify(signed.as_bytes(), signature);
         verified.map_err(|_| InvalidCheckpoint::Signature)?;
         Ok(Checkpoint { size, root })
     }
@@ -152,10 +182,22 @@ mod tests {
         edge.push(b"a");
         let text = key.sign(&edge);
         let public = PublicKey::read(&key.public().written()).unwrap();
-        assert_eq!(public.open(&text), Ok(Checkpoint { size: 1, root: edge.root() }));
+        assert_eq!(
+            public.open(&text),
+            Ok(Checkpoint {
+                size: 1,
+                root: edge.root()
+            })
+        );
         assert_eq!(CheckpointKey::from_bytes(&bytes).unwrap().public(), &public);
-        assert_eq!(other.public().open(&text), Err(InvalidCheckpoint::Signature));
-        assert_eq!(public.open(&text.replace("\n1\n", "\n2\n")), Err(InvalidCheckpoint::Signature));
+        assert_eq!(
+            other.public().open(&text),
+            Err(InvalidCheckpoint::Signature)
+        );
+        assert_eq!(
+            public.open(&text.replace("\n1\n", "\n2\n")),
+            Err(InvalidCheckpoint::Signature)
+        );
         assert_eq!(public.open("x"), Err(InvalidCheckpoint::Malformed));
         assert_eq!(PublicKey::read("a+b+c"), Err(InvalidCheckpoint::Key));
     }

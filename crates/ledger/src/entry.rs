@@ -106,9 +106,12 @@ impl Entry {
     /// The line, with its number, the process that writes it, and the hash of the line before it.
     pub(crate) fn line(&self, number: u64, replica: Option<&str>, previous: &[u8; 32]) -> String {
         let mut line = ObjectBuilder::new();
-        let time = humantime::format_rfc3339_millis(self.time.unwrap_or_else(SystemTime::now)).to_string();
+        let time =
+            humantime::format_rfc3339_millis(self.time.unwrap_or_else(SystemTime::now)).to_string();
         let integer = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        line.integer("seq", integer(number)).string("time", &time).string("event", self.event);
+        line.integer("seq", integer(number))
+            .string("time", &time)
+            .string("event", self.event);
         let mut text = |name: &str, text: Option<&str>| {
             if let Some(text) = text {
                 line.string(name, cut(text));
@@ -149,8 +152,14 @@ impl Entry {
             let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
             line.integer("durationUs", integer(micros));
         }
-        let bytes = [("requestBytes", self.request_bytes), ("responseBytes", self.response_bytes)];
-        for (name, bytes) in bytes.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))) {
+        let bytes = [
+            ("requestBytes", self.request_bytes),
+            ("responseBytes", self.response_bytes),
+        ];
+        for (name, bytes) in bytes
+            .into_iter()
+            .filter_map(|(name, bytes)| Some((name, bytes?)))
+        {
             line.integer(name, integer(u64::try_from(bytes).unwrap_or(u64::MAX)));
         }
         for (name, id) in [("task", &self.task), ("trace", &self.trace)] {
@@ -161,7 +170,10 @@ impl Entry {
         match &self.arguments {
             Arguments::None => {}
             Arguments::Digest(text) => {
-                line.string("argumentsDigest", &HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref()));
+                line.string(
+                    "argumentsDigest",
+                    &HEXLOWER.encode(digest(&SHA256, text.bytes()).as_ref()),
+                );
             }
             Arguments::Full(text) => {
                 line.member("arguments", &text.on_one_line());
@@ -180,7 +192,8 @@ impl Entry {
 /// As much of a text as a line has of it.
 #[must_use]
 pub fn cut(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or(text)
+    text.get(..text.floor_char_boundary(LONGEST))
+        .unwrap_or(text)
 }
 
 fn texts<'a>(all: impl Iterator<Item = &'a str>) -> Json {

@@ -22,14 +22,19 @@ impl LedgerFiles {
     #[must_use]
     pub fn at(file: &Path) -> Option<Self> {
         let stem = file.file_stem()?.to_str()?.to_owned();
-        Some(Self { folder: file.parent().unwrap_or(Path::new("")).to_owned(), stem })
+        Some(Self {
+            folder: file.parent().unwrap_or(Path::new("")).to_owned(),
+            stem,
+        })
     }
 
     /// The records in a folder, by name.
     #[must_use]
     pub fn in_folder(folder: &Path) -> Vec<Self> {
-        let names =
-            fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let stem = |name: String| {
             let stem = name.strip_suffix(LINES)?.strip_suffix('.')?;
             Some(first_line(stem).map_or(stem, |(stem, _)| stem).to_owned())
@@ -37,7 +42,13 @@ impl LedgerFiles {
         let mut stems: Vec<_> = names.filter_map(stem).collect();
         stems.sort();
         stems.dedup();
-        stems.into_iter().map(|stem| Self { folder: folder.to_owned(), stem }).collect()
+        stems
+            .into_iter()
+            .map(|stem| Self {
+                folder: folder.to_owned(),
+                stem,
+            })
+            .collect()
     }
 
     /// The folder.
@@ -79,18 +90,25 @@ impl LedgerFiles {
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let is_own = |name: &String| {
-            let stem = name.strip_suffix(LINES).and_then(|name| name.strip_suffix('.'));
-            stem.and_then(first_line).is_some_and(|(stem, _)| stem == self.stem)
+            let stem = name
+                .strip_suffix(LINES)
+                .and_then(|name| name.strip_suffix('.'));
+            stem.and_then(first_line)
+                .is_some_and(|(stem, _)| stem == self.stem)
         };
         // The numbers have the same number of digits.
         let mut names: Vec<_> = names.filter(is_own).collect();
         names.sort();
-        names.into_iter().map(|name| self.folder.join(name)).collect()
+        names
+            .into_iter()
+            .map(|name| self.folder.join(name))
+            .collect()
     }
 
     /// What the current file is called once another one has taken its place.
     pub(crate) fn rotated(&self, first_line: u64) -> PathBuf {
-        self.folder.join(format!("{}-{first_line:0DIGITS$}.{LINES}", self.stem))
+        self.folder
+            .join(format!("{}-{first_line:0DIGITS$}.{LINES}", self.stem))
     }
 
     /// Where a file goes that cannot be continued.
@@ -103,7 +121,10 @@ impl LedgerFiles {
         if self.folder.as_os_str().is_empty() {
             return Ok(());
         }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
     }
 }
 
@@ -116,5 +137,10 @@ fn first_line(stem: &str) -> Option<(&str, u64)> {
 
 /// Opens a file for its owner alone, to write at its end.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
 }

@@ -32,7 +32,10 @@ pub(crate) struct Line<'a> {
 
 /// Reads the lines of a file.
 pub(crate) fn lines_of(path: &Path) -> io::Result<Lines> {
-    Ok(Lines { reader: BufReader::new(File::open(path)?), buffer: Vec::new() })
+    Ok(Lines {
+        reader: BufReader::new(File::open(path)?),
+        buffer: Vec::new(),
+    })
 }
 
 impl Lines {
@@ -45,7 +48,10 @@ impl Lines {
             return Ok(None);
         }
         let whole = self.buffer.strip_suffix(b"\n");
-        Ok(Some(Line { text: whole.unwrap_or(&self.buffer), is_whole: whole.is_some() }))
+        Ok(Some(Line {
+            text: whole.unwrap_or(&self.buffer),
+            is_whole: whole.is_some(),
+        }))
     }
 }
 
@@ -62,10 +68,17 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     let line = Json::parse(line.to_vec().into(), MAX_NESTING).ok()?;
     let number = u64::try_from(line.get("seq")?.as_i64()?).ok()?;
     let heads = line.get("tree")?;
-    let heads = heads.elements().map(|place| hash_of(&heads.slice(place).as_str()?)).collect::<Option<_>>()?;
+    let heads = heads
+        .elements()
+        .map(|place| hash_of(&heads.slice(place).as_str()?))
+        .collect::<Option<_>>()?;
     let time = humantime::parse_rfc3339(&line.get("time")?.as_str()?).ok()?;
     let day = time.duration_since(UNIX_EPOCH).ok()?.as_secs() / 86_400;
-    Some(Head { number, day, edge: Edge::of(number.checked_sub(1)?, heads)? })
+    Some(Head {
+        number,
+        day,
+        edge: Edge::of(number.checked_sub(1)?, heads)?,
+    })
 }
 
 /// The hash that hexadecimal digits are.
@@ -106,7 +119,10 @@ pub struct Unreadable {
 
 impl Unreadable {
     pub(crate) fn new(path: &Path, error: io::Error) -> Self {
-        Self { file: path.display().to_string(), error }
+        Self {
+            file: path.display().to_string(),
+            error,
+        }
     }
 }
 
@@ -114,10 +130,21 @@ impl Filter {
     /// Whether a line is wanted.
     #[must_use]
     pub fn wants(&self, line: &Json) -> bool {
-        let text = |member: &str| line.peek(member).and_then(|value| value.as_str()).unwrap_or_default();
-        let is = |wanted: &Option<String>, member: &str| wanted.as_ref().is_none_or(|wanted| *wanted == text(member));
-        let has_part = |part: &String| text("principal").contains(part.as_str()) || text("who").contains(part.as_str());
-        if !is(&self.server, "server") || !is(&self.action, "action") || !is(&self.outcome, "outcome") {
+        let text = |member: &str| {
+            line.peek(member)
+                .and_then(|value| value.as_str())
+                .unwrap_or_default()
+        };
+        let is = |wanted: &Option<String>, member: &str| {
+            wanted.as_ref().is_none_or(|wanted| *wanted == text(member))
+        };
+        let has_part = |part: &String| {
+            text("principal").contains(part.as_str()) || text("who").contains(part.as_str())
+        };
+        if !is(&self.server, "server")
+            || !is(&self.action, "action")
+            || !is(&self.outcome, "outcome")
+        {
             return false;
         }
         if !is(&self.task, "task") {
@@ -125,14 +152,21 @@ impl Filter {
         }
         let matches_item = |pattern: &String| {
             let (server, item) = (text("server"), text("item"));
-            !item.is_empty() && (matches(pattern, &format!("{server}/{item}")) || matches(pattern, &item))
+            !item.is_empty()
+                && (matches(pattern, &format!("{server}/{item}")) || matches(pattern, &item))
         };
         // Times are written in one form, whose order is that of time.
         let written = |time: &SystemTime| humantime::format_rfc3339_millis(*time).to_string();
         self.principal.as_ref().is_none_or(has_part)
             && self.item.as_ref().is_none_or(matches_item)
-            && self.since.as_ref().is_none_or(|since| *text("time") >= *written(since))
-            && self.until.as_ref().is_none_or(|until| *text("time") <= *written(until))
+            && self
+                .since
+                .as_ref()
+                .is_none_or(|since| *text("time") >= *written(since))
+            && self
+                .until
+                .as_ref()
+                .is_none_or(|until| *text("time") <= *written(until))
             && text("event") != "file"
     }
 }
@@ -142,7 +176,11 @@ impl Filter {
 /// # Errors
 ///
 /// If a file cannot be read.
-pub fn read(records: &[LedgerFiles], filter: &Filter, most: usize) -> Result<Vec<Json>, Unreadable> {
+pub fn read(
+    records: &[LedgerFiles],
+    filter: &Filter,
+    most: usize,
+) -> Result<Vec<Json>, Unreadable> {
     let mut found = Vec::new();
     for record in records {
         let mut of_record: Vec<Json> = Vec::new();
@@ -154,14 +192,23 @@ pub fn read(records: &[LedgerFiles], filter: &Filter, most: usize) -> Result<Vec
         }
         found.extend(of_record);
     }
-    let time = |line: &Json| line.peek("time").and_then(|time| time.as_str()).unwrap_or_default().into_owned();
+    let time = |line: &Json| {
+        line.peek("time")
+            .and_then(|time| time.as_str())
+            .unwrap_or_default()
+            .into_owned()
+    };
     // Lines of one record keep their order.
     found.sort_by_cached_key(|line| std::cmp::Reverse(time(line)));
     found.truncate(most);
     Ok(found)
 }
 
-fn newest_in(path: &Path, filter: &Filter, most: usize) -> Result<impl Iterator<Item = Json> + use<>, Unreadable> {
+fn newest_in(
+    path: &Path,
+    filter: &Filter,
+    most: usize,
+) -> Result<impl Iterator<Item = Json> + use<>, Unreadable> {
     let mut newest = VecDeque::new();
     each(path, |line| {
         if filter.wants(&line) {
@@ -184,7 +231,10 @@ pub(crate) fn each(path: &Path, mut take: impl FnMut(Json)) -> Result<(), Unread
         Err(error) => return Err(unreadable(error)),
     };
     while let Some(line) = lines.next_line().map_err(unreadable)? {
-        if let Some(line) = Json::parse(line.text.to_vec().into(), MAX_NESTING).ok().filter(Json::is_object) {
+        if let Some(line) = Json::parse(line.text.to_vec().into(), MAX_NESTING)
+            .ok()
+            .filter(Json::is_object)
+        {
             take(line);
         }
     }

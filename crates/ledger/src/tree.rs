@@ -47,14 +47,19 @@ impl Edge {
     /// The head of the whole tree.
     pub(crate) fn root(&self) -> Hash {
         let mut heads = self.heads.iter().rev();
-        let Some(last) = heads.next() else { return of(b"") };
+        let Some(last) = heads.next() else {
+            return of(b"");
+        };
         heads.fold(*last, |right, left| prefixed(1, &[left, &right]))
     }
 }
 
 /// The hash of a text.
 pub(crate) fn of(text: &[u8]) -> Hash {
-    digest(&SHA256, text).as_ref().try_into().unwrap_or_default()
+    digest(&SHA256, text)
+        .as_ref()
+        .try_into()
+        .unwrap_or_default()
 }
 
 fn prefixed(prefix: u8, parts: &[&[u8]]) -> Hash {
@@ -81,7 +86,10 @@ mod tests {
             &[0x30, 0x31],
             &[0x40, 0x41, 0x42, 0x43],
             &[0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57],
-            &[0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x6f],
+            &[
+                0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d,
+                0x6e, 0x6f,
+            ],
         ];
         let roots = [
             "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
@@ -94,11 +102,17 @@ mod tests {
             "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
         ];
         let mut edge = Edge::default();
-        assert_eq!(HEXLOWER.encode(&edge.root()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(
+            HEXLOWER.encode(&edge.root()),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
         for (leaf, root) in leaves.into_iter().zip(roots) {
             edge.push(leaf);
             assert_eq!(HEXLOWER.encode(&edge.root()), root, "{}", edge.size());
-            assert_eq!(Edge::of(edge.size(), edge.heads().to_vec()), Some(edge.clone()));
+            assert_eq!(
+                Edge::of(edge.size(), edge.heads().to_vec()),
+                Some(edge.clone())
+            );
         }
     }
 }

@@ -51,7 +51,10 @@ impl Use {
 /// # Errors
 ///
 /// If a file cannot be read.
-pub fn usage(records: &[LedgerFiles], filter: &Filter) -> Result<BTreeMap<UseKey, Use>, Unreadable> {
+pub fn usage(
+    records: &[LedgerFiles],
+    filter: &Filter,
+) -> Result<BTreeMap<UseKey, Use>, Unreadable> {
     let mut table = BTreeMap::new();
     for path in records.iter().flat_map(LedgerFiles::all) {
         each(&path, |line| {
@@ -64,9 +67,17 @@ pub fn usage(records: &[LedgerFiles], filter: &Filter) -> Result<BTreeMap<UseKey
 }
 
 fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
-    let text = |member: &str| line.peek(member).and_then(|value| value.as_str()).unwrap_or_default().into_owned();
-    let number =
-        |member: &str| line.get(member).and_then(|value| u64::try_from(value.as_i64()?).ok()).unwrap_or_default();
+    let text = |member: &str| {
+        line.peek(member)
+            .and_then(|value| value.as_str())
+            .unwrap_or_default()
+            .into_owned()
+    };
+    let number = |member: &str| {
+        line.get(member)
+            .and_then(|value| u64::try_from(value.as_i64()?).ok())
+            .unwrap_or_default()
+    };
     let outcome = text("outcome");
     if text("event") != "request" || outcome == "decided" {
         return;
@@ -77,9 +88,17 @@ fn count(table: &mut BTreeMap<UseKey, Use>, line: &Json) {
         item => format!("{server}/{item}"),
     };
     let day = text("time").get(..10).unwrap_or_default().to_owned();
-    let mut key = UseKey { day, principal: text("principal"), what };
+    let mut key = UseKey {
+        day,
+        principal: text("principal"),
+        what,
+    };
     if table.len() >= ROWS && !table.contains_key(&key) {
-        key = UseKey { day: key.day, principal: "others".to_owned(), what: "others".to_owned() };
+        key = UseKey {
+            day: key.day,
+            principal: "others".to_owned(),
+            what: "others".to_owned(),
+        };
     }
     let row = table.entry(key).or_default();
     row.calls += 1;

@@ -60,7 +60,10 @@ pub(crate) fn notes(text: &str) -> impl Iterator<Item = &str> {
         let found = rest.get(start..)?;
         // The name, the size and the hash, an empty line, and the signature.
         let signature = found.find("\n\n")? + 2;
-        let end = found.get(signature..)?.find('\n').map_or(found.len(), |end| signature + end + 1);
+        let end = found
+            .get(signature..)?
+            .find('\n')
+            .map_or(found.len(), |end| signature + end + 1);
         rest = found.get(end..)?;
         found.get(..end)
     })
@@ -91,43 +94,77 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
     let mut checkpoints = BTreeMap::new();
     for note in notes(&beside).chain(more.iter().flat_map(|text| notes(text))) {
         let Checkpoint { size, root } = key.open(note).map_err(|_| Wrong::Checkpoint {
-            size: note.lines().nth(1).and_then(|size| size.parse().ok()).unwrap_or_default(),
+            size: note
+                .lines()
+                .nth(1)
+                .and_then(|size| size.parse().ok())
+                .unwrap_or_default(),
             what: "its signature is not that of the key",
         })?;
-        if checkpoints.insert(size, root).is_some_and(|other| other != root) {
-            return Err(Wrong::Checkpoint { size, what: "another one of as many lines has another hash" });
+        if checkpoints
+            .insert(size, root)
+            .is_some_and(|other| other != root)
+        {
+            return Err(Wrong::Checkpoint {
+                size,
+                what: "another one of as many lines has another hash",
+            });
         }
     }
-    let mut state = Reading { edge: None, previous: None, first: 0 };
+    let mut state = Reading {
+        edge: None,
+        previous: None,
+        first: 0,
+    };
     let (mut agreed, mut last) = (0, 0);
     for path in files.all() {
         let mut lines = lines_of(&path).map_err(|error| Unreadable::new(&path, error))?;
         let mut number = 0;
-        while let Some(line) = lines.next_line().map_err(|error| Unreadable::new(&path, error))? {
+        while let Some(line) = lines
+            .next_line()
+            .map_err(|error| Unreadable::new(&path, error))?
+        {
             number += 1;
             if !line.is_whole {
                 // The end of a process in the middle of a line; the next one that writes removes it.
                 break;
             }
-            state.take(line.text, number == 1).map_err(|what| Wrong::Line {
-                file: path.display().to_string(),
-                line: number,
-                what: what.to_string(),
-            })?;
+            state
+                .take(line.text, number == 1)
+                .map_err(|what| Wrong::Line {
+                    file: path.display().to_string(),
+                    line: number,
+                    what: what.to_string(),
+                })?;
             let edge = state.edge.get_or_insert_default();
             if let Some(root) = checkpoints.get(&edge.size()) {
                 if *root != edge.root() {
-                    return Err(Wrong::Checkpoint { size: edge.size(), what: "lines up to there have other hashes" });
+                    return Err(Wrong::Checkpoint {
+                        size: edge.size(),
+                        what: "lines up to there have other hashes",
+                    });
                 }
                 (agreed, last) = (agreed + 1, edge.size());
             }
         }
     }
-    let Some(edge) = state.edge else { return Err(Wrong::Nothing) };
-    if let Some((size, _)) = checkpoints.last_key_value().filter(|(size, _)| **size > edge.size()) {
-        return Err(Wrong::Checkpoint { size: *size, what: "lines are missing at the end" });
+    let Some(edge) = state.edge else {
+        return Err(Wrong::Nothing);
+    };
+    if let Some((size, _)) = checkpoints
+        .last_key_value()
+        .filter(|(size, _)| **size > edge.size())
+    {
+        return Err(Wrong::Checkpoint {
+            size: *size,
+            what: "lines are missing at the end",
+        });
     }
-    Ok(Verified { lines: (state.first, edge.size()), checkpoints: agreed, after: edge.size() - last.min(edge.size()) })
+    Ok(Verified {
+        lines: (state.first, edge.size()),
+        checkpoints: agreed,
+        after: edge.size() - last.min(edge.size()),
+    })
 }
 
 /// What has been read so far.
@@ -149,17 +186,25 @@ impl fmt::Display for WrongLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable => f.write_str("this line cannot be read"),
-            Self::Number { expected } => write!(f, "this is not line {expected}: lines were removed, added or moved"),
+            Self::Number { expected } => write!(
+                f,
+                "this is not line {expected}: lines were removed, added or moved"
+            ),
             Self::Chain => f.write_str("the line before it was changed: its hash is another one"),
-            Self::Head => f.write_str("the first line of a file does not agree with the lines before it"),
+            Self::Head => {
+                f.write_str("the first line of a file does not agree with the lines before it")
+            }
         }
     }
 }
 
 impl Reading {
     fn take(&mut self, text: &[u8], is_first_of_file: bool) -> Result<(), WrongLine> {
-        let line = Json::parse(text.to_vec().into(), MAX_NESTING).map_err(|_| WrongLine::Unreadable)?;
-        let number = line.get("seq").and_then(|number| u64::try_from(number.as_i64()?).ok());
+        let line =
+            Json::parse(text.to_vec().into(), MAX_NESTING).map_err(|_| WrongLine::Unreadable)?;
+        let number = line
+            .get("seq")
+            .and_then(|number| u64::try_from(number.as_i64()?).ok());
         let number = number.ok_or(WrongLine::Unreadable)?;
         if is_first_of_file {
             let head = head_of(text).ok_or(WrongLine::Head)?;
@@ -173,9 +218,13 @@ impl Reading {
         }
         let edge = self.edge.as_mut().ok_or(WrongLine::Head)?;
         if number != edge.size() + 1 {
-            return Err(WrongLine::Number { expected: edge.size() + 1 });
+            return Err(WrongLine::Number {
+                expected: edge.size() + 1,
+            });
         }
-        let previous = line.get("prev").and_then(|previous| Some(previous.as_str()?.into_owned()));
+        let previous = line
+            .get("prev")
+            .and_then(|previous| Some(previous.as_str()?.into_owned()));
         if self.previous.is_some() && self.previous != previous {
             return Err(WrongLine::Chain);
         }

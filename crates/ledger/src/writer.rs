@@ -141,7 +141,9 @@ impl Future for Acknowledgement {
     type Output = Result<(), NotWritten>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(NotWritten)))
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|answer| answer.unwrap_or(Err(NotWritten)))
     }
 }
 
@@ -152,12 +154,26 @@ impl Ledger {
     ///
     /// If the folder or a file cannot be used, or another process writes there ([`io::ErrorKind::WouldBlock`]).
     pub fn open(settings: LedgerSettings) -> io::Result<Self> {
-        let LedgerSettings { files, retention, mirror, replica } = settings;
-        let shared =
-            Arc::new(Shared { retention: Mutex::new(retention), mirror: Mutex::new(mirror), ..Shared::default() });
+        let LedgerSettings {
+            files,
+            retention,
+            mirror,
+            replica,
+        } = settings;
+        let shared = Arc::new(Shared {
+            retention: Mutex::new(retention),
+            mirror: Mutex::new(mirror),
+            ..Shared::default()
+        });
         let writer = Writer::open(files.clone(), replica, Arc::clone(&shared))?;
-        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)), files })
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run())?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            files,
+        })
     }
 
     /// Where it is written.
@@ -168,12 +184,20 @@ impl Ledger {
 
     /// Keeps so much of it from the next file on.
     pub fn retain(&self, retention: Retention) {
-        *self.shared.retention.lock().unwrap_or_else(PoisonError::into_inner) = retention;
+        *self
+            .shared
+            .retention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
     /// Gives a copy of what is written from now on to this one, or to none.
     pub fn copy_to(&self, mirror: Option<Arc<dyn Mirror>>) {
-        *self.shared.mirror.lock().unwrap_or_else(PoisonError::into_inner) = mirror;
+        *self
+            .shared
+            .mirror
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = mirror;
     }
 
     /// Adds an entry. If it is lost, that is counted, and the next line says so.
@@ -216,7 +240,10 @@ impl Ledger {
     /// How many entries were written, and lost.
     #[must_use]
     pub fn written(&self) -> Written {
-        Written { written: self.shared.written.load(Ordering::Relaxed), lost: self.shared.lost.load(Ordering::Relaxed) }
+        Written {
+            written: self.shared.written.load(Ordering::Relaxed),
+            lost: self.shared.lost.load(Ordering::Relaxed),
+        }
     }
 
     /// How much of it the mirror has got, and how much it has lost; `None` without one.
@@ -227,7 +254,11 @@ impl Ledger {
 
     /// Writes what waits, with a checkpoint, and ends. Waits for some seconds; must not be called by an asynchronous task.
     pub fn end(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(thread) = thread else { return };
         let deadline = Instant::now() + END;
         self.shared.queue().is_ended = true;
@@ -249,17 +280,25 @@ impl Shared {
     }
 
     fn retention(&self) -> Retention {
-        *self.retention.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .retention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mirror(&self) -> Option<Arc<dyn Mirror>> {
-        self.mirror.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.mirror
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Waits for entries, collects more for a while unless somebody waits for one, and takes them; also whether no more come.
     fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
         let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
-        let queue = self.wake.wait_timeout_while(self.queue(), patience, is_idle);
+        let queue = self
+            .wake
+            .wait_timeout_while(self.queue(), patience, is_idle);
         let (queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
         let is_collecting = |queue: &mut Queue| {
             let is_pressing = queue.is_urgent || queue.is_ended || queue.entries.len() >= BATCH;
@@ -328,7 +367,13 @@ impl Writer {
             continued.chain = Continued::of(last)?.chain;
         }
         let now = Instant::now();
-        let Continued { length, first_line, day, chain, .. } = continued;
+        let Continued {
+            length,
+            first_line,
+            day,
+            chain,
+            ..
+        } = continued;
         let checkpointed = chain.edge.size();
         let mut writer = Self {
             files,
@@ -371,7 +416,9 @@ impl Writer {
         }
         let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
         let written = self.write_entries(batch.iter().map(|(entry, _)| &**entry));
-        self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared
+            .waiting_bytes
+            .fetch_sub(bytes, Ordering::Relaxed);
         let is_waited_for = batch.iter().any(|(_, done)| done.is_some());
         let outcome = written.and_then(|()| if is_waited_for { self.sync() } else { Ok(()) });
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
@@ -399,7 +446,12 @@ impl Writer {
             self.begin_file()?;
         }
         let untold = self.shared.untold.swap(0, Ordering::Relaxed);
-        let lost = Entry { event: "lost", outcome: "lost", lost: untold, ..Entry::default() };
+        let lost = Entry {
+            event: "lost",
+            outcome: "lost",
+            lost: untold,
+            ..Entry::default()
+        };
         let (mut chain, mut text) = (self.chain.clone(), String::new());
         let replica = self.replica.as_deref();
         let mut add = |entry: &Entry| {
@@ -423,7 +475,10 @@ impl Writer {
     fn append(&mut self, text: &str, chain: Chain) -> io::Result<()> {
         match self.file.write_all(text.as_bytes()) {
             Ok(()) => {
-                self.shared.mirror().iter().for_each(|mirror| text.lines().for_each(|line| mirror.line(line)));
+                self.shared
+                    .mirror()
+                    .iter()
+                    .for_each(|mirror| text.lines().for_each(|line| mirror.line(line)));
                 self.chain = chain;
                 self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
                 self.is_unsynced = true;
@@ -465,7 +520,10 @@ impl Writer {
         let rotated = files.rotated(self.first_line);
         // Renaming would replace it. No other process writes here.
         if fs::exists(&rotated)? {
-            let message = format!("{} exists already, which the current file is to be called", rotated.display());
+            let message = format!(
+                "{} exists already, which the current file is to be called",
+                rotated.display()
+            );
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         fs::rename(files.current(), &rotated)?;
@@ -485,11 +543,21 @@ impl Writer {
     /// Removes the oldest files, as far as there are too many.
     fn remove_old(&self) {
         let now = SystemTime::now();
-        let Retention { file_bytes: mut kept, kept_bytes, kept_for } = self.shared.retention();
+        let Retention {
+            file_bytes: mut kept,
+            kept_bytes,
+            kept_for,
+        } = self.shared.retention();
         for path in self.files.earlier().into_iter().rev() {
-            let Ok(about) = fs::metadata(&path) else { continue };
+            let Ok(about) = fs::metadata(&path) else {
+                continue;
+            };
             kept = kept.saturating_add(about.len());
-            let age = about.modified().ok().and_then(|changed| now.duration_since(changed).ok()).unwrap_or_default();
+            let age = about
+                .modified()
+                .ok()
+                .and_then(|changed| now.duration_since(changed).ok())
+                .unwrap_or_default();
             if (kept > kept_bytes || age > kept_for)
                 && let Err(error) = fs::remove_file(&path)
             {
@@ -516,7 +584,8 @@ impl Writer {
             self.complain(&error);
         }
         let new = self.chain.edge.size() - self.checkpointed;
-        let is_due = new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
+        let is_due =
+            new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
         if new > 0 && is_due {
             self.checkpoint();
         }
@@ -529,7 +598,10 @@ impl Writer {
             return self.complain(&error);
         }
         let text = self.key.sign(&self.chain.edge);
-        self.shared.mirror().iter().for_each(|mirror| mirror.checkpoint(&text));
+        self.shared
+            .mirror()
+            .iter()
+            .for_each(|mirror| mirror.checkpoint(&text));
         match self.append_checkpoint(&text) {
             Ok(()) => self.checkpointed = self.chain.edge.size(),
             Err(error) => self.complain(&error),
@@ -545,11 +617,17 @@ impl Writer {
                 let kept = fs::read(&path)?;
                 let end = end_of_notes(&kept);
                 file.set_len(u64::try_from(end).unwrap_or(u64::MAX))?;
-                notes(&String::from_utf8_lossy(kept.get(..end).unwrap_or_default())).count()
+                notes(&String::from_utf8_lossy(
+                    kept.get(..end).unwrap_or_default(),
+                ))
+                .count()
             }
         };
         let length = file.metadata()?.len();
-        if let Err(error) = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_data()) {
+        if let Err(error) = file
+            .write_all(format!("{text}\n").as_bytes())
+            .and_then(|()| file.sync_data())
+        {
             let _ = file.set_len(length);
             return Err(error);
         }
@@ -560,16 +638,27 @@ impl Writer {
         }
         let kept = fs::read_to_string(&path)?;
         let all: Vec<_> = notes(&kept).collect();
-        let newest = all.get(all.len().saturating_sub(CHECKPOINTS)..).unwrap_or_default();
+        let newest = all
+            .get(all.len().saturating_sub(CHECKPOINTS)..)
+            .unwrap_or_default();
         let next = path.with_extension("checkpoints.new");
-        fs::write(&next, newest.iter().map(|note| format!("{note}\n")).collect::<String>())?;
+        fs::write(
+            &next,
+            newest
+                .iter()
+                .map(|note| format!("{note}\n"))
+                .collect::<String>(),
+        )?;
         fs::rename(next, path)?;
         self.checkpoints = Some(newest.len());
         Ok(())
     }
 
     fn complain(&mut self, error: &io::Error) {
-        if self.last_logged.is_none_or(|last| last.elapsed() >= LOG_PAUSE) {
+        if self
+            .last_logged
+            .is_none_or(|last| last.elapsed() >= LOG_PAUSE)
+        {
             self.last_logged = Some(Instant::now());
             let lost = self.shared.lost.load(Ordering::Relaxed);
             error!(file = %self.files.current().display(), %error, lost, "the audit record cannot be written");
@@ -620,7 +709,8 @@ impl Continued {
                     continued.is_damaged = true;
                     return Ok(continued);
                 };
-                (continued.chain.edge, continued.first_line, continued.day) = (head.edge, head.number, head.day);
+                (continued.chain.edge, continued.first_line, continued.day) =
+                    (head.edge, head.number, head.day);
             }
             continued.chain.push(line.text);
             continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
@@ -632,14 +722,22 @@ impl Continued {
 /// Takes a file for this process alone.
 fn lock(file: &File) -> io::Result<()> {
     file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another process writes this record"),
+        TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "another process writes this record",
+        ),
         TryLockError::Error(error) => error,
     })
 }
 
 /// The key in a file; a new one if there is none.
 fn key(path: &Path) -> io::Result<CheckpointKey> {
-    let unusable = || io::Error::new(io::ErrorKind::InvalidData, format!("{} has no key", path.display()));
+    let unusable = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} has no key", path.display()),
+        )
+    };
     match fs::read(path) {
         Ok(bytes) => CheckpointKey::from_bytes(&bytes).ok_or_else(unusable),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -654,7 +752,9 @@ fn key(path: &Path) -> io::Result<CheckpointKey> {
 }
 
 fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 fn day_now() -> u64 {

@@ -6,12 +6,18 @@ use x509_parser::pem::Pem;
 /// The first DNS name in the first certificate of `pem`, which all replicas have in theirs. `None` if it has none, or one with
 /// a wildcard: then the certificate of each replica is for its address.
 pub(crate) fn dns_name(pem: &[u8]) -> Option<String> {
-    let pem = Pem::iter_from_buffer(pem).filter_map(Result::ok).find(|pem| pem.label == "CERTIFICATE")?;
+    let pem = Pem::iter_from_buffer(pem)
+        .filter_map(Result::ok)
+        .find(|pem| pem.label == "CERTIFICATE")?;
     let certificate = pem.parse_x509().ok()?;
     let names = certificate.subject_alternative_name().ok()??;
-    let name = names.value.general_names.iter().find_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        _ => None,
-    })?;
+    let name = names
+        .value
+        .general_names
+        .iter()
+        .find_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })?;
     Some(name).filter(|name| !name.contains('*'))
 }

@@ -10,7 +10,9 @@ use fanlight_forwarding::LARGEST_WINDOW;
 use h2::Reason;
 use http::Uri;
 use http_body_util::Full;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{
+    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
+};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -35,7 +37,9 @@ pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only();
     let builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -59,13 +63,16 @@ pub(crate) fn url(address: SocketAddr) -> Option<Uri> {
 
 /// Whether a connection has not answered a check.
 pub(crate) fn is_timeout(error: &legacy::Error) -> bool {
-    causes(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_timeout)
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_timeout)
 }
 
 /// Whether the other end says that it has not begun with the request (RFC 9113, 8.7).
 pub(crate) fn was_not_begun(error: &legacy::Error) -> bool {
-    let mut of_http2 =
-        causes(error).filter_map(|cause| cause.downcast_ref::<h2::Error>()).filter(|cause| cause.is_remote());
+    let mut of_http2 = causes(error)
+        .filter_map(|cause| cause.downcast_ref::<h2::Error>())
+        .filter(|cause| cause.is_remote());
     of_http2.any(|cause| match cause.reason() {
         Some(Reason::NO_ERROR) => cause.is_go_away(),
         Some(Reason::REFUSED_STREAM) => cause.is_reset(),

@@ -18,8 +18,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
 use fanlight_forwarding::{
-    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LONGEST_ENVELOPE, Opened, Refused, Replicas,
-    TASK_ELSEWHERE,
+    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LONGEST_ENVELOPE, Opened,
+    Refused, Replicas, TASK_ELSEWHERE,
 };
 use fanlight_http_pool::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
@@ -127,13 +127,23 @@ impl Link {
     ///
     /// If the keys cannot be used.
     pub fn new(keys: &Keys, tls: LinkTls, members: Arc<dyn Members>) -> Result<Self, KeyError> {
-        let clients = Mutex::new(Clients { tls: Arc::new(tls), made: HashMap::new() });
-        Ok(Self { envelopes: Envelopes::new(keys)?, members, clients })
+        let clients = Mutex::new(Clients {
+            tls: Arc::new(tls),
+            made: HashMap::new(),
+        });
+        Ok(Self {
+            envelopes: Envelopes::new(keys)?,
+            members,
+            clients,
+        })
     }
 
     /// Has connections that are made from now on use other files. What was passed on before goes on.
     pub fn renew(&self, tls: LinkTls) {
-        *self.clients() = Clients { tls: Arc::new(tls), made: HashMap::new() };
+        *self.clients() = Clients {
+            tls: Arc::new(tls),
+            made: HashMap::new(),
+        };
     }
 
     fn replica(&self, run: ProcessRun) -> Option<Arc<OtherReplica>> {
@@ -145,7 +155,9 @@ impl Link {
         let tls = Arc::clone(&clients.tls);
         let made = Arc::new(OtherReplica::new(tls, address)?);
         // Those that have ended.
-        clients.made.retain(|run, _| self.members.address(*run).is_some());
+        clients
+            .made
+            .retain(|run, _| self.members.address(*run).is_some());
         clients.made.insert(run, Arc::clone(&made));
         Some(made)
     }
@@ -173,7 +185,9 @@ impl LinkTls {
         let chain = CertificateDer::pem_slice_iter(files.certificate).collect::<Result<_, _>>();
         let key = PrivateKeyDer::from_pem_slice(files.key).map_err(LinkError::Text)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions()?.with_root_certificates(roots);
+        let builder = builder
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
         let config = builder.with_client_auth_cert(chain.map_err(LinkError::Text)?, key)?;
         let name = dns_name(files.certificate).and_then(|name| ServerName::try_from(name).ok());
         Ok(Self { config, name })
@@ -186,16 +200,27 @@ impl LinkTls {
 }
 
 impl Replicas for Link {
-    fn forward<'a>(&'a self, run: ProcessRun, request: &'a ForwardedRequest, body: Bytes) -> Forwarding<'a> {
+    fn forward<'a>(
+        &'a self,
+        run: ProcessRun,
+        request: &'a ForwardedRequest,
+        body: Bytes,
+    ) -> Forwarding<'a> {
         Box::pin(async move {
-            let envelope = self.envelopes.seal(run, request, &body).ok_or(ForwardError::Unreachable)?;
+            let envelope = self
+                .envelopes
+                .seal(run, request, &body)
+                .ok_or(ForwardError::Unreachable)?;
             if envelope.len() > LONGEST_ENVELOPE {
                 return Err(ForwardError::TooLong);
             }
             if self.members.address(run).is_none() {
                 self.members.settled(run).await;
             }
-            self.replica(run).ok_or(ForwardError::Gone)?.answer(envelope, body).await
+            self.replica(run)
+                .ok_or(ForwardError::Gone)?
+                .answer(envelope, body)
+                .await
         })
     }
 
@@ -214,7 +239,13 @@ impl Replicas for Link {
 impl OtherReplica {
     fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Option<Self> {
         let url = client::url(address)?;
-        Some(Self { tls, address, url, clients: ArcSwap::default(), unreachable: Mutex::default() })
+        Some(Self {
+            tls,
+            address,
+            url,
+            clients: ArcSwap::default(),
+            unreachable: Mutex::default(),
+        })
     }
 
     async fn answer(
@@ -242,7 +273,9 @@ impl OtherReplica {
         };
         match answer {
             // It is another run by now, or has not looked at the request for another reason that is in its log.
-            Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => Err(ForwardError::Gone),
+            Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {
+                Err(ForwardError::Gone)
+            }
             Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
             Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
             Err(error) => {
@@ -255,7 +288,11 @@ impl OtherReplica {
                     // The connections of other workers, which are not checked without requests: the next one would be lost in each.
                     self.clients.store(Arc::default());
                 }
-                let failure = if error.is_connect() { ForwardError::Unreachable } else { ForwardError::Lost };
+                let failure = if error.is_connect() {
+                    ForwardError::Unreachable
+                } else {
+                    ForwardError::Lost
+                };
                 tracing::debug!(?error, ?failure, "replica does not answer");
                 Err(failure)
             }
@@ -264,24 +301,31 @@ impl OtherReplica {
 
     /// Whether it was just found that it cannot be reached.
     fn is_paused(&self) -> bool {
-        self.unreachable().is_some_and(|since| since.elapsed() < PAUSE)
+        self.unreachable()
+            .is_some_and(|since| since.elapsed() < PAUSE)
     }
 
     fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         // Nothing that can panic runs under this lock.
-        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreachable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for LinkTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkTls").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("LinkTls")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("envelopes", &self.envelopes).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("envelopes", &self.envelopes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -320,17 +364,30 @@ mod tests {
     fn tls(authority: &Authority) -> LinkTls {
         let pair = authority.server();
         let (certificate, key, authority) = (pair.pem(), pair.key(), authority.pem());
-        let files =
-            LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
+        let files = LinkFiles {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+            authority: authority.as_bytes(),
+        };
         LinkTls::new(files).unwrap()
     }
 
     fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
-        Link::new(&Keys::new([[1; 32]]), tls(authority), Arc::new(OnlyRun(address))).unwrap()
+        Link::new(
+            &Keys::new([[1; 32]]),
+            tls(authority),
+            Arc::new(OnlyRun(address)),
+        )
+        .unwrap()
     }
 
     async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
-        forward_of(link, run, Arc::new(fanlight_identity::Identity::anonymous())).await
+        forward_of(
+            link,
+            run,
+            Arc::new(fanlight_identity::Identity::anonymous()),
+        )
+        .await
     }
 
     async fn forward_of(
@@ -338,10 +395,21 @@ mod tests {
         run: ProcessRun,
         identity: Arc<fanlight_identity::Identity>,
     ) -> Result<StatusCode, ForwardError> {
-        let client = ForwardedClient { identity, address: None, user: None };
+        let client = ForwardedClient {
+            identity,
+            address: None,
+            user: None,
+        };
         let (method, headers) = (Method::POST, http::HeaderMap::new());
-        let request = ForwardedRequest { method, target: Uri::from_static("/mcp"), headers, client };
-        link.forward(run, &request, Bytes::from_static(b"{}")).await.map(|answer| answer.status())
+        let request = ForwardedRequest {
+            method,
+            target: Uri::from_static("/mcp"),
+            headers,
+            client,
+        };
+        link.forward(run, &request, Bytes::from_static(b"{}"))
+            .await
+            .map(|answer| answer.status())
     }
 
     #[tokio::test]
@@ -350,23 +418,37 @@ mod tests {
         let address = free.local_addr().unwrap();
         drop(free);
         let link = link(&Authority::new(), Some(address));
-        assert_eq!(forward(&link, ProcessRun::from_bytes([2; 8])).await, Err(ForwardError::Gone));
+        assert_eq!(
+            forward(&link, ProcessRun::from_bytes([2; 8])).await,
+            Err(ForwardError::Gone)
+        );
         assert_eq!(link.another(), Some(RUN));
         assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
-        assert_eq!(link.another(), None, "nothing more is to begin there for a while");
+        assert_eq!(
+            link.another(),
+            None,
+            "nothing more is to begin there for a while"
+        );
     }
 
     #[tokio::test]
     async fn what_is_too_long_to_be_passed_on_is_not_sent() {
-        let link = link(&Authority::new(), Some(SocketAddr::from(([127, 0, 0, 1], 1))));
+        let link = link(
+            &Authority::new(),
+            Some(SocketAddr::from(([127, 0, 0, 1], 1))),
+        );
         let identity = fanlight_identity::Identity::anonymous();
         let name = "n".repeat(LONGEST_ENVELOPE).into();
         let identity = Arc::new(fanlight_identity::Identity { name, ..identity });
-        assert_eq!(forward_of(&link, RUN, identity).await, Err(ForwardError::TooLong));
+        assert_eq!(
+            forward_of(&link, RUN, identity).await,
+            Err(ForwardError::TooLong)
+        );
     }
 
     #[tokio::test]
-    async fn replica_that_accepts_connections_and_is_silent_is_unreachable_in_time_and_then_at_once() {
+    async fn replica_that_accepts_connections_and_is_silent_is_unreachable_in_time_and_then_at_once()
+     {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let link = link(&Authority::new(), Some(silent.local_addr().unwrap()));
         let began = Instant::now();
@@ -380,7 +462,12 @@ mod tests {
     /// Requests of different workers do not wait for one connection, nor are they all answered by one worker at the other end.
     #[test]
     fn each_worker_has_a_connection_of_its_own() {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
         let here = runtime();
         let listener = here.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
@@ -403,21 +490,38 @@ mod tests {
     /// Clients that go away while their answers are on the way harm nobody whose requests take the same way.
     #[tokio::test]
     async fn answers_that_nobody_takes_do_not_end_the_connection() {
-        let (listener, authority) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Authority::new());
+        let (listener, authority) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            Authority::new(),
+        );
         let link = link(&authority, Some(listener.local_addr().unwrap()));
         let acceptor = authority.server().acceptor(&["h2"]);
-        let answer =
-            |_| async { Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from_static(&[b' '; 1 << 20])))) };
+        let answer = |_| async {
+            Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from_static(
+                &[b' '; 1 << 20],
+            ))))
+        };
         let mut server = Box::pin(async {
-            let stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+            let stream = acceptor
+                .accept(listener.accept().await.unwrap().0)
+                .await
+                .unwrap();
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            server.max_pending_accept_reset_streams(10_000).max_concurrent_streams(10_000);
-            server.serve_connection(TokioIo::new(stream), service_fn(answer)).await
+            server
+                .max_pending_accept_reset_streams(10_000)
+                .max_concurrent_streams(10_000);
+            server
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await
         });
         let clients = async {
             for _ in 0..50 {
-                let all = futures_util::future::join_all((0..100).map(|_| forward(&link, RUN))).await;
-                assert!(all.iter().all(|status| *status == Ok(StatusCode::OK)), "{all:?}");
+                let all =
+                    futures_util::future::join_all((0..100).map(|_| forward(&link, RUN))).await;
+                assert!(
+                    all.iter().all(|status| *status == Ok(StatusCode::OK)),
+                    "{all:?}"
+                );
             }
         };
         tokio::select! {
@@ -431,7 +535,10 @@ mod tests {
     #[tokio::test]
     async fn replica_of_another_authority_is_unreachable_until_the_link_has_that() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (link, other) = (link(&Authority::new(), Some(listener.local_addr().unwrap())), Authority::new());
+        let (link, other) = (
+            link(&Authority::new(), Some(listener.local_addr().unwrap())),
+            Authority::new(),
+        );
         let acceptor = other.server().acceptor(&["h2"]);
         let serve = async || {
             let (stream, _) = listener.accept().await.unwrap();
@@ -451,21 +558,38 @@ mod tests {
     fn files_that_cannot_be_used_are_refused() {
         let (pair, other) = (Authority::new().server(), Authority::new());
         let with = |certificate: &str, key: &str, authority: &str| {
-            let files =
-                LinkFiles { certificate: certificate.as_bytes(), key: key.as_bytes(), authority: authority.as_bytes() };
+            let files = LinkFiles {
+                certificate: certificate.as_bytes(),
+                key: key.as_bytes(),
+                authority: authority.as_bytes(),
+            };
             LinkTls::new(files).is_ok()
         };
         assert!(with(&pair.pem(), &pair.key(), &other.pem()));
         assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));
-        assert!(!with(&pair.pem(), &other.server().key(), &other.pem()), "the key of another certificate");
+        assert!(
+            !with(&pair.pem(), &other.server().key(), &other.pem()),
+            "the key of another certificate"
+        );
         assert!(!with(&pair.pem(), &pair.key(), "") && !with(&pair.pem(), &pair.key(), "nonsense"));
     }
 
     #[test]
     fn name_of_all_replicas_is_the_first_one_in_the_certificate() {
         // Of testkit's pair: its address, and the name.
-        assert_eq!(dns_name(Authority::new().server().pem().as_bytes()).as_deref(), Some("localhost"));
-        assert_eq!(dns_name(Authority::new().client("spiffe://example/a").pem().as_bytes()), None);
+        assert_eq!(
+            dns_name(Authority::new().server().pem().as_bytes()).as_deref(),
+            Some("localhost")
+        );
+        assert_eq!(
+            dns_name(
+                Authority::new()
+                    .client("spiffe://example/a")
+                    .pem()
+                    .as_bytes()
+            ),
+            None
+        );
         assert_eq!(dns_name(b"nonsense"), None);
     }
 }

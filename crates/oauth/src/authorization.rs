@@ -77,7 +77,10 @@ pub fn authorization_request(
 ) -> Result<AuthorizationRequest, OAuthError> {
     let issuer = provider.issuer.clone();
     let Some(endpoint) = &provider.authorization_endpoint else {
-        return Err(OAuthError::NoEndpoint { issuer, endpoint: "authorization endpoint" });
+        return Err(OAuthError::NoEndpoint {
+            issuer,
+            endpoint: "authorization endpoint",
+        });
     };
     if !provider.has_pkce() {
         return Err(OAuthError::NoPkce { issuer });
@@ -89,12 +92,27 @@ pub fn authorization_request(
         .append_pair("client_id", &client.client_id)
         .append_pair("redirect_uri", redirect_uri.as_str())
         .append_pair("state", &state)
-        .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes())))
+        .append_pair(
+            "code_challenge",
+            &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes())),
+        )
         .append_pair("code_challenge_method", "S256")
         .extend_pairs(target.parameters());
     let (state, verifier, nonce) = (Secret::new(state), Secret::new(verifier), None);
-    let (names_itself, redirect_uri) = (provider.authorization_response_iss_parameter_supported, redirect_uri.clone());
-    Ok(AuthorizationRequest { url, state, verifier, nonce, issuer, names_itself, redirect_uri, target })
+    let (names_itself, redirect_uri) = (
+        provider.authorization_response_iss_parameter_supported,
+        redirect_uri.clone(),
+    );
+    Ok(AuthorizationRequest {
+        url,
+        state,
+        verifier,
+        nonce,
+        issuer,
+        names_itself,
+        redirect_uri,
+        target,
+    })
 }
 
 impl TokenTarget {
@@ -102,7 +120,11 @@ impl TokenTarget {
     pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
         let scopes = self.scopes.as_ref().filter(|scopes| !scopes.is_empty());
         let scope = scopes.map(|scopes| ("scope", scopes.to_string()));
-        self.resource.iter().map(|resource| ("resource", resource.clone())).chain(scope).collect()
+        self.resource
+            .iter()
+            .map(|resource| ("resource", resource.clone()))
+            .chain(scope)
+            .collect()
     }
 }
 
@@ -139,7 +161,9 @@ impl CallbackParameters {
 impl fmt::Debug for AuthorizationRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The query of the URL has the state.
-        f.debug_struct("AuthorizationRequest").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("AuthorizationRequest")
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,7 +185,10 @@ impl AuthorizationRequest {
     #[must_use]
     pub fn with_state_for(mut self, text: &str) -> Self {
         let state = format!("{}.{text}", self.state.expose());
-        let query = self.url.query().map(|query| query.replace(self.state.expose(), &state));
+        let query = self
+            .url
+            .query()
+            .map(|query| query.replace(self.state.expose(), &state));
         self.url.set_query(query.as_deref());
         self.state = Secret::new(state);
         self
@@ -169,26 +196,46 @@ impl AuthorizationRequest {
 
     /// The code that the browser brought, if what it brought belongs to this request and is an answer of the authorization
     /// server that was asked. Nothing of another one's answer is used or shown.
-    pub(crate) fn code<'a>(&self, callback: &'a CallbackParameters) -> Result<&'a Secret, OAuthError> {
-        let is_state =
-            |state: &String| verify_slices_are_equal(state.as_bytes(), self.state.expose().as_bytes()).is_ok();
+    pub(crate) fn code<'a>(
+        &self,
+        callback: &'a CallbackParameters,
+    ) -> Result<&'a Secret, OAuthError> {
+        let is_state = |state: &String| {
+            verify_slices_are_equal(state.as_bytes(), self.state.expose().as_bytes()).is_ok()
+        };
         if !callback.state.as_ref().is_some_and(is_state) {
-            return Err(OAuthError::ForeignCallback("it belongs to no sign-in that has begun here"));
+            return Err(OAuthError::ForeignCallback(
+                "it belongs to no sign-in that has begun here",
+            ));
         }
         match &callback.iss {
             Some(iss) if *iss != self.issuer => {
-                return Err(OAuthError::ForeignCallback("it is of another authorization server"));
+                return Err(OAuthError::ForeignCallback(
+                    "it is of another authorization server",
+                ));
             }
             None if self.names_itself => {
-                return Err(OAuthError::ForeignCallback("it does not say of which authorization server it is"));
+                return Err(OAuthError::ForeignCallback(
+                    "it does not say of which authorization server it is",
+                ));
             }
             Some(_) | None => {}
         }
         if let Some(error) = &callback.error {
-            let explanation = callback.error_description.as_ref().map(|text| visible(text, 200));
-            return Err(OAuthError::Refused { url: shown(&self.url), code: visible(error, 64), explanation });
+            let explanation = callback
+                .error_description
+                .as_ref()
+                .map(|text| visible(text, 200));
+            return Err(OAuthError::Refused {
+                url: shown(&self.url),
+                code: visible(error, 64),
+                explanation,
+            });
         }
-        let code = callback.code.as_ref().filter(|code| (1..=LONGEST_CODE).contains(&code.expose().len()));
+        let code = callback
+            .code
+            .as_ref()
+            .filter(|code| (1..=LONGEST_CODE).contains(&code.expose().len()));
         code.ok_or(OAuthError::ForeignCallback("it has no code"))
     }
 }

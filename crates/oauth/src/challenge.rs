@@ -25,10 +25,14 @@ impl Challenge {
     /// each says what the other does not.
     #[must_use]
     pub fn from_headers<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
-        let texts = headers.into_iter().filter_map(|header| header.to_str().ok());
+        let texts = headers
+            .into_iter()
+            .filter_map(|header| header.to_str().ok());
         // What follows an error in a header cannot be told apart.
         let challenges = texts.flat_map(|text| ChallengeParser::new(text).map_while(Result::ok));
-        challenges.filter_map(|challenge| Self::read(&challenge)).reduce(Self::or)
+        challenges
+            .filter_map(|challenge| Self::read(&challenge))
+            .reduce(Self::or)
     }
 
     /// Whether a token with more scopes would be accepted.
@@ -49,7 +53,10 @@ impl Challenge {
             return None;
         }
         let parameter = |name: &str| {
-            let (_, value) = challenge.params.iter().find(|(found, _)| found.eq_ignore_ascii_case(name))?;
+            let (_, value) = challenge
+                .params
+                .iter()
+                .find(|(found, _)| found.eq_ignore_ascii_case(name))?;
             Some(value.to_unescaped()).filter(|value| !value.is_empty())
         };
         Some(Self {
@@ -75,7 +82,10 @@ mod tests {
     use super::*;
 
     fn read(headers: &[&'static str]) -> Option<Challenge> {
-        let headers: Vec<_> = headers.iter().map(|text| HeaderValue::from_static(text)).collect();
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|text| HeaderValue::from_static(text))
+            .collect();
         Challenge::from_headers(&headers)
     }
 
@@ -83,14 +93,21 @@ mod tests {
     fn challenge_for_a_token_is_found_among_others() {
         let text = r#"Basic realm="a, \"b\"", Bearer error="insufficient_scope", scope="files:write x", resource_metadata="https://a.b/c""#;
         let challenge = read(&["Negotiate", text]).unwrap();
-        assert_eq!(challenge.resource_metadata.as_ref().unwrap().as_str(), "https://a.b/c");
+        assert_eq!(
+            challenge.resource_metadata.as_ref().unwrap().as_str(),
+            "https://a.b/c"
+        );
         assert_eq!(challenge.scopes, Some(Scopes::read("files:write x")));
         assert!(challenge.wants_more_scopes() && !challenge.is_dpop);
     }
 
     #[test]
     fn challenges_of_both_schemes_count_as_one() {
-        let challenge = read(&[r#"Bearer scope="a""#, r#"DPoP error="use_dpop_nonce", algs="ES256""#]).unwrap();
+        let challenge = read(&[
+            r#"Bearer scope="a""#,
+            r#"DPoP error="use_dpop_nonce", algs="ES256""#,
+        ])
+        .unwrap();
         let expected = Challenge {
             scopes: Some(Scopes::read("a")),
             error: Some("use_dpop_nonce".into()),
@@ -103,7 +120,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_says_nothing() {
         assert_eq!(read(&["bearer"]), Some(Challenge::default()));
-        assert_eq!(read(&[r#"Bearer scope="", resource_metadata="no URL""#]), Some(Challenge::default()));
+        assert_eq!(
+            read(&[r#"Bearer scope="", resource_metadata="no URL""#]),
+            Some(Challenge::default())
+        );
         for text in ["", "Basic realm=\"x\"", "=", "Bearer scope=\"x"] {
             assert_eq!(read(&[text]), None, "{text}");
         }

@@ -67,7 +67,9 @@ impl Discovered {
         issuer: Option<&str>,
     ) -> Result<Self, OAuthError> {
         let provider = match (&protected, issuer) {
-            (Some(protected), _) => Provider::discover(requests, protected.issuer(server, issuer)?).await?,
+            (Some(protected), _) => {
+                Provider::discover(requests, protected.issuer(server, issuer)?).await?
+            }
             (None, Some(issuer)) => Provider::discover(requests, issuer).await?,
             (None, None) => provider_of_origin(requests, server).await?,
         };
@@ -84,13 +86,23 @@ impl Discovered {
     ) -> Self {
         let challenged = challenge.and_then(|challenge| challenge.scopes.clone());
         let wants_proofs = challenge.is_some_and(|challenge| challenge.is_dpop)
-            || protected.as_ref().is_some_and(|protected| protected.dpop_bound_access_tokens_required);
+            || protected
+                .as_ref()
+                .is_some_and(|protected| protected.dpop_bound_access_tokens_required);
         let (resource, supported) = match protected {
-            Some(protected) => (protected.resource, protected.scopes_supported.map(Scopes::from_iter)),
+            Some(protected) => (
+                protected.resource,
+                protected.scopes_supported.map(Scopes::from_iter),
+            ),
             None => (resource_of(server), None),
         };
         let needs_proofs = wants_proofs && provider.has_dpop();
-        Self { resource, provider, scopes: challenged.or(supported), needs_proofs }
+        Self {
+            resource,
+            provider,
+            scopes: challenged.or(supported),
+            needs_proofs,
+        }
     }
 }
 
@@ -106,7 +118,11 @@ pub async fn protected_resource(
     metadata_url: Option<&Url>,
 ) -> Result<Option<ProtectedResource>, OAuthError> {
     if let Some(place) = metadata_url {
-        return requests.get_json::<ProtectedResource>(place).await?.checked(server).map(Some);
+        return requests
+            .get_json::<ProtectedResource>(place)
+            .await?
+            .checked(server)
+            .map(Some);
     }
     for place in places(server) {
         match requests.get_json::<ProtectedResource>(&place).await {
@@ -123,15 +139,19 @@ impl ProtectedResource {
     /// ours (RFC 9728, 7.6).
     fn issuer<'a>(&'a self, server: &Url, wanted: Option<&'a str>) -> Result<&'a str, OAuthError> {
         let Some(first) = self.authorization_servers.first() else {
-            let none = || OAuthError::malformed(server, "its metadata name no authorization server");
+            let none =
+                || OAuthError::malformed(server, "its metadata name no authorization server");
             return wanted.ok_or_else(none);
         };
         match wanted {
             None => Ok(first),
-            Some(wanted) if self.authorization_servers.iter().any(|one| one == wanted) => Ok(wanted),
-            Some(wanted) => {
-                Err(OAuthError::OtherAuthorizationServer { issuer: wanted.to_owned(), named: visible(first, 200) })
+            Some(wanted) if self.authorization_servers.iter().any(|one| one == wanted) => {
+                Ok(wanted)
             }
+            Some(wanted) => Err(OAuthError::OtherAuthorizationServer {
+                issuer: wanted.to_owned(),
+                named: visible(first, 200),
+            }),
         }
     }
 
@@ -141,13 +161,18 @@ impl ProtectedResource {
         if Url::parse(&self.resource).is_ok_and(|resource| is_above(&resource, server)) {
             return Ok(self);
         }
-        Err(OAuthError::OtherResource { server: resource_of(server), named: visible(&self.resource, 200) })
+        Err(OAuthError::OtherResource {
+            server: resource_of(server),
+            named: visible(&self.resource, 200),
+        })
     }
 }
 
 fn is_above(resource: &Url, server: &Url) -> bool {
     let (above, path) = (resource.path().trim_end_matches('/'), server.path());
-    let is_path = path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_path = path
+        .strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     resource.origin() == server.origin() && is_path
 }
 
@@ -174,7 +199,11 @@ fn resource_of(server: &Url) -> String {
     let mut url = server.clone();
     url.set_fragment(None);
     let text: String = url.into();
-    if server.path() == "/" && server.query().is_none() { text.trim_end_matches('/').to_owned() } else { text }
+    if server.path() == "/" && server.query().is_none() {
+        text.trim_end_matches('/').to_owned()
+    } else {
+        text
+    }
 }
 
 /// The authorization server that a server is itself.
@@ -200,7 +229,12 @@ mod tests {
 
     #[test]
     fn metadata_of_a_server_are_at_its_path_and_its_origin() {
-        let found = |server| places(&url(server)).iter().map(Url::to_string).collect::<Vec<_>>();
+        let found = |server| {
+            places(&url(server))
+                .iter()
+                .map(Url::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
             found("https://a.b:1/public/mcp?x=1#y"),
             [
@@ -208,7 +242,10 @@ mod tests {
                 "https://a.b:1/.well-known/oauth-protected-resource"
             ]
         );
-        assert_eq!(found("https://a.b/"), ["https://a.b/.well-known/oauth-protected-resource"]);
+        assert_eq!(
+            found("https://a.b/"),
+            ["https://a.b/.well-known/oauth-protected-resource"]
+        );
     }
 
     #[test]
@@ -223,8 +260,16 @@ mod tests {
         ] {
             assert!(is_above(&url(resource), &server), "{resource}");
         }
-        let others = ["https://a.b/pub", "https://a.b/public/mcp/x", "https://b.a/public/mcp", "http://a.b/public/mcp"];
-        for resource in others.into_iter().chain(["https://a.b:8443/public/mcp", "https://a.b.c/public/mcp"]) {
+        let others = [
+            "https://a.b/pub",
+            "https://a.b/public/mcp/x",
+            "https://b.a/public/mcp",
+            "http://a.b/public/mcp",
+        ];
+        for resource in others
+            .into_iter()
+            .chain(["https://a.b:8443/public/mcp", "https://a.b.c/public/mcp"])
+        {
             assert!(!is_above(&url(resource), &server), "{resource}");
         }
     }
@@ -233,6 +278,9 @@ mod tests {
     fn canonical_form_has_no_needless_slash() {
         assert_eq!(resource_of(&url("https://A.b/")), "https://a.b");
         assert_eq!(resource_of(&url("https://a.b/mcp/")), "https://a.b/mcp/");
-        assert_eq!(resource_of(&url("https://a.b/mcp?x=1#y")), "https://a.b/mcp?x=1");
+        assert_eq!(
+            resource_of(&url("https://a.b/mcp?x=1#y")),
+            "https://a.b/mcp?x=1"
+        );
     }
 }

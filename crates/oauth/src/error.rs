@@ -84,13 +84,17 @@ pub enum OAuthError {
         named: String,
     },
     /// Metadata at none of the places where they are looked for.
-    #[error("the authorization server {issuer} has no metadata by RFC 8414 or OpenID Connect Discovery")]
+    #[error(
+        "the authorization server {issuer} has no metadata by RFC 8414 or OpenID Connect Discovery"
+    )]
     NoMetadata {
         /// The issuer.
         issuer: String,
     },
     /// Without S256 a stolen code can be redeemed by others (2026-07-28 basic/authorization/security-considerations).
-    #[error("the authorization server {issuer} does not offer PKCE with S256, without which nobody is signed in")]
+    #[error(
+        "the authorization server {issuer} does not offer PKCE with S256, without which nobody is signed in"
+    )]
     NoPkce {
         /// The issuer.
         issuer: String,
@@ -152,7 +156,11 @@ impl OAuthError {
     /// For how long the authorization server is not asked again.
     #[must_use]
     pub fn stands_for(&self) -> Duration {
-        if self.refusal().is_some() && !self.is_temporary() { REFUSAL } else { FAILURE }
+        if self.refusal().is_some() && !self.is_temporary() {
+            REFUSAL
+        } else {
+            FAILURE
+        }
     }
 
     /// Whether the same request may succeed later without anybody changing anything.
@@ -161,7 +169,9 @@ impl OAuthError {
         match self {
             Self::NoAnswer { .. } | Self::Timeout { .. } | Self::NoRandomness => true,
             Self::Status { status, .. } => is_temporary(*status),
-            Self::Refused { code, .. } => code == "temporarily_unavailable" || code == "server_error",
+            Self::Refused { code, .. } => {
+                code == "temporarily_unavailable" || code == "server_error"
+            }
             _ => false,
         }
     }
@@ -176,12 +186,17 @@ impl OAuthError {
     }
 
     pub(crate) fn malformed(url: &Url, reason: impl ToString) -> Self {
-        Self::Malformed { url: shown(url), reason: reason.to_string() }
+        Self::Malformed {
+            url: shown(url),
+            reason: reason.to_string(),
+        }
     }
 }
 
 fn is_temporary(status: StatusCode) -> bool {
-    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT
+    status.is_server_error()
+        || status == StatusCode::TOO_MANY_REQUESTS
+        || status == StatusCode::REQUEST_TIMEOUT
 }
 
 /// A URL without what may be secret in it.
@@ -196,10 +211,17 @@ pub(crate) fn shown(url: &Url) -> String {
 /// Text of others on one line, without invisible characters, of `most` characters at most.
 pub(crate) fn visible(text: &str, most: usize) -> String {
     let shown = text.chars().take(most).flat_map(|character| {
-        let character = if character.is_whitespace() { ' ' } else { character };
+        let character = if character.is_whitespace() {
+            ' '
+        } else {
+            character
+        };
         let is_plain = character == ' ' || !(character.is_control() || character.is_whitespace());
         let escaped = (!is_plain).then(|| character.escape_default());
-        escaped.into_iter().flatten().chain(is_plain.then_some(character))
+        escaped
+            .into_iter()
+            .flatten()
+            .chain(is_plain.then_some(character))
     });
     let mut shown: String = shown.collect();
     if text.chars().nth(most).is_some() {

@@ -24,7 +24,11 @@ impl Trust {
     /// Follows what the server at `server` says, and nothing else.
     #[must_use]
     pub fn in_server(server: Url) -> Self {
-        Self { server, configured: Vec::new(), authorities: None }
+        Self {
+            server,
+            configured: Vec::new(),
+            authorities: None,
+        }
     }
 }
 
@@ -37,7 +41,10 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub(crate) fn new(trust: &Trust) -> Self {
-        Self { server: trust.server.clone(), configured: trust.configured.clone() }
+        Self {
+            server: trust.server.clone(),
+            configured: trust.configured.clone(),
+        }
     }
 
     /// Whether a URL may be asked, and be shown to a user's browser, as far as that is seen without resolving its name.
@@ -46,14 +53,20 @@ impl Guard {
         match url.scheme() {
             "https" => {}
             "http" if is_local => {}
-            "http" => return Err("http is used only where the server is on this machine, too; it has to be https"),
+            "http" => {
+                return Err(
+                    "http is used only where the server is on this machine, too; it has to be https",
+                );
+            }
             _ => return Err("its scheme is not https"),
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err("it has a user name");
         }
         match literal(url) {
-            Some(address) if Zone::of(address) == Zone::Special && !self.is_own(url) => Err(NOT_PUBLIC),
+            Some(address) if Zone::of(address) == Zone::Special && !self.is_own(url) => {
+                Err(NOT_PUBLIC)
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -95,9 +108,9 @@ impl Guard {
         for own in self.own() {
             let is_private = match (literal(own), own.host_str()) {
                 (Some(address), _) => are_private([address]),
-                (None, Some(name)) => {
-                    lookup_host((name, 0)).await.is_ok_and(|found| are_private(found.map(|at| at.ip())))
-                }
+                (None, Some(name)) => lookup_host((name, 0))
+                    .await
+                    .is_ok_and(|found| are_private(found.map(|at| at.ip()))),
                 (None, None) => false,
             };
             if is_private {
@@ -108,7 +121,10 @@ impl Guard {
     }
 
     /// The addresses of a name that may be connected to.
-    async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn resolve(
+        &self,
+        name: &str,
+    ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let found = lookup_host((name, 0)).await?;
         if self.own().any(|own| own.host_str() == Some(name)) {
             return Ok(found.collect());
@@ -119,7 +135,11 @@ impl Guard {
                 permitted.push(address);
             }
         }
-        if permitted.is_empty() { Err(Box::new(NotPublic)) } else { Ok(permitted) }
+        if permitted.is_empty() {
+            Err(Box::new(NotPublic))
+        } else {
+            Ok(permitted)
+        }
     }
 }
 
@@ -179,7 +199,11 @@ mod tests {
     #[tokio::test]
     async fn public_server_leads_to_public_addresses_by_https() {
         let server = "https://1.1.1.1/mcp";
-        for url in ["https://8.8.8.8/token", "https://id.example.com", "https://[2606:4700::1111]/"] {
+        for url in [
+            "https://8.8.8.8/token",
+            "https://id.example.com",
+            "https://[2606:4700::1111]/",
+        ] {
             assert!(may_ask(server, url).await, "{url}");
         }
         let refused = [
@@ -208,9 +232,13 @@ mod tests {
 
     #[tokio::test]
     async fn server_on_this_machine_or_in_a_private_network_leads_there() {
-        for url in
-            ["http://localhost:1/", "http://127.0.0.1:2/", "http://[::1]/", "https://127.0.0.1/", "https://1.1.1.1"]
-        {
+        for url in [
+            "http://localhost:1/",
+            "http://127.0.0.1:2/",
+            "http://[::1]/",
+            "https://127.0.0.1/",
+            "https://1.1.1.1",
+        ] {
             assert!(may_ask("http://localhost:9/mcp", url).await, "{url}");
         }
         assert!(may_ask("https://10.0.0.1/mcp", "https://10.0.0.2/token").await);
@@ -223,26 +251,52 @@ mod tests {
 
     #[test]
     fn name_with_a_public_address_is_in_no_private_network() {
-        let are_private = |found: &[&str]| are_private(found.iter().map(|address| address.parse().unwrap()));
+        let are_private =
+            |found: &[&str]| are_private(found.iter().map(|address| address.parse().unwrap()));
         assert!(are_private(&["10.0.0.1"]) && are_private(&["10.0.0.1", "fd12::1"]));
-        for found in [&["1.1.1.1", "10.0.0.1"][..], &["10.0.0.1", "2606:4700::1111"], &["10.0.0.1", "127.0.0.1"], &[]] {
+        for found in [
+            &["1.1.1.1", "10.0.0.1"][..],
+            &["10.0.0.1", "2606:4700::1111"],
+            &["10.0.0.1", "127.0.0.1"],
+            &[],
+        ] {
             assert!(!are_private(found), "{found:?}");
         }
     }
 
     #[tokio::test]
     async fn name_is_resolved_to_permitted_addresses_only() {
-        let refused = guard("https://1.1.1.1/mcp").resolve("localhost").await.unwrap_err();
+        let refused = guard("https://1.1.1.1/mcp")
+            .resolve("localhost")
+            .await
+            .unwrap_err();
         assert!(refused.downcast_ref::<NotPublic>().is_some(), "{refused}");
-        assert!(!guard("http://127.0.0.1/mcp").resolve("localhost").await.unwrap().is_empty());
+        assert!(
+            !guard("http://127.0.0.1/mcp")
+                .resolve("localhost")
+                .await
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[tokio::test]
     async fn places_that_the_operator_names_are_asked() {
         let mut trust = Trust::in_server("https://1.1.1.1/mcp".parse().unwrap());
-        trust.configured.push("https://10.0.0.5/token".parse().unwrap());
+        trust
+            .configured
+            .push("https://10.0.0.5/token".parse().unwrap());
         let guard = Guard::new(&trust);
-        assert_eq!(guard.check_literal(&"https://10.0.0.5/token".parse().unwrap()).await, Ok(()));
-        assert!(guard.check(&"http://127.0.0.1/token".parse().unwrap()).is_err());
+        assert_eq!(
+            guard
+                .check_literal(&"https://10.0.0.5/token".parse().unwrap())
+                .await,
+            Ok(())
+        );
+        assert!(
+            guard
+                .check(&"http://127.0.0.1/token".parse().unwrap())
+                .is_err()
+        );
     }
 }

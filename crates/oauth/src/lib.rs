@@ -22,23 +22,27 @@ mod token;
 mod unverified;
 mod zone;
 
-pub use authorization::{AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request};
+pub use authorization::{
+    AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request,
+};
 pub use challenge::Challenge;
 pub use discovery::{Discovered, ProtectedResource, discover, protected_resource};
 pub use error::OAuthError;
 pub use guard::Trust;
 pub use machine::{
-    Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders, RefusedMessage, Subject,
-    SubjectToken, SubjectTokens, TokenFile,
+    Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders,
+    RefusedMessage, Subject, SubjectToken, SubjectTokens, TokenFile,
 };
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata_places};
 pub use registration::{
-    ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient, register,
+    ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient,
+    register,
 };
 pub use requests::Requests;
 pub use scopes::Scopes;
 pub use signing_key::SigningKey;
 pub use token::{
-    ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, REFRESH_TOKEN, TokenExchange, TokenKind, TokenSet, TypedToken,
+    ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, REFRESH_TOKEN, TokenExchange, TokenKind, TokenSet,
+    TypedToken,
 };

@@ -66,7 +66,8 @@ impl ProofKey {
     ///
     /// If the system has no random numbers.
     pub fn generate() -> Result<Self, OAuthError> {
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| OAuthError::NoRandomness)?;
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING)
+            .map_err(|_| OAuthError::NoRandomness)?;
         let private = pair.to_pkcs8v1().map_err(|_| OAuthError::NoRandomness)?;
         Self::of_pkcs8(private.as_ref())
     }
@@ -74,7 +75,8 @@ impl ProofKey {
     fn of_pkcs8(private: &[u8]) -> Result<Self, OAuthError> {
         let private = EncodingKey::from_ec_der(private);
         let public = Jwk::from_encoding_key(&private, Algorithm::ES256);
-        let mut public = public.map_err(|error| OAuthError::Key(format!("a proof key cannot be used: {error}")))?;
+        let mut public = public
+            .map_err(|error| OAuthError::Key(format!("a proof key cannot be used: {error}")))?;
         public.common = Default::default();
         Ok(Self(Arc::new(Pair { private, public })))
     }
@@ -84,7 +86,11 @@ impl ProofKey {
     /// # Errors
     ///
     /// If the system has no random numbers.
-    pub fn prove(&self, request: ProvenRequest<'_>, token: Option<&Secret>) -> Result<HeaderValue, OAuthError> {
+    pub fn prove(
+        &self,
+        request: ProvenRequest<'_>,
+        token: Option<&Secret>,
+    ) -> Result<HeaderValue, OAuthError> {
         let mut url = request.url.clone();
         url.set_query(None);
         url.set_fragment(None);
@@ -93,7 +99,8 @@ impl ProofKey {
             htm: request.method.as_str(),
             htu: url.as_str(),
             iat: seconds_of(SystemTime::now()),
-            ath: token.map(|token| URL_SAFE_NO_PAD.encode(digest(&SHA256, token.expose().as_bytes()))),
+            ath: token
+                .map(|token| URL_SAFE_NO_PAD.encode(digest(&SHA256, token.expose().as_bytes()))),
             nonce: request.nonce,
         };
         let header = Header {
@@ -102,7 +109,8 @@ impl ProofKey {
             ..Header::new(Algorithm::ES256)
         };
         let proof = sign(&header, &claims, &self.0.private)?;
-        HeaderValue::try_from(proof.expose()).map_err(|_| OAuthError::Key("a proof cannot be sent".to_owned()))
+        HeaderValue::try_from(proof.expose())
+            .map_err(|_| OAuthError::Key("a proof cannot be sent".to_owned()))
     }
 }
 
@@ -116,7 +124,9 @@ impl TryFrom<String> for ProofKey {
     type Error = OAuthError;
 
     fn try_from(text: String) -> Result<Self, OAuthError> {
-        let private = STANDARD.decode(text).map_err(|_| OAuthError::Key("a proof key is not base64".to_owned()))?;
+        let private = STANDARD
+            .decode(text)
+            .map_err(|_| OAuthError::Key("a proof key is not base64".to_owned()))?;
         Self::of_pkcs8(&private)
     }
 }
@@ -138,20 +148,38 @@ mod tests {
     fn proof_is_of_one_request_and_one_token() {
         let key = ProofKey::try_from(String::from(ProofKey::generate().unwrap())).unwrap();
         let url: Url = "https://a.b/mcp?x=1".parse().unwrap();
-        let request = ProvenRequest { method: &Method::POST, url: &url, nonce: Some("n") };
+        let request = ProvenRequest {
+            method: &Method::POST,
+            url: &url,
+            nonce: Some("n"),
+        };
         let proof = key.prove(request, Some(&Secret::new("token"))).unwrap();
         let header = jsonwebtoken::decode_header(proof.to_str().unwrap()).unwrap();
         assert_eq!(header.typ.as_deref(), Some("dpop+jwt"));
         let jwk = header.jwk.unwrap();
         let text = serde_json::to_string(&jwk).unwrap();
-        assert!(!text.contains("\"d\"") && !text.contains("\"alg\""), "{text}");
+        assert!(
+            !text.contains("\"d\"") && !text.contains("\"alg\""),
+            "{text}"
+        );
         let mut validation = Validation::new(Algorithm::ES256);
         validation.required_spec_claims.clear();
-        let claims =
-            decode::<Value>(proof.as_bytes(), &DecodingKey::from_jwk(&jwk).unwrap(), &validation).unwrap().claims;
+        let claims = decode::<Value>(
+            proof.as_bytes(),
+            &DecodingKey::from_jwk(&jwk).unwrap(),
+            &validation,
+        )
+        .unwrap()
+        .claims;
         let expected = URL_SAFE_NO_PAD.encode(digest(&SHA256, b"token"));
-        assert_eq!((&claims["htm"], &claims["htu"]), (&"POST".into(), &"https://a.b/mcp".into()));
-        assert_eq!((&claims["ath"], &claims["nonce"]), (&expected.into(), &"n".into()));
+        assert_eq!(
+            (&claims["htm"], &claims["htu"]),
+            (&"POST".into(), &"https://a.b/mcp".into())
+        );
+        assert_eq!(
+            (&claims["ath"], &claims["nonce"]),
+            (&expected.into(), &"n".into())
+        );
         let again = key.prove(request, None).unwrap();
         assert_ne!(proof, again);
         assert_eq!(format!("{key:?}"), "ProofKey(***)");

@@ -48,7 +48,9 @@ pub struct Provider {
 /// basic/authorization/authorization-server-discovery; none if it is no URL.
 #[must_use]
 pub fn metadata_places(issuer: &str) -> Vec<String> {
-    let Ok(url) = Url::parse(issuer) else { return Vec::new() };
+    let Ok(url) = Url::parse(issuer) else {
+        return Vec::new();
+    };
     let origin = url.origin().ascii_serialization();
     let path = url.path().trim_end_matches('/');
     let mut places = vec![
@@ -113,19 +115,26 @@ impl Provider {
     /// Whether codes are protected by PKCE with S256.
     #[must_use]
     pub fn has_pkce(&self) -> bool {
-        self.code_challenge_methods_supported.as_ref().is_some_and(|methods| methods.iter().any(|one| one == "S256"))
+        self.code_challenge_methods_supported
+            .as_ref()
+            .is_some_and(|methods| methods.iter().any(|one| one == "S256"))
     }
 
     /// This, taken to know PKCE whether its metadata say so or not: who does not know the parameters ignores them (RFC 7636, 5).
     #[must_use]
     pub fn with_pkce(self) -> Self {
-        Self { code_challenge_methods_supported: Some(vec!["S256".to_owned()]), ..self }
+        Self {
+            code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
+            ..self
+        }
     }
 
     /// Whether it binds tokens to keys of clients, with an algorithm that [`crate::ProofKey`] has.
     #[must_use]
     pub fn has_dpop(&self) -> bool {
-        self.dpop_signing_alg_values_supported.as_ref().is_some_and(|known| known.iter().any(|one| one == "ES256"))
+        self.dpop_signing_alg_values_supported
+            .as_ref()
+            .is_some_and(|known| known.iter().any(|one| one == "ES256"))
     }
 
     /// Whether clients may authenticate by this method.
@@ -142,18 +151,29 @@ impl Provider {
     fn checked(self, requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
         if self.issuer != issuer {
             let named = visible(&self.issuer, 200);
-            return Err(OAuthError::OtherIssuer { issuer: issuer.to_owned(), named });
+            return Err(OAuthError::OtherIssuer {
+                issuer: issuer.to_owned(),
+                named,
+            });
         }
         requests.permits(&self.token_endpoint)?;
-        for endpoint in [&self.authorization_endpoint, &self.registration_endpoint, &self.revocation_endpoint] {
-            endpoint.iter().try_for_each(|endpoint| requests.permits(endpoint))?;
+        for endpoint in [
+            &self.authorization_endpoint,
+            &self.registration_endpoint,
+            &self.revocation_endpoint,
+        ] {
+            endpoint
+                .iter()
+                .try_for_each(|endpoint| requests.permits(endpoint))?;
         }
         Ok(self)
     }
 }
 
 fn no_metadata(issuer: &str) -> OAuthError {
-    OAuthError::NoMetadata { issuer: issuer.to_owned() }
+    OAuthError::NoMetadata {
+        issuer: issuer.to_owned(),
+    }
 }
 
 /// Whether an answer says that the document is elsewhere, if anywhere. A server that has failed says nothing: the next

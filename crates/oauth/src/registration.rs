@@ -118,8 +118,14 @@ impl ClientRegistration {
     #[must_use]
     pub fn of_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
         let key = key.filter(|_| provider.accepts_authentication("private_key_jwt"));
-        let authentication = key.map_or(ClientAuthentication::None, ClientAuthentication::PrivateKey);
-        Self { issuer: provider.issuer.clone(), client_id: client_id.to_string(), authentication, expires_at: None }
+        let authentication =
+            key.map_or(ClientAuthentication::None, ClientAuthentication::PrivateKey);
+        Self {
+            issuer: provider.issuer.clone(),
+            client_id: client_id.to_string(),
+            authentication,
+            expires_at: None,
+        }
     }
 
     /// A client that the operator has registered.
@@ -131,13 +137,20 @@ impl ClientRegistration {
             ClientCredentials::Secret(secret) => Self::with_secret(provider, secret),
         };
         let client_id = client.id.clone();
-        Self { issuer: provider.issuer.clone(), client_id, authentication, expires_at: None }
+        Self {
+            issuer: provider.issuer.clone(),
+            client_id,
+            authentication,
+            expires_at: None,
+        }
     }
 
     fn with_secret(provider: &Provider, secret: Secret) -> ClientAuthentication {
         match provider.accepts_authentication("client_secret_post") {
             // The header is what the specification has all of them accept (RFC 6749, 2.3.1).
-            true if !provider.accepts_authentication("client_secret_basic") => ClientAuthentication::Post(secret),
+            true if !provider.accepts_authentication("client_secret_basic") => {
+                ClientAuthentication::Post(secret)
+            }
             _ => ClientAuthentication::Basic(secret),
         }
     }
@@ -174,7 +187,10 @@ pub async fn register(
 ) -> Result<ClientRegistration, OAuthError> {
     let Some(endpoint) = &provider.registration_endpoint else {
         let issuer = provider.issuer.clone();
-        return Err(OAuthError::NoEndpoint { issuer, endpoint: "registration endpoint" });
+        return Err(OAuthError::NoEndpoint {
+            issuer,
+            endpoint: "registration endpoint",
+        });
     };
     let wanted = metadata_for(provider, metadata);
     let answer = requests.post_json(endpoint, &wanted).await?;
@@ -182,10 +198,20 @@ pub async fn register(
         return Err(answer.refusal(endpoint));
     }
     let registered: Registered = answer.json(endpoint)?;
-    let end = registered.client_secret_expires_at.filter(|end| *end > 0).map(Duration::from_secs);
+    let end = registered
+        .client_secret_expires_at
+        .filter(|end| *end > 0)
+        .map(Duration::from_secs);
     let expires_at = end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end));
-    let secret = registered.client_secret.filter(|secret| !secret.is_empty()).map(Secret::new);
-    let authentication = authentication(provider, registered.token_endpoint_auth_method.as_deref(), secret);
+    let secret = registered
+        .client_secret
+        .filter(|secret| !secret.is_empty())
+        .map(Secret::new);
+    let authentication = authentication(
+        provider,
+        registered.token_endpoint_auth_method.as_deref(),
+        secret,
+    );
     Ok(ClientRegistration {
         issuer: provider.issuer.clone(),
         client_id: registered.client_id,
@@ -197,14 +223,25 @@ pub async fn register(
 /// The metadata with the way to authenticate that the authorization server accepts, of those without a key.
 fn metadata_for(provider: &Provider, metadata: &ClientMetadata) -> ClientMetadata {
     let methods = ["none", "client_secret_basic", "client_secret_post"];
-    let method = methods.into_iter().find(|method| provider.accepts_authentication(method));
+    let method = methods
+        .into_iter()
+        .find(|method| provider.accepts_authentication(method));
     let token_endpoint_auth_method = method.unwrap_or("none").to_owned();
-    ClientMetadata { token_endpoint_auth_method, ..metadata.clone() }
+    ClientMetadata {
+        token_endpoint_auth_method,
+        ..metadata.clone()
+    }
 }
 
 /// How a registered client authenticates: as its registration says, or else as the authorization server accepts it.
-fn authentication(provider: &Provider, method: Option<&str>, secret: Option<Secret>) -> ClientAuthentication {
-    let Some(secret) = secret else { return ClientAuthentication::None };
+fn authentication(
+    provider: &Provider,
+    method: Option<&str>,
+    secret: Option<Secret>,
+) -> ClientAuthentication {
+    let Some(secret) = secret else {
+        return ClientAuthentication::None;
+    };
     match method {
         Some("none") => ClientAuthentication::None,
         Some("client_secret_post") => ClientAuthentication::Post(secret),

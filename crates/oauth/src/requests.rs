@@ -49,14 +49,28 @@ impl Requests {
     ///
     /// If its certificates are not in PEM.
     pub fn new(trust: &Trust) -> Result<Self, OAuthError> {
-        let authorities = match trust.authorities.as_ref().map(|pem| Certificate::from_pem_bundle(pem)) {
+        let authorities = match trust
+            .authorities
+            .as_ref()
+            .map(|pem| Certificate::from_pem_bundle(pem))
+        {
             None => Vec::new(),
             Some(Ok(found)) if !found.is_empty() => found,
-            Some(_) => return Err(OAuthError::Key("there is no certificate in PEM where one should be".to_owned())),
+            Some(_) => {
+                return Err(OAuthError::Key(
+                    "there is no certificate in PEM where one should be".to_owned(),
+                ));
+            }
         };
         let (direct, proxied) = (OnceLock::new(), OnceLock::new());
         let guard = Arc::new(Guard::new(trust));
-        Ok(Self { guard, authorities, direct, proxied, proxies: Matcher::from_env() })
+        Ok(Self {
+            guard,
+            authorities,
+            direct,
+            proxied,
+            proxies: Matcher::from_env(),
+        })
     }
 
     /// Whether a URL may be asked, or be shown to a user as a link.
@@ -65,7 +79,9 @@ impl Requests {
     ///
     /// If it may not.
     pub fn permits(&self, url: &Url) -> Result<(), OAuthError> {
-        self.guard.check(url).map_err(|reason| forbidden(url, reason))
+        self.guard
+            .check(url)
+            .map_err(|reason| forbidden(url, reason))
     }
 
     /// Reads a JSON document.
@@ -77,7 +93,10 @@ impl Requests {
         let answer = self.send(url, |client| client.get(url.clone())).await?;
         match answer.status {
             StatusCode::OK => answer.json(url),
-            status => Err(OAuthError::Status { url: shown(url), status }),
+            status => Err(OAuthError::Status {
+                url: shown(url),
+                status,
+            }),
         }
     }
 
@@ -87,25 +106,52 @@ impl Requests {
     ///
     /// If it gives no answer.
     pub async fn challenge(&self, server: &Url) -> Result<Option<Challenge>, OAuthError> {
-        let answer =
-            self.post_json(server, &serde_json::json!({ "jsonrpc": "2.0", "method": "ping", "id": 0 })).await?;
+        let answer = self
+            .post_json(
+                server,
+                &serde_json::json!({ "jsonrpc": "2.0", "method": "ping", "id": 0 }),
+            )
+            .await?;
         let is_refused = answer.status == StatusCode::UNAUTHORIZED;
-        Ok(Challenge::from_headers(answer.headers.get_all(WWW_AUTHENTICATE)).filter(|_| is_refused))
+        Ok(
+            Challenge::from_headers(answer.headers.get_all(WWW_AUTHENTICATE))
+                .filter(|_| is_refused),
+        )
     }
 
     /// Sends a form, with further header fields.
-    pub(crate) async fn post_form(&self, url: &Url, headers: HeaderMap, form: String) -> Result<Answer, OAuthError> {
+    pub(crate) async fn post_form(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        form: String,
+    ) -> Result<Answer, OAuthError> {
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
-        let request =
-            |client: &reqwest::Client| client.post(url.clone()).headers(headers).header(CONTENT_TYPE, form_type);
+        let request = |client: &reqwest::Client| {
+            client
+                .post(url.clone())
+                .headers(headers)
+                .header(CONTENT_TYPE, form_type)
+        };
         self.send(url, |client| request(client).body(form)).await
     }
 
     /// Sends a JSON document.
-    pub(crate) async fn post_json(&self, url: &Url, document: &impl Serialize) -> Result<Answer, OAuthError> {
-        let text = serde_json::to_vec(document).map_err(|error| OAuthError::malformed(url, error))?;
+    pub(crate) async fn post_json(
+        &self,
+        url: &Url,
+        document: &impl Serialize,
+    ) -> Result<Answer, OAuthError> {
+        let text =
+            serde_json::to_vec(document).map_err(|error| OAuthError::malformed(url, error))?;
         let json = HeaderValue::from_static("application/json");
-        self.send(url, |client| client.post(url.clone()).header(CONTENT_TYPE, json).body(text)).await
+        self.send(url, |client| {
+            client
+                .post(url.clone())
+                .header(CONTENT_TYPE, json)
+                .body(text)
+        })
+        .await
     }
 
     async fn send(
@@ -115,17 +161,32 @@ impl Requests {
     ) -> Result<Answer, OAuthError> {
         self.permits(url)?;
         let outcome = tokio::time::timeout(TIMEOUT, async {
-            self.guard.check_literal(url).await.map_err(|reason| forbidden(url, reason))?;
+            self.guard
+                .check_literal(url)
+                .await
+                .map_err(|reason| forbidden(url, reason))?;
             let json = HeaderValue::from_static("application/json");
             Answer::read(url, request(self.client_for(url)?).header(ACCEPT, json)).await
         });
-        outcome.await.unwrap_or_else(|_| Err(OAuthError::Timeout { url: shown(url), within: TIMEOUT }))
+        outcome.await.unwrap_or_else(|_| {
+            Err(OAuthError::Timeout {
+                url: shown(url),
+                within: TIMEOUT,
+            })
+        })
     }
 
     fn client_for(&self, url: &Url) -> Result<&reqwest::Client, OAuthError> {
-        let is_proxied = url.as_str().parse::<Uri>().is_ok_and(|uri| self.proxies.intercept(&uri).is_some());
+        let is_proxied = url
+            .as_str()
+            .parse::<Uri>()
+            .is_ok_and(|uri| self.proxies.intercept(&uri).is_some());
         let is_proxied = is_proxied && !is_loopback(url);
-        let slot = if is_proxied { &self.proxied } else { &self.direct };
+        let slot = if is_proxied {
+            &self.proxied
+        } else {
+            &self.direct
+        };
         if let Some(client) = slot.get() {
             return Ok(client);
         }
@@ -144,7 +205,9 @@ impl Requests {
             builder = builder.tls_certs_merge(self.authorities.iter().cloned());
         }
         if !is_proxied {
-            builder = builder.dns_resolver(Arc::new(GuardedResolver(Arc::clone(&self.guard)))).no_proxy();
+            builder = builder
+                .dns_resolver(Arc::new(GuardedResolver(Arc::clone(&self.guard))))
+                .no_proxy();
         }
         builder.build()
     }
@@ -152,16 +215,30 @@ impl Requests {
 
 impl Answer {
     async fn read(url: &Url, request: RequestBuilder) -> Result<Self, OAuthError> {
-        let mut response = request.send().await.map_err(|error| no_answer(url, &error))?;
+        let mut response = request
+            .send()
+            .await
+            .map_err(|error| no_answer(url, &error))?;
         let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| no_answer(url, &error))? {
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| no_answer(url, &error))?
+        {
             if body.len() + chunk.len() > LONGEST {
-                return Err(OAuthError::TooLong { url: shown(url), most: LONGEST });
+                return Err(OAuthError::TooLong {
+                    url: shown(url),
+                    most: LONGEST,
+                });
             }
             body.extend_from_slice(&chunk);
         }
         let headers = std::mem::take(response.headers_mut());
-        Ok(Self { status: response.status(), headers, body: body.freeze() })
+        Ok(Self {
+            status: response.status(),
+            headers,
+            body: body.freeze(),
+        })
     }
 
     /// The document in the body. A member that is there twice is refused: two readers could understand it differently.
@@ -169,7 +246,10 @@ impl Answer {
         // The text of the error itself could show a token.
         serde_json::from_slice(&self.body).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
-            OAuthError::malformed(url, format!("it is not the JSON that it should be, at {place}"))
+            OAuthError::malformed(
+                url,
+                format!("it is not the JSON that it should be, at {place}"),
+            )
         })
     }
 }
@@ -179,7 +259,10 @@ fn unusable(error: &reqwest::Error) -> OAuthError {
 }
 
 fn forbidden(url: &Url, reason: impl ToString) -> OAuthError {
-    OAuthError::Forbidden { url: shown(url), reason: reason.to_string() }
+    OAuthError::Forbidden {
+        url: shown(url),
+        reason: reason.to_string(),
+    }
 }
 
 fn no_answer(url: &Url, error: &reqwest::Error) -> OAuthError {
@@ -190,7 +273,10 @@ fn no_answer(url: &Url, error: &reqwest::Error) -> OAuthError {
         }
         cause = one.source();
     }
-    OAuthError::NoAnswer { url: shown(url), reason: causes(error) }
+    OAuthError::NoAnswer {
+        url: shown(url),
+        reason: causes(error),
+    }
 }
 
 /// The causes of an error, without its own text, in which the URL is.
@@ -201,5 +287,9 @@ fn causes(error: &dyn Error) -> String {
         texts.push(one.to_string());
         cause = one.source();
     }
-    if texts.is_empty() { "the request has failed".to_owned() } else { visible(&texts.join(": "), 300) }
+    if texts.is_empty() {
+        "the request has failed".to_owned()
+    } else {
+        visible(&texts.join(": "), 300)
+    }
 }

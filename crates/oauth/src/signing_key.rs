@@ -28,7 +28,10 @@ pub struct SigningKey {
 
 impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SigningKey").field("algorithm", &self.algorithm).field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("SigningKey")
+            .field("algorithm", &self.algorithm)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,10 +62,17 @@ impl SigningKey {
             (EncodingKey::from_ed_pem(text), Algorithm::EdDSA),
             (EncodingKey::from_rsa_pem(text), Algorithm::RS256),
         ];
-        let of = |(key, algorithm): (jsonwebtoken::errors::Result<EncodingKey>, _)| Some((key.ok()?, algorithm));
-        let usable = |(key, algorithm): &(EncodingKey, _)| Jwk::from_encoding_key(key, *algorithm).is_ok();
+        let of = |(key, algorithm): (jsonwebtoken::errors::Result<EncodingKey>, _)| {
+            Some((key.ok()?, algorithm))
+        };
+        let usable =
+            |(key, algorithm): &(EncodingKey, _)| Jwk::from_encoding_key(key, *algorithm).is_ok();
         match candidates.into_iter().filter_map(of).find(usable) {
-            Some((key, algorithm)) => Ok(Self { key: Arc::new(key), algorithm, id }),
+            Some((key, algorithm)) => Ok(Self {
+                key: Arc::new(key),
+                algorithm,
+                id,
+            }),
             None => Err(OAuthError::Key(UNUSABLE.to_owned())),
         }
     }
@@ -74,7 +84,8 @@ impl SigningKey {
     /// If it cannot be computed.
     pub fn public(&self) -> Result<Jwk, OAuthError> {
         let public = Jwk::from_encoding_key(&self.key, self.algorithm);
-        let mut public = public.map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))?;
+        let mut public =
+            public.map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))?;
         public.common.key_id.clone_from(&self.id);
         Ok(public)
     }
@@ -91,22 +102,43 @@ impl SigningKey {
     }
 
     /// An assertion that its holder is `client_id`, for the authorization server `issuer`.
-    pub(crate) fn client_assertion(&self, client_id: &str, issuer: &str) -> Result<Secret, OAuthError> {
+    pub(crate) fn client_assertion(
+        &self,
+        client_id: &str,
+        issuer: &str,
+    ) -> Result<Secret, OAuthError> {
         let now = seconds_of(SystemTime::now());
         let exp = now + LIFETIME.as_secs();
-        let claims = ClientClaims { iss: client_id, sub: client_id, aud: issuer, jti: random::text()?, iat: now, exp };
-        let header = Header { kid: self.id.clone(), ..Header::new(self.algorithm) };
+        let claims = ClientClaims {
+            iss: client_id,
+            sub: client_id,
+            aud: issuer,
+            jti: random::text()?,
+            iat: now,
+            exp,
+        };
+        let header = Header {
+            kid: self.id.clone(),
+            ..Header::new(self.algorithm)
+        };
         sign(&header, &claims, &self.key)
     }
 }
 
 pub(crate) fn seconds_of(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
 }
 
-pub(crate) fn sign(header: &Header, claims: &impl Serialize, key: &EncodingKey) -> Result<Secret, OAuthError> {
+pub(crate) fn sign(
+    header: &Header,
+    claims: &impl Serialize,
+    key: &EncodingKey,
+) -> Result<Secret, OAuthError> {
     let signed = jsonwebtoken::encode(header, claims, key);
-    signed.map(Secret::new).map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))
+    signed
+        .map(Secret::new)
+        .map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))
 }
 
 #[cfg(test)]
@@ -122,33 +154,58 @@ mod tests {
     fn assertion_is_for_the_issuer_and_of_the_client() {
         let pem = |kind| rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem();
         // RFC 8410, 7: the version that others write, with 32 bytes of key.
-        let ed25519 =
-            STANDARD.encode([b"\x30\x2e\x02\x01\0\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &[7; 32][..]].concat());
+        let ed25519 = STANDARD.encode(
+            [
+                b"\x30\x2e\x02\x01\0\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20",
+                &[7; 32][..],
+            ]
+            .concat(),
+        );
         let keys = [
             (pem(&rcgen::PKCS_ECDSA_P256_SHA256), "ES256"),
             (pem(&rcgen::PKCS_ECDSA_P384_SHA384), "ES384"),
             (pem(&rcgen::PKCS_RSA_SHA256), "RS256"),
-            (format!("-----BEGIN PRIVATE KEY-----\n{ed25519}\n-----END PRIVATE KEY-----\n"), "EdDSA"),
+            (
+                format!("-----BEGIN PRIVATE KEY-----\n{ed25519}\n-----END PRIVATE KEY-----\n"),
+                "EdDSA",
+            ),
         ];
         for (pem, algorithm) in keys {
             let key = SigningKey::from_pem(&Secret::new(pem), Some("k1".to_owned())).unwrap();
             assert_eq!(key.algorithm(), algorithm);
-            let assertion = key.client_assertion("client", "https://id.example.com").unwrap();
+            let assertion = key
+                .client_assertion("client", "https://id.example.com")
+                .unwrap();
             let mut validation = Validation::new(key.algorithm);
             validation.set_audience(&["https://id.example.com"]);
             let public = DecodingKey::from_jwk(&key.public().unwrap()).unwrap();
             let token = decode::<Value>(assertion.expose(), &public, &validation).unwrap();
             assert_eq!(token.header.kid.as_deref(), Some("k1"));
-            assert_eq!((&token.claims["iss"], &token.claims["sub"]), (&"client".into(), &"client".into()));
-            assert_eq!(token.claims["exp"].as_u64(), token.claims["iat"].as_u64().map(|at| at + 60));
+            assert_eq!(
+                (&token.claims["iss"], &token.claims["sub"]),
+                (&"client".into(), &"client".into())
+            );
+            assert_eq!(
+                token.claims["exp"].as_u64(),
+                token.claims["iat"].as_u64().map(|at| at + 60)
+            );
         }
     }
 
     #[test]
     fn what_is_no_key_is_refused_without_showing_it() {
-        for text in ["", "secret", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"] {
-            let error = SigningKey::from_pem(&Secret::new(text), None).unwrap_err().to_string();
-            assert!(error.contains("PKCS #8") && !error.contains("secret"), "{error}");
+        for text in [
+            "",
+            "secret",
+            "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n",
+        ] {
+            let error = SigningKey::from_pem(&Secret::new(text), None)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("PKCS #8") && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 }

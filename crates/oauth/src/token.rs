@@ -165,7 +165,9 @@ impl Client<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let code = request.code(callback)?;
         if self.provider.issuer != request.issuer {
-            return Err(OAuthError::ForeignCallback("the server has another authorization server now"));
+            return Err(OAuthError::ForeignCallback(
+                "the server has another authorization server now",
+            ));
         }
         let parameters = [
             ("grant_type", "authorization_code"),
@@ -174,9 +176,15 @@ impl Client<'_> {
             ("code_verifier", request.verifier.expose()),
         ];
         // The scopes are those that the code was given for.
-        let resource = TokenTarget { scopes: None, ..request.target.clone() };
+        let resource = TokenTarget {
+            scopes: None,
+            ..request.target.clone()
+        };
         let granted = self.ask(&parameters, &resource).await?;
-        Ok(TokenSet { scopes: granted.scopes.or_else(|| request.target.scopes.clone()), ..granted })
+        Ok(TokenSet {
+            scopes: granted.scopes.or_else(|| request.target.scopes.clone()),
+            ..granted
+        })
     }
 
     /// New tokens for those that end. The refresh token may be another one afterwards: the old one is kept if none is given. The
@@ -185,12 +193,32 @@ impl Client<'_> {
     /// # Errors
     ///
     /// If the authorization server refuses or gives no answer.
-    pub async fn refresh(&self, refresh_token: &Secret, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
-        let parameters = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.expose())];
+    pub async fn refresh(
+        &self,
+        refresh_token: &Secret,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let parameters = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh_token.expose()),
+        ];
         // Without scopes it is about those that were granted, of which there may be fewer than were asked for (RFC 6749, 6).
-        let granted = self.ask(&parameters, &TokenTarget { scopes: None, ..target.clone() }).await?;
-        let refresh_token = granted.refresh_token.or_else(|| Some(refresh_token.clone()));
-        Ok(TokenSet { refresh_token, ..granted })
+        let granted = self
+            .ask(
+                &parameters,
+                &TokenTarget {
+                    scopes: None,
+                    ..target.clone()
+                },
+            )
+            .await?;
+        let refresh_token = granted
+            .refresh_token
+            .or_else(|| Some(refresh_token.clone()));
+        Ok(TokenSet {
+            refresh_token,
+            ..granted
+        })
     }
 
     /// A token for the client itself (RFC 6749, 4.4).
@@ -199,7 +227,8 @@ impl Client<'_> {
     ///
     /// If the authorization server refuses or gives no answer.
     pub async fn client_credentials(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
-        self.ask(&[("grant_type", "client_credentials")], target).await
+        self.ask(&[("grant_type", "client_credentials")], target)
+            .await
     }
 
     /// A token for an assertion that another issuer has signed (RFC 7523, 2.1).
@@ -207,9 +236,17 @@ impl Client<'_> {
     /// # Errors
     ///
     /// If the authorization server refuses or gives no answer.
-    pub async fn redeem_assertion(&self, assertion: &Secret, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
+    pub async fn redeem_assertion(
+        &self,
+        assertion: &Secret,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
         let grant = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-        self.ask(&[("grant_type", grant), ("assertion", assertion.expose())], target).await
+        self.ask(
+            &[("grant_type", grant), ("assertion", assertion.expose())],
+            target,
+        )
+        .await
     }
 
     /// A token for another token.
@@ -234,12 +271,24 @@ impl Client<'_> {
         target: &TokenTarget,
     ) -> Result<Secret, OAuthError> {
         let (audience, requested_type) = (Some(audience), Some(ID_JAG));
-        let exchange = TokenExchange { subject, actor: None, audience, requested_type, target };
+        let exchange = TokenExchange {
+            subject,
+            actor: None,
+            audience,
+            requested_type,
+            target,
+        };
         let endpoint = &self.provider.token_endpoint;
-        let granted = self.post(endpoint, &exchange.parameters(), target).await?.granted(endpoint)?;
+        let granted = self
+            .post(endpoint, &exchange.parameters(), target)
+            .await?
+            .granted(endpoint)?;
         match granted.issued_token_type.as_deref() {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
-            _ => Err(OAuthError::malformed(endpoint, "it is no identity assertion")),
+            _ => Err(OAuthError::malformed(
+                endpoint,
+                "it is no identity assertion",
+            )),
         }
     }
 
@@ -249,23 +298,43 @@ impl Client<'_> {
     ///
     /// If it refuses or gives no answer.
     pub async fn revoke(&self, token: &Secret, kind: &str) -> Result<(), OAuthError> {
-        let Some(endpoint) = &self.provider.revocation_endpoint else { return Ok(()) };
+        let Some(endpoint) = &self.provider.revocation_endpoint else {
+            return Ok(());
+        };
         let parameters = [("token", token.expose()), ("token_type_hint", kind)];
-        let answer = self.post(endpoint, &parameters, &TokenTarget::default()).await?;
-        if answer.status.is_success() { Ok(()) } else { Err(answer.refusal(endpoint)) }
+        let answer = self
+            .post(endpoint, &parameters, &TokenTarget::default())
+            .await?;
+        if answer.status.is_success() {
+            Ok(())
+        } else {
+            Err(answer.refusal(endpoint))
+        }
     }
 
-    async fn ask(&self, parameters: &[(&str, &str)], target: &TokenTarget) -> Result<TokenSet, OAuthError> {
+    async fn ask(
+        &self,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, parameters, target).await?;
         let granted = answer.granted(endpoint)?;
-        let scopes = granted.scope.as_deref().map(Scopes::read).or_else(|| target.scopes.clone());
+        let scopes = granted
+            .scope
+            .as_deref()
+            .map(Scopes::read)
+            .or_else(|| target.scopes.clone());
         let lifetime = granted.expires_in.as_ref().and_then(Seconds::duration);
         Ok(TokenSet {
-            kind: TokenKind::named(&granted.token_type)
-                .ok_or_else(|| OAuthError::malformed(endpoint, "it is a token of an unknown type"))?,
+            kind: TokenKind::named(&granted.token_type).ok_or_else(|| {
+                OAuthError::malformed(endpoint, "it is a token of an unknown type")
+            })?,
             access_token: Secret::new(granted.access_token),
-            refresh_token: granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
+            refresh_token: granted
+                .refresh_token
+                .filter(|token| !token.is_empty())
+                .map(Secret::new),
             expires_at: lifetime.and_then(|lifetime| SystemTime::now().checked_add(lifetime)),
             scopes,
             id_token: granted.id_token.map(Secret::new),
@@ -274,9 +343,17 @@ impl Client<'_> {
 
     /// Sends a form as this client; once more if the authorization server says what the proof has to contain, since it has
     /// done nothing else (RFC 9449, 8).
-    async fn post(&self, url: &Url, parameters: &[(&str, &str)], target: &TokenTarget) -> Result<Answer, OAuthError> {
+    async fn post(
+        &self,
+        url: &Url,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<Answer, OAuthError> {
         let answer = self.post_with(url, parameters, target, None).await?;
-        let nonce = answer.headers.get(PROOF_NONCE).and_then(|nonce| nonce.to_str().ok());
+        let nonce = answer
+            .headers
+            .get(PROOF_NONCE)
+            .and_then(|nonce| nonce.to_str().ok());
         match nonce.filter(|_| self.proof_key.is_some() && answer.wants_nonce(url)) {
             Some(nonce) => self.post_with(url, parameters, target, Some(nonce)).await,
             None => Ok(answer),
@@ -293,7 +370,17 @@ impl Client<'_> {
         let mut headers = HeaderMap::new();
         let form = self.form(&mut headers, parameters, target)?;
         if let Some(key) = self.proof_key {
-            headers.insert(PROOF, key.prove(ProvenRequest { method: &Method::POST, url, nonce }, None)?);
+            headers.insert(
+                PROOF,
+                key.prove(
+                    ProvenRequest {
+                        method: &Method::POST,
+                        url,
+                        nonce,
+                    },
+                    None,
+                )?,
+            );
         }
         self.requests.post_form(url, headers, form).await
     }
@@ -305,13 +392,18 @@ impl Client<'_> {
         target: &TokenTarget,
     ) -> Result<String, OAuthError> {
         let mut form = Serializer::new(String::new());
-        form.extend_pairs(parameters).extend_pairs(target.parameters());
+        form.extend_pairs(parameters)
+            .extend_pairs(target.parameters());
         self.authenticate(headers, &mut form)?;
         Ok(form.finish())
     }
 
     /// Adds what shows who the client is (RFC 6749, 2.3.1; RFC 7523, 2.2).
-    fn authenticate(&self, headers: &mut HeaderMap, form: &mut Serializer<'_, String>) -> Result<(), OAuthError> {
+    fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        form: &mut Serializer<'_, String>,
+    ) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
         match &self.registration.authentication {
             // Where an assertion says who it is from, a client needs no name.
@@ -323,7 +415,8 @@ impl Client<'_> {
                 headers.insert(AUTHORIZATION, basic(id, secret)?);
             }
             ClientAuthentication::Post(secret) => {
-                form.append_pair("client_id", id).append_pair("client_secret", secret.expose());
+                form.append_pair("client_id", id)
+                    .append_pair("client_secret", secret.expose());
             }
             ClientAuthentication::PrivateKey(key) => {
                 let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -342,7 +435,8 @@ fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret.expose())));
     let value = HeaderValue::try_from(format!("Basic {credentials}"));
-    let mut value = value.map_err(|_| OAuthError::Key("the client's secret cannot be sent".to_owned()))?;
+    let mut value =
+        value.map_err(|_| OAuthError::Key("the client's secret cannot be sent".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -353,14 +447,20 @@ impl TokenSet {
     /// # Errors
     ///
     /// If the token has characters that no header can have, or is bound to a key that is not there.
-    pub fn headers(&self, request: ProvenRequest<'_>, key: Option<&ProofKey>) -> Result<HeaderMap, OAuthError> {
+    pub fn headers(
+        &self,
+        request: ProvenRequest<'_>,
+        key: Option<&ProofKey>,
+    ) -> Result<HeaderMap, OAuthError> {
         let value = self.shown_as(match self.kind {
             TokenKind::Bearer => "Bearer",
             TokenKind::Dpop => "DPoP",
         })?;
         let mut headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
         if self.kind == TokenKind::Dpop {
-            let key = key.ok_or_else(|| OAuthError::Key("the key that the token is bound to is missing".to_owned()))?;
+            let key = key.ok_or_else(|| {
+                OAuthError::Key("the key that the token is bound to is missing".to_owned())
+            })?;
             headers.insert(PROOF, key.prove(request, Some(&self.access_token))?);
         }
         Ok(headers)
@@ -370,13 +470,16 @@ impl TokenSet {
     pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
         match self.kind {
             TokenKind::Bearer => self.shown_as("Bearer"),
-            TokenKind::Dpop => Err(OAuthError::Key("the key that the token is bound to is missing".to_owned())),
+            TokenKind::Dpop => Err(OAuthError::Key(
+                "the key that the token is bound to is missing".to_owned(),
+            )),
         }
     }
 
     fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
         let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
-        let mut value = value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
+        let mut value =
+            value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -386,7 +489,10 @@ impl TokenSet {
     pub fn ending_with_id_token(self) -> Self {
         let end = self.id_token.as_ref().and_then(unverified::<Ending>);
         let end = end.and_then(|claims| SystemTime::UNIX_EPOCH.checked_add(claims.exp.duration()?));
-        Self { expires_at: self.expires_at.into_iter().chain(end).min(), ..self }
+        Self {
+            expires_at: self.expires_at.into_iter().chain(end).min(),
+            ..self
+        }
     }
 
     /// Whether the ID token of these, which were renewed, is of the same user as that of those before (OpenID Connect Core 1.0,
@@ -400,19 +506,37 @@ impl TokenSet {
     /// Whether it has to be renewed before a request that is made now: it ends within `margin`.
     #[must_use]
     pub fn ends_within(&self, margin: Duration) -> bool {
-        self.expires_at.is_some_and(|end| SystemTime::now().checked_add(margin).is_none_or(|soon| end <= soon))
+        self.expires_at.is_some_and(|end| {
+            SystemTime::now()
+                .checked_add(margin)
+                .is_none_or(|soon| end <= soon)
+        })
     }
 }
 
 impl TokenExchange<'_> {
     fn parameters(&self) -> Vec<(&str, &str)> {
         let grant = "urn:ietf:params:oauth:grant-type:token-exchange";
-        let subject = [("subject_token", self.subject.token.expose()), ("subject_token_type", self.subject.kind)];
-        let actor = self.actor.map(|actor| [("actor_token", actor.token.expose()), ("actor_token_type", actor.kind)]);
+        let subject = [
+            ("subject_token", self.subject.token.expose()),
+            ("subject_token_type", self.subject.kind),
+        ];
+        let actor = self.actor.map(|actor| {
+            [
+                ("actor_token", actor.token.expose()),
+                ("actor_token_type", actor.kind),
+            ]
+        });
         let audience = self.audience.map(|audience| ("audience", audience));
-        let requested = self.requested_type.map(|kind| ("requested_token_type", kind));
+        let requested = self
+            .requested_type
+            .map(|kind| ("requested_token_type", kind));
         let optional = actor.into_iter().flatten().chain(audience).chain(requested);
-        [("grant_type", grant)].into_iter().chain(subject).chain(optional).collect()
+        [("grant_type", grant)]
+            .into_iter()
+            .chain(subject)
+            .chain(optional)
+            .collect()
     }
 }
 
@@ -431,7 +555,9 @@ impl Seconds {
             Self::Number(number) => *number,
             Self::Text(text) => text.parse().ok()?,
         };
-        Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST_LIFE)
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| *time <= LONGEST_LIFE)
     }
 }
 
@@ -450,18 +576,25 @@ impl Answer {
 
     /// Whether a proof has to contain what the header says.
     fn wants_nonce(&self, url: &Url) -> bool {
-        self.json::<Refusal>(url).is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
+        self.json::<Refusal>(url)
+            .is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
     }
 
     /// Why nothing is granted.
     pub(crate) fn refusal(&self, url: &Url) -> OAuthError {
         match self.json::<Refusal>(url) {
-            Ok(Refusal { error, error_description }) => OAuthError::Refused {
+            Ok(Refusal {
+                error,
+                error_description,
+            }) => OAuthError::Refused {
                 url: shown(url),
                 code: visible(&error, 64),
                 explanation: error_description.map(|text| visible(&text, 200)),
             },
-            Err(_) => OAuthError::Status { url: shown(url), status: self.status },
+            Err(_) => OAuthError::Status {
+                url: shown(url),
+                status: self.status,
+            },
         }
     }
 }

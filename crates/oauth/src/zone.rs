@@ -27,8 +27,12 @@ const fn v6(first: [u16; 4], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix)
 }
 
-const PRIVATE_V4: [Ipv4Net; 4] =
-    [v4(10, 0, 0, 0, 8), v4(172, 16, 0, 0, 12), v4(192, 168, 0, 0, 16), v4(100, 64, 0, 0, 10)];
+const PRIVATE_V4: [Ipv4Net; 4] = [
+    v4(10, 0, 0, 0, 8),
+    v4(172, 16, 0, 0, 12),
+    v4(192, 168, 0, 0, 16),
+    v4(100, 64, 0, 0, 10),
+];
 
 /// The IANA registry of special-purpose addresses, and of clouds: the metadata of Alibaba, the host of Azure.
 const SPECIAL_V4: [Ipv4Net; 13] = [
@@ -65,10 +69,16 @@ impl Zone {
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
-            IpAddr::V4(address) if SPECIAL_V4.iter().any(|net| net.contains(&address)) => Self::Special,
-            IpAddr::V4(address) if PRIVATE_V4.iter().any(|net| net.contains(&address)) => Self::Private,
+            IpAddr::V4(address) if SPECIAL_V4.iter().any(|net| net.contains(&address)) => {
+                Self::Special
+            }
+            IpAddr::V4(address) if PRIVATE_V4.iter().any(|net| net.contains(&address)) => {
+                Self::Private
+            }
             IpAddr::V4(_) => Self::Public,
-            IpAddr::V6(address) if SPECIAL_V6.iter().any(|net| net.contains(&address)) => Self::Special,
+            IpAddr::V6(address) if SPECIAL_V6.iter().any(|net| net.contains(&address)) => {
+                Self::Special
+            }
             IpAddr::V6(address) if PRIVATE_V6.contains(&address) => Self::Private,
             IpAddr::V6(address) if GLOBAL_V6.contains(&address) => Self::Public,
             IpAddr::V6(_) => Self::Special,
@@ -83,13 +93,72 @@ mod tests {
     #[test]
     fn addresses_are_in_their_zones() {
         let expected = [
-            (Zone::Public, &["1.1.1.1", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"][..]),
-            (Zone::Private, &["10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1"]),
-            (Zone::Loopback, &["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]),
-            (Zone::Special, &["0.0.0.0", "169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fec0::1", "::"]),
-            (Zone::Special, &["100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "224.0.0.1"]),
-            (Zone::Special, &["255.255.255.255", "2002:a00:1::", "64:ff9b::a00:1", "64:ff9b:1::1", "2001:0:1::1"]),
-            (Zone::Special, &["2001:db8::1", "ff02::1", "::a00:1", "::7f00:1", "192.88.99.1"]),
+            (
+                Zone::Public,
+                &[
+                    "1.1.1.1",
+                    "100.128.0.1",
+                    "172.32.0.1",
+                    "2606:4700::1111",
+                    "::ffff:8.8.8.8",
+                ][..],
+            ),
+            (
+                Zone::Private,
+                &[
+                    "10.1.2.3",
+                    "172.16.0.1",
+                    "192.168.1.1",
+                    "100.64.0.1",
+                    "fd12::1",
+                    "::ffff:10.0.0.1",
+                ],
+            ),
+            (
+                Zone::Loopback,
+                &["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"],
+            ),
+            (
+                Zone::Special,
+                &[
+                    "0.0.0.0",
+                    "169.254.169.254",
+                    "::ffff:169.254.169.254",
+                    "fe80::1",
+                    "fec0::1",
+                    "::",
+                ],
+            ),
+            (
+                Zone::Special,
+                &[
+                    "100.100.100.200",
+                    "168.63.129.16",
+                    "192.0.0.192",
+                    "fd00:ec2::254",
+                    "224.0.0.1",
+                ],
+            ),
+            (
+                Zone::Special,
+                &[
+                    "255.255.255.255",
+                    "2002:a00:1::",
+                    "64:ff9b::a00:1",
+                    "64:ff9b:1::1",
+                    "2001:0:1::1",
+                ],
+            ),
+            (
+                Zone::Special,
+                &[
+                    "2001:db8::1",
+                    "ff02::1",
+                    "::a00:1",
+                    "::7f00:1",
+                    "192.88.99.1",
+                ],
+            ),
         ];
         for (zone, addresses) in expected {
             for address in addresses {

@@ -33,9 +33,15 @@ impl Client {
         if target.endpoint.scheme() == "https" {
             http = tls::for_http(&target.tls, http)?;
         }
-        let http = http.build().map_err(|error| StartError::Exporter { reason: error.to_string() })?;
+        let http = http.build().map_err(|error| StartError::Exporter {
+            reason: error.to_string(),
+        })?;
         let headers = headers(target)?;
-        Ok(Self { http, headers, handle })
+        Ok(Self {
+            http,
+            headers,
+            handle,
+        })
     }
 }
 
@@ -43,7 +49,9 @@ impl Client {
 pub(crate) fn headers(target: &OtlpTarget) -> Result<HeaderMap, StartError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &target.headers {
-        let header = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let header = HeaderName::try_from(name)
+            .ok()
+            .zip(HeaderValue::try_from(value).ok());
         let (name, mut value) = header.ok_or_else(|| StartError::Header { name: name.clone() })?;
         value.set_sensitive(true);
         headers.insert(name, value);
@@ -58,13 +66,21 @@ impl HttpClient for Client {
         parts.headers.extend(self.headers.clone());
         let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
         let http = self.http.clone();
-        self.handle.spawn(async move { exchange(&http, request).await }).await?
+        self.handle
+            .spawn(async move { exchange(&http, request).await })
+            .await?
     }
 }
 
-async fn exchange(http: &reqwest::Client, request: reqwest::Request) -> Result<Response<Bytes>, HttpError> {
+async fn exchange(
+    http: &reqwest::Client,
+    request: reqwest::Request,
+) -> Result<Response<Bytes>, HttpError> {
     // The URL could hold credentials, and log lines name the endpoint already.
-    let mut answer = http.execute(request).await.map_err(reqwest::Error::without_url)?;
+    let mut answer = http
+        .execute(request)
+        .await
+        .map_err(reqwest::Error::without_url)?;
     let mut body = BytesMut::new();
     while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
         if body.len() + chunk.len() > LONGEST_ANSWER {

@@ -28,9 +28,10 @@ pub(crate) enum Collector {
 impl Collector {
     pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
         Ok(match target.protocol {
-            OtlpProtocol::HttpProtobuf => {
-                Self::Http { client: Client::new(target, handle.clone())?, endpoint: target.endpoint.clone() }
-            }
+            OtlpProtocol::HttpProtobuf => Self::Http {
+                client: Client::new(target, handle.clone())?,
+                endpoint: target.endpoint.clone(),
+            },
             #[cfg(feature = "grpc")]
             OtlpProtocol::Grpc => Self::Grpc(Services::new(target, handle)?),
             #[cfg(not(feature = "grpc"))]
@@ -45,20 +46,35 @@ impl Collector {
             #[cfg(feature = "grpc")]
             Self::Grpc(services) => return services.export(export.clone()).await,
         };
-        let failed = |problem, is_temporary| NotExported { problem, is_temporary };
+        let failed = |problem, is_temporary| NotExported {
+            problem,
+            is_temporary,
+        };
         let body = match export {
             Export::Metrics(request) => request.encode_to_vec(),
             Export::Logs(request) => request.encode_to_vec(),
         };
-        let post = http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
-        let post = post.body(body.into()).map_err(|error| failed(error.to_string(), false))?;
-        let response = client.send_bytes(post).await.map_err(|error| failed(error.to_string(), true))?;
+        let post =
+            http::Request::post(endpoint.as_str()).header(CONTENT_TYPE, "application/x-protobuf");
+        let post = post
+            .body(body.into())
+            .map_err(|error| failed(error.to_string(), false))?;
+        let response = client
+            .send_bytes(post)
+            .await
+            .map_err(|error| failed(error.to_string(), true))?;
         let status = response.status();
         if !status.is_success() {
-            return Err(failed(format!("HTTP status {}", status.as_u16()), is_temporary(status)));
+            return Err(failed(
+                format!("HTTP status {}", status.as_u16()),
+                is_temporary(status),
+            ));
         }
         // An answer that says nothing else is one to all of it.
-        Ok(ExportLogsServiceResponse::decode(response.into_body()).as_ref().map(refused).unwrap_or_default())
+        Ok(ExportLogsServiceResponse::decode(response.into_body())
+            .as_ref()
+            .map(refused)
+            .unwrap_or_default())
     }
 }
 

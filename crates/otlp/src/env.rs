@@ -7,24 +7,39 @@ use std::time::Duration;
 use fanlight_telemetry::{BatchSettings, Propagators, Sampling};
 use url::Url;
 
-use crate::settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
+use crate::settings::{
+    Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles,
+};
 
 /// Which traces are sampled: `OTEL_TRACES_SAMPLER`, read through `variable`.
 ///
 /// # Errors
 ///
 /// If the sampler or its argument is none that exists.
-pub fn sampling_from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Sampling, SettingsError> {
+pub fn sampling_from_env(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Sampling, SettingsError> {
     Env(&variable).sampling()
 }
 
 /// What is read of messages and sent with them: `OTEL_PROPAGATORS`, read through `variable`. Returns also the names in it
 /// that stand for nothing here; they are ignored.
-pub fn propagators_from_env(variable: impl Fn(&str) -> Option<String>) -> (Propagators, Vec<String>) {
-    let Some(names) = Env(&variable).get("OTEL_PROPAGATORS") else { return Default::default() };
-    let mut found = Propagators { trace_context: false, baggage: false };
+pub fn propagators_from_env(
+    variable: impl Fn(&str) -> Option<String>,
+) -> (Propagators, Vec<String>) {
+    let Some(names) = Env(&variable).get("OTEL_PROPAGATORS") else {
+        return Default::default();
+    };
+    let mut found = Propagators {
+        trace_context: false,
+        baggage: false,
+    };
     let mut unknown = Vec::new();
-    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+    for name in names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
         match name {
             "tracecontext" => found.trace_context = true,
             "baggage" => found.baggage = true,
@@ -38,7 +53,10 @@ pub fn propagators_from_env(variable: impl Fn(&str) -> Option<String>) -> (Propa
 /// Resource attributes: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, read through `variable`.
 pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let env = Env(&variable);
-    let mut resource = env.get("OTEL_RESOURCE_ATTRIBUTES").map(|text| pairs(&text)).unwrap_or_default();
+    let mut resource = env
+        .get("OTEL_RESOURCE_ATTRIBUTES")
+        .map(|text| pairs(&text))
+        .unwrap_or_default();
     if let Some(name) = env.get("OTEL_SERVICE_NAME") {
         resource.retain(|(key, _)| key != "service.name");
         resource.push(("service.name".to_owned(), name));
@@ -62,14 +80,22 @@ impl ExportSettings {
     ) -> Result<Self, SettingsError> {
         let env = Env(&variable);
         let defaults = Self::default();
-        let queue = env.number("OTEL_BSP_MAX_QUEUE_SIZE", defaults.batch.queue)?.max(1);
+        let queue = env
+            .number("OTEL_BSP_MAX_QUEUE_SIZE", defaults.batch.queue)?
+            .max(1);
         let batch = BatchSettings {
             queue,
-            size: env.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.batch.size)?.clamp(1, queue),
+            size: env
+                .number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", defaults.batch.size)?
+                .clamp(1, queue),
             delay: env.millis("OTEL_BSP_SCHEDULE_DELAY", defaults.batch.delay)?,
         };
         let metrics_every = env.millis("OTEL_METRIC_EXPORT_INTERVAL", defaults.metrics_every)?;
-        let mut settings = Self { batch, metrics_every: metrics_every.max(Duration::from_millis(100)), ..defaults };
+        let mut settings = Self {
+            batch,
+            metrics_every: metrics_every.max(Duration::from_millis(100)),
+            ..defaults
+        };
         if !env.is_disabled() {
             settings.traces = env.target(configured, "TRACES", "v1/traces")?;
             settings.metrics = env.target(configured, "METRICS", "v1/metrics")?;
@@ -90,7 +116,11 @@ impl OtlpTarget {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, SettingsError> {
         let env = Env(&variable);
-        if env.is_disabled() { Ok(None) } else { env.target(configured, "LOGS", "v1/logs") }
+        if env.is_disabled() {
+            Ok(None)
+        } else {
+            env.target(configured, "LOGS", "v1/logs")
+        }
     }
 }
 
@@ -104,17 +134,25 @@ impl Env<'_> {
 
     /// Whether nothing is to be exported.
     fn is_disabled(&self) -> bool {
-        self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        self.get("OTEL_SDK_DISABLED")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// The variable of one signal, else the common one; with its name.
     fn signal(&self, signal: &str, what: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let common = format!("OTEL_EXPORTER_OTLP_{what}");
-        [own, common].into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
+        [own, common]
+            .into_iter()
+            .find_map(|name| self.get(&name).map(|value| (name, value)))
     }
 
-    fn target(&self, configured: Collector<'_>, signal: &str, path: &str) -> Result<Option<OtlpTarget>, SettingsError> {
+    fn target(
+        &self,
+        configured: Collector<'_>,
+        signal: &str,
+        path: &str,
+    ) -> Result<Option<OtlpTarget>, SettingsError> {
         let exporter = format!("OTEL_{signal}_EXPORTER");
         let wanted = match self.get(&exporter).as_deref() {
             None => false,
@@ -122,12 +160,20 @@ impl Env<'_> {
             Some("otlp") => true,
             Some(other) => {
                 let value = other.to_owned();
-                return Err(SettingsError::Value { variable: exporter, value, wanted: "use otlp or none" });
+                return Err(SettingsError::Value {
+                    variable: exporter,
+                    value,
+                    wanted: "use otlp or none",
+                });
             }
         };
         let protocol = self.protocol(configured, signal);
         // gRPC addresses services by name; URLs have no path.
-        let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) { "" } else { path };
+        let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) {
+            ""
+        } else {
+            path
+        };
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
         let common = "OTEL_EXPORTER_OTLP_ENDPOINT";
         let endpoint = if let Some(base) = configured.endpoint {
@@ -137,14 +183,21 @@ impl Env<'_> {
         } else if let Some(base) = self.get(common) {
             below(&base, path).ok_or(common.to_owned())
         } else if wanted {
-            let default = if path.is_empty() { "http://localhost:4317" } else { "http://localhost:4318" };
+            let default = if path.is_empty() {
+                "http://localhost:4317"
+            } else {
+                "http://localhost:4318"
+            };
             below(default, path).ok_or_else(String::new)
         } else {
             return Ok(None);
         };
         let endpoint = endpoint.map_err(|variable| SettingsError::Endpoint { variable })?;
         let protocol = protocol?;
-        let headers = self.signal(signal, "HEADERS").map(|(_, text)| pairs(&text)).unwrap_or_default();
+        let headers = self
+            .signal(signal, "HEADERS")
+            .map(|(_, text)| pairs(&text))
+            .unwrap_or_default();
         let timeout = match self.signal(signal, "TIMEOUT") {
             Some((name, _)) => self.millis(&name, EXPORT_TIMEOUT)?,
             None => EXPORT_TIMEOUT,
@@ -155,15 +208,29 @@ impl Env<'_> {
             client_certificate: file("CLIENT_CERTIFICATE"),
             client_key: file("CLIENT_KEY"),
         };
-        Ok(Some(OtlpTarget { endpoint, protocol, headers, timeout, tls }))
+        Ok(Some(OtlpTarget {
+            endpoint,
+            protocol,
+            headers,
+            timeout,
+            tls,
+        }))
     }
 
-    fn protocol(&self, configured: Collector<'_>, signal: &str) -> Result<OtlpProtocol, SettingsError> {
+    fn protocol(
+        &self,
+        configured: Collector<'_>,
+        signal: &str,
+    ) -> Result<OtlpProtocol, SettingsError> {
         if let Some(protocol) = configured.protocol {
             return Ok(protocol);
         }
-        let Some((variable, value)) = self.signal(signal, "PROTOCOL") else { return Ok(OtlpProtocol::default()) };
-        let named = OtlpProtocol::ALL.into_iter().find(|protocol| protocol.as_str() == value.trim());
+        let Some((variable, value)) = self.signal(signal, "PROTOCOL") else {
+            return Ok(OtlpProtocol::default());
+        };
+        let named = OtlpProtocol::ALL
+            .into_iter()
+            .find(|protocol| protocol.as_str() == value.trim());
         named.ok_or(SettingsError::Protocol { variable, value })
     }
 
@@ -171,10 +238,19 @@ impl Env<'_> {
         let variable = "OTEL_TRACES_SAMPLER";
         let ratio = || match self.get("OTEL_TRACES_SAMPLER_ARG") {
             None => Ok(1.0),
-            Some(value) => value.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).ok_or_else(|| {
-                let variable = "OTEL_TRACES_SAMPLER_ARG".to_owned();
-                SettingsError::Value { variable, value, wanted: "use a number from 0 to 1" }
-            }),
+            Some(value) => value
+                .trim()
+                .parse()
+                .ok()
+                .filter(|ratio| (0.0..=1.0).contains(ratio))
+                .ok_or_else(|| {
+                    let variable = "OTEL_TRACES_SAMPLER_ARG".to_owned();
+                    SettingsError::Value {
+                        variable,
+                        value,
+                        wanted: "use a number from 0 to 1",
+                    }
+                }),
         };
         Ok(match self.get(variable).as_deref() {
             None | Some("parentbased_always_on") => Sampling::ParentBasedAlwaysOn,
@@ -194,7 +270,9 @@ impl Env<'_> {
     }
 
     fn number(&self, name: &str, default: usize) -> Result<usize, SettingsError> {
-        let Some(value) = self.get(name) else { return Ok(default) };
+        let Some(value) = self.get(name) else {
+            return Ok(default);
+        };
         value.trim().parse().map_err(|_| SettingsError::Value {
             variable: name.to_owned(),
             value,
@@ -210,7 +288,9 @@ impl Env<'_> {
 
 /// `path` appended to the URL's own (OTLP exporter configuration, Endpoint URLs for OTLP/HTTP).
 fn below(base: &str, path: &str) -> Option<Url> {
-    let mut url = Url::parse(base.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let mut url = Url::parse(base.trim())
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"))?;
     if !path.is_empty() {
         let whole = format!("{}/{path}", url.path().trim_end_matches('/'));
         url.set_path(&whole);
@@ -222,11 +302,19 @@ fn below(base: &str, path: &str) -> Option<Url> {
 fn pairs(text: &str) -> Vec<(String, String)> {
     let decoded = |text: &str| {
         let text = text.trim().replace('+', "%2B");
-        url::form_urlencoded::parse(text.as_bytes()).map(|(key, _)| key.into_owned()).next().unwrap_or_default()
+        url::form_urlencoded::parse(text.as_bytes())
+            .map(|(key, _)| key.into_owned())
+            .next()
+            .unwrap_or_default()
     };
     text.split(',')
         .filter_map(|pair| pair.split_once('='))
-        .map(|(key, value)| (key.trim().to_owned(), decoded(&value.replace('&', "%26").replace('=', "%3D"))))
+        .map(|(key, value)| {
+            (
+                key.trim().to_owned(),
+                decoded(&value.replace('&', "%26").replace('=', "%3D")),
+            )
+        })
         .filter(|(key, _)| !key.is_empty())
         .collect()
 }

@@ -35,6 +35,8 @@ impl StartError {
     #[cfg(not(feature = "grpc"))]
     pub(crate) fn no_grpc() -> Self {
         let reason = "this build has no OTLP over gRPC: use http/protobuf, or build with the feature otlp-grpc";
-        Self::Exporter { reason: reason.to_owned() }
+        Self::Exporter {
+            reason: reason.to_owned(),
+        }
     }
 }

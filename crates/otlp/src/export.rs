@@ -1,6 +1,8 @@
 //! Requests to a collector that this crate encodes itself, with metrics or log records.
 
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1;
@@ -26,13 +28,23 @@ pub(crate) struct NotExported {
 
 /// How many log records an answer says were refused.
 pub(crate) fn refused(answer: &ExportLogsServiceResponse) -> u64 {
-    answer.partial_success.as_ref().and_then(|some| some.rejected_log_records.try_into().ok()).unwrap_or_default()
+    answer
+        .partial_success
+        .as_ref()
+        .and_then(|some| some.rejected_log_records.try_into().ok())
+        .unwrap_or_default()
 }
 
 /// Who exports.
 pub(crate) fn resource(resource: &Resource) -> v1::Resource {
-    let attributes = resource.iter().map(|(key, value)| key_value(key.as_str(), string(value.to_string()))).collect();
-    v1::Resource { attributes, ..v1::Resource::default() }
+    let attributes = resource
+        .iter()
+        .map(|(key, value)| key_value(key.as_str(), string(value.to_string())))
+        .collect();
+    v1::Resource {
+        attributes,
+        ..v1::Resource::default()
+    }
 }
 
 /// What has made it.
@@ -45,7 +57,11 @@ pub(crate) fn scope() -> InstrumentationScope {
 }
 
 pub(crate) fn key_value(key: &str, value: any_value::Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
 }
 
 pub(crate) fn string(text: impl Into<String>) -> any_value::Value {

@@ -18,18 +18,25 @@ use crate::{USER_AGENT, tls};
 pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, StartError> {
     let url = &target.endpoint;
     if !url.username().is_empty() || url.password().is_some() {
-        let reason = "a URL for gRPC has no user info: put the credentials into OTEL_EXPORTER_OTLP_HEADERS";
-        return Err(StartError::Exporter { reason: reason.to_owned() });
+        let reason =
+            "a URL for gRPC has no user info: put the credentials into OTEL_EXPORTER_OTLP_HEADERS";
+        return Err(StartError::Exporter {
+            reason: reason.to_owned(),
+        });
     }
     // The library's message could show the URL.
-    let failed = |_| StartError::Exporter { reason: format!("{} cannot be used for gRPC", target.shown()) };
+    let failed = |_| StartError::Exporter {
+        reason: format!("{} cannot be used for gRPC", target.shown()),
+    };
     let mut endpoint = Endpoint::from_shared(target.shown())
         .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
         .map_err(failed)?
         .connect_timeout(target.timeout)
         .timeout(target.timeout);
     if url.scheme() == "https" {
-        endpoint = endpoint.tls_config(tls::for_channel(&target.tls)?).map_err(failed)?;
+        endpoint = endpoint
+            .tls_config(tls::for_channel(&target.tls)?)
+            .map_err(failed)?;
     }
     let _entered = handle.enter();
     Ok(endpoint.connect_lazy())
@@ -49,7 +56,10 @@ pub(crate) struct Services {
 
 impl Services {
     pub(crate) fn new(target: &OtlpTarget, handle: &Handle) -> Result<Self, StartError> {
-        Ok(Self { channel: channel(target, handle)?, headers: headers(target)? })
+        Ok(Self {
+            channel: channel(target, handle)?,
+            headers: headers(target)?,
+        })
     }
 
     /// Sends a request. Returns how many of its log records were refused.
@@ -61,7 +71,10 @@ impl Services {
             }
             Export::Logs(request) => {
                 let mut client = LogsServiceClient::new(self.channel.clone());
-                client.export(self.request(request)).await.map(|answer| refused(answer.get_ref()))
+                client
+                    .export(self.request(request))
+                    .await
+                    .map(|answer| refused(answer.get_ref()))
             }
         };
         // The code without the message, which could repeat a secret.

@@ -62,7 +62,11 @@ impl LogExport {
     /// # Errors
     ///
     /// If the client of the collector cannot be made.
-    pub fn start(target: &OtlpTarget, telemetry: &Telemetry, namespace: &'static str) -> Result<Self, StartError> {
+    pub fn start(
+        target: &OtlpTarget,
+        telemetry: &Telemetry,
+        namespace: &'static str,
+    ) -> Result<Self, StartError> {
         let handle = runtime()?;
         let collector = Collector::new(target, &handle)?;
         let (queue, waiting) = mpsc::channel(QUEUE);
@@ -71,7 +75,10 @@ impl LogExport {
         let exporter = Exporter {
             collector,
             endpoint: target.shown(),
-            resource: telemetry.resource().cloned().unwrap_or_else(|| Resource::builder_empty().build()),
+            resource: telemetry
+                .resource()
+                .cloned()
+                .unwrap_or_else(|| Resource::builder_empty().build()),
             namespace,
             waiting,
             stopped,
@@ -79,17 +86,29 @@ impl LogExport {
             is_failing: false,
         };
         let task = Mutex::new(Some(handle.spawn(exporter.run())));
-        Ok(Self { queue, room: Arc::new(Semaphore::new(QUEUE_BYTES)), counts, stop, task })
+        Ok(Self {
+            queue,
+            room: Arc::new(Semaphore::new(QUEUE_BYTES)),
+            counts,
+            stop,
+            task,
+        })
     }
 
     /// Exports a JSON object, whose members become attributes. Does not block.
     pub fn line(&self, line: &str) {
-        self.add(LogText { event: None, text: line.to_owned() });
+        self.add(LogText {
+            event: None,
+            text: line.to_owned(),
+        });
     }
 
     /// Exports any text, as an event of this name. Does not block.
     pub fn note(&self, event: &'static str, text: &str) {
-        self.add(LogText { event: Some(event), text: text.to_owned() });
+        self.add(LogText {
+            event: Some(event),
+            text: text.to_owned(),
+        });
     }
 
     fn add(&self, text: LogText) {
@@ -117,7 +136,11 @@ impl LogExport {
     pub async fn end(&self, bound: Duration) -> bool {
         let lost = self.lost();
         self.stop.send_replace(true);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(mut task) = task else { return true };
         let is_done = timeout(bound, &mut task).await.is_ok();
         task.abort();
@@ -127,7 +150,11 @@ impl LogExport {
 
 impl Drop for LogExport {
     fn drop(&mut self) {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         task.iter().for_each(JoinHandle::abort);
     }
 }
@@ -171,7 +198,9 @@ impl Exporter {
         }
         let (mut bytes, mut batch) = (first.text.text.len(), vec![first]);
         while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Ok(next) = self.waiting.try_recv() else { break };
+            let Ok(next) = self.waiting.try_recv() else {
+                break;
+            };
             bytes += next.text.text.len();
             batch.push(next);
         }
@@ -186,7 +215,9 @@ impl Exporter {
                     self.is_failing = false;
                     let lost = refused.min(count);
                     self.counts.lost.fetch_add(lost, Ordering::Relaxed);
-                    self.counts.exported.fetch_add(count - lost, Ordering::Relaxed);
+                    self.counts
+                        .exported
+                        .fetch_add(count - lost, Ordering::Relaxed);
                     return;
                 }
                 Err(failed) => failed,
@@ -195,13 +226,22 @@ impl Exporter {
             let (endpoint, problem) = (&self.endpoint, &failed.problem);
             if is_last {
                 self.counts.lost.fetch_add(count, Ordering::Relaxed);
-                error!(endpoint, problem, lost = count, "log records are lost: the collector does not take them");
+                error!(
+                    endpoint,
+                    problem,
+                    lost = count,
+                    "log records are lost: the collector does not take them"
+                );
                 return;
             }
             if !std::mem::replace(&mut self.is_failing, true) {
                 warn!(endpoint, problem, "cannot export log records; trying again");
             }
-            let _ = timeout(PAUSE * 2_u32.pow(attempt - 1), is_stopped(&mut self.stopped)).await;
+            let _ = timeout(
+                PAUSE * 2_u32.pow(attempt - 1),
+                is_stopped(&mut self.stopped),
+            )
+            .await;
         }
     }
 }

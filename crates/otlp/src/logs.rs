@@ -29,27 +29,58 @@ pub(crate) fn request<'a>(
     texts: impl Iterator<Item = &'a LogText>,
 ) -> ExportLogsServiceRequest {
     let log_records = texts.map(|text| record(namespace, text)).collect();
-    let scope_logs = vec![ScopeLogs { scope: Some(scope()), log_records, ..ScopeLogs::default() }];
-    let logs = ResourceLogs { resource: Some(resource(from)), scope_logs, ..ResourceLogs::default() };
-    ExportLogsServiceRequest { resource_logs: vec![logs] }
+    let scope_logs = vec![ScopeLogs {
+        scope: Some(scope()),
+        log_records,
+        ..ScopeLogs::default()
+    }];
+    let logs = ResourceLogs {
+        resource: Some(resource(from)),
+        scope_logs,
+        ..ResourceLogs::default()
+    };
+    ExportLogsServiceRequest {
+        resource_logs: vec![logs],
+    }
 }
 
 fn record(namespace: &str, LogText { event, text }: &LogText) -> LogRecord {
     let now = nanos(SystemTime::now());
-    let line = Json::parse(text.clone().into(), MAX_NESTING).ok().filter(|_| event.is_none());
-    let member = |name: &str| line.as_ref()?.peek(name)?.as_str().map(|text| text.into_owned());
-    let time = member("time").and_then(|time| humantime::parse_rfc3339(&time).ok()).map_or(now, nanos);
-    let trace = member("trace").filter(|id| id.len() == 32).and_then(|id| u128::from_str_radix(&id, 16).ok());
-    let event = event.map(str::to_owned).or_else(|| member("event")).unwrap_or_default();
+    let line = Json::parse(text.clone().into(), MAX_NESTING)
+        .ok()
+        .filter(|_| event.is_none());
+    let member = |name: &str| {
+        line.as_ref()?
+            .peek(name)?
+            .as_str()
+            .map(|text| text.into_owned())
+    };
+    let time = member("time")
+        .and_then(|time| humantime::parse_rfc3339(&time).ok())
+        .map_or(now, nanos);
+    let trace = member("trace")
+        .filter(|id| id.len() == 32)
+        .and_then(|id| u128::from_str_radix(&id, 16).ok());
+    let event = event
+        .map(str::to_owned)
+        .or_else(|| member("event"))
+        .unwrap_or_default();
     LogRecord {
         time_unix_nano: time,
         observed_time_unix_nano: now,
         severity_number: SeverityNumber::Info.into(),
         severity_text: "INFO".to_owned(),
         event_name: format!("{namespace}.{event}"),
-        body: Some(AnyValue { value: Some(string(text.clone())) }),
-        attributes: line.as_ref().map(|line| attributes(namespace, line)).unwrap_or_default(),
-        trace_id: trace.map(|id| id.to_be_bytes().to_vec()).unwrap_or_default(),
+        body: Some(AnyValue {
+            value: Some(string(text.clone())),
+        }),
+        attributes: line
+            .as_ref()
+            .map(|line| attributes(namespace, line))
+            .unwrap_or_default(),
+        trace_id: trace
+            .map(|id| id.to_be_bytes().to_vec())
+            .unwrap_or_default(),
         ..LogRecord::default()
     }
 }
@@ -62,7 +93,10 @@ fn attributes(namespace: &str, line: &Json) -> Vec<KeyValue> {
         if matches!(name.as_str(), "time" | "event" | "trace") {
             return None;
         }
-        Some(key_value(&format!("{namespace}.{name}"), attribute_value(&value)?))
+        Some(key_value(
+            &format!("{namespace}.{name}"),
+            attribute_value(&value)?,
+        ))
     };
     line.members().filter_map(attribute).collect()
 }
@@ -70,8 +104,12 @@ fn attributes(namespace: &str, line: &Json) -> Vec<KeyValue> {
 fn attribute_value(value: &Json) -> Option<Value> {
     let text = |value: &Json| value.as_str().map(string);
     if value.kind() == Kind::Array {
-        let values = value.elements().map(|place| text(&value.slice(place)).map(|text| AnyValue { value: Some(text) }));
-        return Some(Value::ArrayValue(ArrayValue { values: values.collect::<Option<_>>()? }));
+        let values = value
+            .elements()
+            .map(|place| text(&value.slice(place)).map(|text| AnyValue { value: Some(text) }));
+        return Some(Value::ArrayValue(ArrayValue {
+            values: values.collect::<Option<_>>()?,
+        }));
     }
     text(value).or_else(|| value.as_i64().map(Value::IntValue))
 }

@@ -6,8 +6,8 @@ use fanlight_telemetry::metrics::{BOUNDS, Counts, Family, Labels, Shape, Values}
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
-    ScopeMetrics, Sum, metric, number_data_point,
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_sdk::Resource;
 
@@ -21,9 +21,19 @@ struct Period {
 }
 
 /// The request.
-pub(crate) fn request(from: &Resource, since: SystemTime, families: &[Family]) -> ExportMetricsServiceRequest {
-    let period = Period { since: nanos(since), until: nanos(SystemTime::now()) };
-    let metrics = families.iter().filter(|family| !family.points.is_empty()).map(|family| metric(family, period));
+pub(crate) fn request(
+    from: &Resource,
+    since: SystemTime,
+    families: &[Family],
+) -> ExportMetricsServiceRequest {
+    let period = Period {
+        since: nanos(since),
+        until: nanos(SystemTime::now()),
+    };
+    let metrics = families
+        .iter()
+        .filter(|family| !family.points.is_empty())
+        .map(|family| metric(family, period));
     ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
             resource: Some(resource(from)),
@@ -39,21 +49,39 @@ pub(crate) fn request(from: &Resource, since: SystemTime, families: &[Family]) -
 
 fn metric(family: &Family, period: Period) -> Metric {
     let aggregation_temporality = AggregationTemporality::Cumulative as i32;
-    let numbers = || family.points.iter().filter_map(|(labels, values)| number(labels, values, period)).collect();
+    let numbers = || {
+        family
+            .points
+            .iter()
+            .filter_map(|(labels, values)| number(labels, values, period))
+            .collect()
+    };
     let data = match family.info.shape {
-        Shape::Gauge => metric::Data::Gauge(Gauge { data_points: numbers() }),
-        Shape::Counter => {
-            metric::Data::Sum(Sum { data_points: numbers(), aggregation_temporality, is_monotonic: true })
-        }
-        Shape::UpDownCounter => {
-            metric::Data::Sum(Sum { data_points: numbers(), aggregation_temporality, is_monotonic: false })
-        }
+        Shape::Gauge => metric::Data::Gauge(Gauge {
+            data_points: numbers(),
+        }),
+        Shape::Counter => metric::Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality,
+            is_monotonic: true,
+        }),
+        Shape::UpDownCounter => metric::Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality,
+            is_monotonic: false,
+        }),
         Shape::Histogram => {
-            let points = family.points.iter().filter_map(|(labels, values)| match values {
-                Values::Histogram(counts) => Some(histogram(labels, counts, period)),
-                Values::Integer(_) => None,
-            });
-            metric::Data::Histogram(Histogram { data_points: points.collect(), aggregation_temporality })
+            let points = family
+                .points
+                .iter()
+                .filter_map(|(labels, values)| match values {
+                    Values::Histogram(counts) => Some(histogram(labels, counts, period)),
+                    Values::Integer(_) => None,
+                });
+            metric::Data::Histogram(Histogram {
+                data_points: points.collect(),
+                aggregation_temporality,
+            })
         }
     };
     Metric {
@@ -66,7 +94,9 @@ fn metric(family: &Family, period: Period) -> Metric {
 }
 
 fn number(labels: &Labels, values: &Values, period: Period) -> Option<NumberDataPoint> {
-    let Values::Integer(value) = values else { return None };
+    let Values::Integer(value) = values else {
+        return None;
+    };
     Some(NumberDataPoint {
         attributes: attributes(labels),
         start_time_unix_nano: period.since,
@@ -90,10 +120,18 @@ fn histogram(labels: &Labels, counts: &Counts, period: Period) -> HistogramDataP
 }
 
 fn attributes(labels: &Labels) -> Vec<KeyValue> {
-    labels.iter().map(|(key, value)| key_value(key, string(value))).collect()
+    labels
+        .iter()
+        .map(|(key, value)| key_value(key, string(value)))
+        .collect()
 }
 
 /// Nanoseconds since the Unix epoch.
 pub(crate) fn nanos(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos(),
+    )
+    .unwrap_or(u64::MAX)
 }

@@ -48,7 +48,11 @@ impl Push {
                 let request = metrics::request(&resource, since, &registry.snapshot());
                 match collector.send(&Export::Metrics(request)).await {
                     Err(failed) if !std::mem::replace(&mut failing, true) => {
-                        tracing::warn!(endpoint, problem = failed.problem, "cannot export metrics; trying again");
+                        tracing::warn!(
+                            endpoint,
+                            problem = failed.problem,
+                            "cannot export metrics; trying again"
+                        );
                     }
                     Err(_) => {}
                     Ok(_) => failing = false,
@@ -58,7 +62,10 @@ impl Push {
                 }
             }
         });
-        Ok(Self { stop: Some(stop), task })
+        Ok(Self {
+            stop: Some(stop),
+            task,
+        })
     }
 
     /// Exports once more and ends, within `bound`. Returns whether that was in time.

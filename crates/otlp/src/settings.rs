@@ -22,7 +22,12 @@ pub struct ExportSettings {
 impl Default for ExportSettings {
     /// No export.
     fn default() -> Self {
-        Self { traces: None, metrics: None, metrics_every: Duration::from_secs(60), batch: BatchSettings::default() }
+        Self {
+            traces: None,
+            metrics: None,
+            metrics_every: Duration::from_secs(60),
+            batch: BatchSettings::default(),
+        }
     }
 }
 
@@ -101,7 +106,9 @@ impl std::fmt::Debug for OtlpTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         let mut shown = f.debug_struct("OtlpTarget");
-        shown.field("protocol", &self.protocol.as_str()).field("endpoint", &self.shown());
+        shown
+            .field("protocol", &self.protocol.as_str())
+            .field("endpoint", &self.shown());
         shown.field("headers", &headers).finish()
     }
 }

@@ -33,5 +33,7 @@ pub(crate) fn exporter(target: &OtlpTarget, handle: &Handle) -> Result<SpanExpor
         #[cfg(not(feature = "grpc"))]
         OtlpProtocol::Grpc => return Err(StartError::no_grpc()),
     };
-    exporter.map_err(|error| StartError::Exporter { reason: error.to_string() })
+    exporter.map_err(|error| StartError::Exporter {
+        reason: error.to_string(),
+    })
 }

@@ -16,7 +16,10 @@ use crate::spans;
 /// # Errors
 ///
 /// If an exporter, a writer or a thread cannot be started.
-pub fn start(settings: Settings, export: &ExportSettings) -> Result<(Telemetry, Guard), StartError> {
+pub fn start(
+    settings: Settings,
+    export: &ExportSettings,
+) -> Result<(Telemetry, Guard), StartError> {
     let records_spans = settings.tracing;
     let mut builder = Builder::new(settings);
     if let Some(target) = export.traces.as_ref().filter(|_| records_spans) {
@@ -26,11 +29,23 @@ pub fn start(settings: Settings, export: &ExportSettings) -> Result<(Telemetry, 
     let push = match (&export.metrics, telemetry.metrics(), telemetry.resource()) {
         (Some(target), Some(metrics), Some(resource)) => {
             let metrics = Arc::clone(metrics);
-            Some(Push::start(metrics, resource.clone(), target, &runtime()?, export.metrics_every)?)
+            Some(Push::start(
+                metrics,
+                resource.clone(),
+                target,
+                &runtime()?,
+                export.metrics_every,
+            )?)
         }
         _ => None,
     };
-    Ok((telemetry, Guard { telemetry: guard, push }))
+    Ok((
+        telemetry,
+        Guard {
+            telemetry: guard,
+            push,
+        },
+    ))
 }
 
 /// The runtime that exporters run on.

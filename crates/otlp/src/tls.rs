@@ -19,7 +19,9 @@ struct Pem {
 
 /// For gRPC.
 #[cfg(feature = "grpc")]
-pub(crate) fn for_channel(files: &TlsFiles) -> Result<tonic::transport::ClientTlsConfig, StartError> {
+pub(crate) fn for_channel(
+    files: &TlsFiles,
+) -> Result<tonic::transport::ClientTlsConfig, StartError> {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
     let Pem { roots, own } = read(files)?;
@@ -72,16 +74,25 @@ fn read(files: &TlsFiles) -> Result<Pem, StartError> {
 
 fn contents(path: &Path) -> Result<Vec<u8>, StartError> {
     let pem = read_bounded(path, LONGEST).map_err(|error| unusable(path, &error.to_string()))?;
-    if pem.len() > LONGEST { Err(unusable(path, "it is larger than a megabyte")) } else { Ok(pem) }
+    if pem.len() > LONGEST {
+        Err(unusable(path, "it is larger than a megabyte"))
+    } else {
+        Ok(pem)
+    }
 }
 
 /// The certificates in `pem`; `None` if there are none, or something else.
 fn certificates(pem: &[u8]) -> Option<Vec<reqwest::Certificate>> {
-    reqwest::Certificate::from_pem_bundle(pem).ok().filter(|all| !all.is_empty())
+    reqwest::Certificate::from_pem_bundle(pem)
+        .ok()
+        .filter(|all| !all.is_empty())
 }
 
 fn unusable(path: &Path, reason: &str) -> StartError {
-    StartError::Certificate { path: path.display().to_string(), reason: reason.to_owned() }
+    StartError::Certificate {
+        path: path.display().to_string(),
+        reason: reason.to_owned(),
+    }
 }
 
 fn unusable_identity(files: &TlsFiles) -> StartError {
@@ -95,7 +106,10 @@ mod tests {
 
     /// Why a file with the certificates of authorities cannot be used.
     fn refused(path: &Path) -> String {
-        let files = TlsFiles { certificate: Some(path.to_owned()), ..TlsFiles::default() };
+        let files = TlsFiles {
+            certificate: Some(path.to_owned()),
+            ..TlsFiles::default()
+        };
         read(&files).map(|_| ()).unwrap_err().to_string()
     }
 
@@ -109,6 +123,9 @@ mod tests {
         file.set_len(LONGEST as u64).unwrap();
         let other = refused(&path);
         std::fs::remove_file(&path).unwrap();
-        assert!(large.contains("larger than a megabyte") && other.contains("holds no certificate"), "{large} {other}");
+        assert!(
+            large.contains("larger than a megabyte") && other.contains("holds no certificate"),
+            "{large} {other}"
+        );
     }
 }

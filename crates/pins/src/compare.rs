@@ -7,10 +7,21 @@ use serde_json::Value;
 /// Levels of schemas inside of schemas that are compared; what differs deeper counts as breaking.
 const NESTING: usize = 24;
 /// Members of a schema that only people and models read.
-const WORDS: [&str; 6] = ["title", "description", "examples", "$comment", "default", "deprecated"];
+const WORDS: [&str; 6] = [
+    "title",
+    "description",
+    "examples",
+    "$comment",
+    "default",
+    "deprecated",
+];
 /// Hints by which a tool is trusted more, and the value that does so.
-const HINTS: [(&str, bool); 4] =
-    [("readOnlyHint", true), ("destructiveHint", false), ("idempotentHint", true), ("openWorldHint", false)];
+const HINTS: [(&str, bool); 4] = [
+    ("readOnlyHint", true),
+    ("destructiveHint", false),
+    ("idempotentHint", true),
+    ("openWorldHint", false),
+];
 
 /// How much a difference matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,10 +70,17 @@ pub fn compare(approved: &Value, now: &Value) -> Difference {
         }
         let known = found.0.len();
         match name.as_str() {
-            "title" | "description" | "icons" => found.add(Change::Text, format!("{name} has changed")),
+            "title" | "description" | "icons" => {
+                found.add(Change::Text, format!("{name} has changed"))
+            }
             "annotations" => found.annotations(before, after),
             "inputSchema" => {
-                found.schema("inputSchema", before.unwrap_or(&Value::Null), after.unwrap_or(&Value::Null), NESTING);
+                found.schema(
+                    "inputSchema",
+                    before.unwrap_or(&Value::Null),
+                    after.unwrap_or(&Value::Null),
+                    NESTING,
+                );
             }
             "outputSchema" => found.output(before, after),
             "arguments" => found.arguments(before, after),
@@ -72,12 +90,23 @@ pub fn compare(approved: &Value, now: &Value) -> Difference {
             found.add(Change::Text, format!("{name} has changed"));
         }
     }
-    let change = found.0.iter().map(|(change, _)| *change).max().unwrap_or(Change::Same);
-    Difference { change, reasons: found.0.into_iter().map(|(_, reason)| reason).collect() }
+    let change = found
+        .0
+        .iter()
+        .map(|(change, _)| *change)
+        .max()
+        .unwrap_or(Change::Same);
+    Difference {
+        change,
+        reasons: found.0.into_iter().map(|(_, reason)| reason).collect(),
+    }
 }
 
 fn members(value: &Value) -> impl Iterator<Item = &String> {
-    value.as_object().into_iter().flat_map(|members| members.keys())
+    value
+        .as_object()
+        .into_iter()
+        .flat_map(|members| members.keys())
 }
 
 struct Found(Vec<(Change, String)>);
@@ -88,7 +117,9 @@ impl Found {
     }
 
     fn annotations(&mut self, before: Option<&Value>, after: Option<&Value>) {
-        let hint = |annotations: Option<&Value>, name: &str| annotations.and_then(|all| all.get(name)?.as_bool());
+        let hint = |annotations: Option<&Value>, name: &str| {
+            annotations.and_then(|all| all.get(name)?.as_bool())
+        };
         for (name, trusted) in HINTS {
             let (before, after) = (hint(before, name), hint(after, name));
             if before == Some(trusted) && after != Some(trusted) {
@@ -98,7 +129,10 @@ impl Found {
             }
         }
         let rest = |annotations: Option<&Value>| {
-            let all = annotations.and_then(Value::as_object).cloned().unwrap_or_default();
+            let all = annotations
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default();
             all.into_iter()
                 .filter(|(name, _)| HINTS.iter().all(|(hint, _)| hint != name))
                 .collect::<serde_json::Map<_, _>>()
@@ -112,7 +146,10 @@ impl Found {
         match (before, after) {
             (None, Some(_)) => self.add(Change::Compatible, "outputSchema is new".to_owned()),
             (Some(before), Some(after)) if without_words(before) == without_words(after) => {
-                self.add(Change::Text, "texts of outputSchema have changed".to_owned());
+                self.add(
+                    Change::Text,
+                    "texts of outputSchema have changed".to_owned(),
+                );
             }
             _ => self.add(Change::Breaking, "outputSchema has changed".to_owned()),
         }
@@ -121,23 +158,44 @@ impl Found {
     /// The arguments of a prompt.
     fn arguments(&mut self, before: Option<&Value>, after: Option<&Value>) {
         let list = |all: Option<&Value>| all.and_then(Value::as_array).cloned().unwrap_or_default();
-        let name = |one: &Value| one.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = |one: &Value| {
+            one.get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let is_required = |one: &Value| one.get("required") == Some(&Value::Bool(true));
         let (before, after) = (list(before), list(after));
         for one in &before {
             match after.iter().find(|other| name(other) == name(one)) {
-                None => self.add(Change::Breaking, format!("the argument {} is gone", name(one))),
+                None => self.add(
+                    Change::Breaking,
+                    format!("the argument {} is gone", name(one)),
+                ),
                 Some(other) if is_required(other) && !is_required(one) => {
-                    self.add(Change::Breaking, format!("the argument {} is required now", name(one)));
+                    self.add(
+                        Change::Breaking,
+                        format!("the argument {} is required now", name(one)),
+                    );
                 }
                 Some(other) if other != one => {
-                    self.add(Change::Text, format!("the argument {} has changed", name(one)));
+                    self.add(
+                        Change::Text,
+                        format!("the argument {} has changed", name(one)),
+                    );
                 }
                 Some(_) => {}
             }
         }
-        for one in after.iter().filter(|one| before.iter().all(|other| name(other) != name(one))) {
-            let change = if is_required(one) { Change::Breaking } else { Change::Compatible };
+        for one in after
+            .iter()
+            .filter(|one| before.iter().all(|other| name(other) != name(one)))
+        {
+            let change = if is_required(one) {
+                Change::Breaking
+            } else {
+                Change::Compatible
+            };
             self.add(change, format!("the argument {} is new", name(one)));
         }
     }
@@ -157,7 +215,9 @@ impl Found {
                 continue;
             }
             match name.as_str() {
-                word if WORDS.contains(&word) => self.add(Change::Text, format!("{place}: {word} has changed")),
+                word if WORDS.contains(&word) => {
+                    self.add(Change::Text, format!("{place}: {word} has changed"))
+                }
                 "properties" => self.properties(place, before, after, nesting),
                 "required" => self.required(place, before, after),
                 "type" | "enum" => self.choices(place, name, before, after),
@@ -177,14 +237,26 @@ impl Found {
         }
     }
 
-    fn properties(&mut self, place: &str, before: Option<&Value>, after: Option<&Value>, nesting: usize) {
+    fn properties(
+        &mut self,
+        place: &str,
+        before: Option<&Value>,
+        after: Option<&Value>,
+        nesting: usize,
+    ) {
         let none = serde_json::Map::new();
-        let of = |all: Option<&Value>| all.and_then(Value::as_object).cloned().unwrap_or_else(|| none.clone());
+        let of = |all: Option<&Value>| {
+            all.and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_else(|| none.clone())
+        };
         let (old, new) = (of(before), of(after));
         for (name, schema) in &old {
             match new.get(name) {
                 None => self.add(Change::Breaking, format!("{place}.{name} is gone")),
-                Some(other) if other != schema => self.schema(&format!("{place}.{name}"), schema, other, nesting),
+                Some(other) if other != schema => {
+                    self.schema(&format!("{place}.{name}"), schema, other, nesting)
+                }
                 Some(_) => {}
             }
         }
@@ -206,8 +278,13 @@ impl Found {
     /// Which values or types there may be: fewer are breaking, and so is a choice where there was none.
     fn choices(&mut self, place: &str, name: &str, before: Option<&Value>, after: Option<&Value>) {
         let (old, new) = (values(before), values(after));
-        let is_narrower = after.is_some() && (before.is_none() || old.iter().any(|value| !new.contains(value)));
-        let change = if is_narrower { Change::Breaking } else { Change::Compatible };
+        let is_narrower =
+            after.is_some() && (before.is_none() || old.iter().any(|value| !new.contains(value)));
+        let change = if is_narrower {
+            Change::Breaking
+        } else {
+            Change::Compatible
+        };
         self.add(change, format!("{place}: {name} has changed"));
     }
 }
@@ -226,8 +303,13 @@ fn without_words(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
             // A property may be called like one of these.
-            let kept = members.iter().filter(|(name, value)| !WORDS.contains(&name.as_str()) || value.is_object());
-            Value::Object(kept.map(|(name, value)| (name.clone(), without_words(value))).collect())
+            let kept = members
+                .iter()
+                .filter(|(name, value)| !WORDS.contains(&name.as_str()) || value.is_object());
+            Value::Object(
+                kept.map(|(name, value)| (name.clone(), without_words(value)))
+                    .collect(),
+            )
         }
         Value::Array(items) => Value::Array(items.iter().map(without_words).collect()),
         other => other.clone(),

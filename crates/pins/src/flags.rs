@@ -23,7 +23,11 @@ impl std::fmt::Display for Flag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Invisible { place, character } => {
-                write!(f, "{place} has a character that nobody sees: U+{:04X}", u32::from(*character))
+                write!(
+                    f,
+                    "{place} has a character that nobody sees: U+{:04X}",
+                    u32::from(*character)
+                )
             }
             Self::Lookalike { other } => write!(f, "its name looks like that of {other}"),
         }
@@ -32,16 +36,25 @@ impl std::fmt::Display for Flag {
 
 /// What deserves a look in a definition. `others` are the names of other servers' tools, as `server/name` each.
 #[must_use]
-pub fn flags<'a>(name: &str, definition: &Value, others: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Flag> {
+pub fn flags<'a>(
+    name: &str,
+    definition: &Value,
+    others: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Vec<Flag> {
     let mut found = Vec::new();
     texts(definition, &mut String::new(), &mut |place, text| {
         if let Some(character) = text.chars().find(|character| is_invisible(*character)) {
-            found.push(Flag::Invisible { place: place.to_owned(), character });
+            found.push(Flag::Invisible {
+                place: place.to_owned(),
+                character,
+            });
         }
     });
     let shape = skeleton(name);
     let alike = others.filter(|(_, other)| *other != name && skeleton(other) == shape);
-    found.extend(alike.map(|(server, other)| Flag::Lookalike { other: format!("{server}/{other}") }));
+    found.extend(alike.map(|(server, other)| Flag::Lookalike {
+        other: format!("{server}/{other}"),
+    }));
     found
 }
 
@@ -87,7 +100,9 @@ fn is_invisible(character: char) -> bool {
 /// What a name looks like: in small letters, without what separates words, with letters and digits that look alike as one.
 #[must_use]
 pub fn skeleton(name: &str) -> String {
-    let shown = name.chars().filter(|character| character.is_alphanumeric() && !is_invisible(*character));
+    let shown = name
+        .chars()
+        .filter(|character| character.is_alphanumeric() && !is_invisible(*character));
     let like = |character: char| match character {
         '0' | 'о' | 'ο' | 'Ο' | 'О' => 'o',
         '1' | 'l' | 'і' | 'ı' | 'ӏ' | '|' => 'i',

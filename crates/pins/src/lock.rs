@@ -66,7 +66,10 @@ impl Pinned {
             return None;
         }
         let Difference { change, reasons } = compare(&self.definition, now);
-        Some(Difference { change: change.max(Change::Text), reasons })
+        Some(Difference {
+            change: change.max(Change::Text),
+            reasons,
+        })
     }
 }
 
@@ -103,7 +106,10 @@ pub enum InvalidLock {
 
 impl Default for Lock {
     fn default() -> Self {
-        Self { version: VERSION, servers: BTreeMap::new() }
+        Self {
+            version: VERSION,
+            servers: BTreeMap::new(),
+        }
     }
 }
 
@@ -118,7 +124,9 @@ impl Lock {
         if lock.version != VERSION {
             return Err(InvalidLock::Version(lock.version));
         }
-        let wrong = lock.all().find(|(_, pinned)| pinned.digest != digest(&pinned.definition));
+        let wrong = lock
+            .all()
+            .find(|(_, pinned)| pinned.digest != digest(&pinned.definition));
         match wrong.map(|(key, _)| key) {
             Some(key) => Err(InvalidLock::Digest(key)),
             None => Ok(lock),
@@ -128,7 +136,9 @@ impl Lock {
     /// The text of the file.
     #[must_use]
     pub fn written(&self) -> String {
-        serde_json::to_string_pretty(self).map(|text| text + "\n").unwrap_or_default()
+        serde_json::to_string_pretty(self)
+            .map(|text| text + "\n")
+            .unwrap_or_default()
     }
 
     /// Whether anything of a server is pinned: then what it has besides is new.
@@ -146,9 +156,15 @@ impl Lock {
     /// Approves a definition.
     pub fn pin(&mut self, key: &ItemKey, definition: &Value) {
         let definition = canonical(definition);
-        let pinned = Pinned { digest: digest(&definition), definition };
+        let pinned = Pinned {
+            digest: digest(&definition),
+            definition,
+        };
         let kinds = self.servers.entry(key.server.clone()).or_default();
-        kinds.entry(key.kind).or_default().insert(key.name.clone(), pinned);
+        kinds
+            .entry(key.kind)
+            .or_default()
+            .insert(key.name.clone(), pinned);
     }
 
     /// Has a server pinned with nothing, if it was not.
@@ -163,7 +179,10 @@ impl Lock {
 
     /// Forgets an item.
     pub fn unpin(&mut self, key: &ItemKey) {
-        let of_kind = self.servers.get_mut(&key.server).and_then(|kinds| kinds.get_mut(&key.kind));
+        let of_kind = self
+            .servers
+            .get_mut(&key.server)
+            .and_then(|kinds| kinds.get_mut(&key.kind));
         of_kind.map(|items| items.remove(&key.name));
     }
 
@@ -172,7 +191,14 @@ impl Lock {
         self.servers.iter().flat_map(|(server, kinds)| {
             kinds.iter().flat_map(move |(kind, items)| {
                 items.iter().map(move |(name, pinned)| {
-                    (ItemKey { server: server.clone(), kind: *kind, name: name.clone() }, pinned)
+                    (
+                        ItemKey {
+                            server: server.clone(),
+                            kind: *kind,
+                            name: name.clone(),
+                        },
+                        pinned,
+                    )
                 })
             })
         })
@@ -196,7 +222,10 @@ fn without_meta(definition: &Value) -> Value {
     match definition {
         Value::Object(members) => {
             let kept = members.iter().filter(|(name, _)| *name != META);
-            Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+            Value::Object(
+                kept.map(|(name, value)| (name.clone(), value.clone()))
+                    .collect(),
+            )
         }
         other => other.clone(),
     }
@@ -206,7 +235,10 @@ fn without_meta(definition: &Value) -> Value {
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let members: BTreeMap<_, _> = members.iter().map(|(name, value)| (name.clone(), sorted(value))).collect();
+            let members: BTreeMap<_, _> = members
+                .iter()
+                .map(|(name, value)| (name.clone(), sorted(value)))
+                .collect();
             Value::Object(members.into_iter().collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),

@@ -36,7 +36,11 @@ impl LookedAt {
         };
         let names: Vec<_> = reads.attributes.iter().cloned().collect();
         let folded = FoldedNames::new(names.iter().map(|name| &**name));
-        Self { first, names, folded }
+        Self {
+            first,
+            names,
+            folded,
+        }
     }
 
     /// The arguments as a record. Without any it is empty.
@@ -44,11 +48,18 @@ impl LookedAt {
     /// # Errors
     ///
     /// If two readers could read them differently, or they are too many.
-    pub(crate) fn record(&self, arguments: Option<&Json>) -> Result<RestrictedExpression, AmbiguousArguments> {
+    pub(crate) fn record(
+        &self,
+        arguments: Option<&Json>,
+    ) -> Result<RestrictedExpression, AmbiguousArguments> {
         let empty = Json::empty_object();
-        let arguments = arguments.filter(|arguments| !arguments.is_null()).unwrap_or(&empty);
+        let arguments = arguments
+            .filter(|arguments| !arguments.is_null())
+            .unwrap_or(&empty);
         if !arguments.is_object() {
-            return Err(AmbiguousArguments::new("params.arguments must be an object"));
+            return Err(AmbiguousArguments::new(
+                "params.arguments must be an object",
+            ));
         }
         let mut left = MOST;
         self.object(arguments, self.first.as_ref(), &mut left, NESTING)
@@ -68,9 +79,14 @@ impl LookedAt {
             let raw = key.as_text();
             let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
             let Some(name) = member.name(object) else {
-                return Err(AmbiguousArguments::new("the name of an argument is not Unicode"));
+                return Err(AmbiguousArguments::new(
+                    "the name of an argument is not Unicode",
+                ));
             };
-            let like = self.folded.find(inner.as_bytes()).and_then(|at| self.names.get(at));
+            let like = self
+                .folded
+                .find(inner.as_bytes())
+                .and_then(|at| self.names.get(at));
             if let Some(like) = like.filter(|like| ***like != *name) {
                 return Err(AmbiguousArguments::new(&format!(
                     "the argument {name:?} could be taken for {like:?}: leave it out, or write it exactly so"
@@ -78,7 +94,9 @@ impl LookedAt {
             }
             let is_looked_at = only.is_none_or(|only| only.contains(name.as_str()));
             if !seen.insert(name.clone()) {
-                return Err(AmbiguousArguments::new(&format!("the argument {name:?} is there twice")));
+                return Err(AmbiguousArguments::new(&format!(
+                    "the argument {name:?} is there twice"
+                )));
             }
             if !is_looked_at {
                 continue;
@@ -87,7 +105,8 @@ impl LookedAt {
                 fields.push((name, value));
             }
         }
-        RestrictedExpression::new_record(fields).map_err(|error| AmbiguousArguments::new(&error.to_string()))
+        RestrictedExpression::new_record(fields)
+            .map_err(|error| AmbiguousArguments::new(&error.to_string()))
     }
 
     /// A value; `None` for null, which is absent to policies.
@@ -97,8 +116,11 @@ impl LookedAt {
         left: &mut usize,
         nesting: usize,
     ) -> Result<Option<RestrictedExpression>, AmbiguousArguments> {
-        let too_many =
-            || AmbiguousArguments::new("the arguments have too many values, or too many inside of each other");
+        let too_many = || {
+            AmbiguousArguments::new(
+                "the arguments have too many values, or too many inside of each other",
+            )
+        };
         *left = left.checked_sub(1).ok_or_else(too_many)?;
         let nesting = nesting.checked_sub(1).ok_or_else(too_many)?;
         Ok(match value.kind() {
@@ -106,7 +128,9 @@ impl LookedAt {
             Kind::Bool => Some(RestrictedExpression::new_bool(value.is_true())),
             Kind::Number => Some(number(value.as_text())),
             Kind::String => {
-                let text = value.as_str().ok_or_else(|| AmbiguousArguments::new("an argument is not Unicode"))?;
+                let text = value
+                    .as_str()
+                    .ok_or_else(|| AmbiguousArguments::new("an argument is not Unicode"))?;
                 Some(RestrictedExpression::new_string(text.into_owned()))
             }
             Kind::Array => {
@@ -132,7 +156,10 @@ fn number(text: &str) -> RestrictedExpression {
     match text.parse::<f64>() {
         Ok(value) if value.fract() == 0.0 && value.abs() < EXACT =>
         {
-            #[expect(clippy::cast_possible_truncation, reason = "it is whole, and within what is exact")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "it is whole, and within what is exact"
+            )]
             RestrictedExpression::new_long(value as i64)
         }
         Ok(value) if value.abs() < 1e14 => match format!("{value}").split_once('.') {

@@ -82,21 +82,33 @@ impl Differences {
         let (issuer, subject) = names(identity);
         differ(!self.users.is_empty(), &|| {
             let id = id(identity);
-            if self.users.contains(id.as_str()) { format!("{id:?}") } else { String::new() }
+            if self.users.contains(id.as_str()) {
+                format!("{id:?}")
+            } else {
+                String::new()
+            }
         });
-        differ(!self.groups.is_empty(), &|| format!("{:?}", self.groups_of(identity).collect::<Vec<_>>()));
+        differ(!self.groups.is_empty(), &|| {
+            format!("{:?}", self.groups_of(identity).collect::<Vec<_>>())
+        });
         differ(self.reads("issuer"), &|| format!("{issuer:?}"));
         differ(self.reads("subject"), &|| format!("{subject:?}"));
         differ(self.reads("name"), &|| format!("{:?}", identity.name));
-        differ(self.reads("authentication"), &|| identity.source.as_str().to_owned());
-        differ(self.reads("scopes") || self.reads("allScopes"), &|| format!("{:?}", identity.scopes));
+        differ(self.reads("authentication"), &|| {
+            identity.source.as_str().to_owned()
+        });
+        differ(self.reads("scopes") || self.reads("allScopes"), &|| {
+            format!("{:?}", identity.scopes)
+        });
         differ(self.reads.claims, &|| format!("{:?}", identity.claims));
         differ(self.reads("era"), &|| request.era.as_str().to_owned());
         for (name, member) in INFO {
             differ(self.reads(name), &|| format!("{:?}", info(request, member)));
         }
         differ(self.reads("address"), &|| format!("{:?}", request.address));
-        differ(self.reads("time"), &|| humantime::format_rfc3339_seconds(this_minute()).to_string());
+        differ(self.reads("time"), &|| {
+            humantime::format_rfc3339_seconds(this_minute()).to_string()
+        });
         key
     }
 
@@ -104,7 +116,8 @@ impl Differences {
     /// happen.
     pub(crate) fn seen(&self, request: &CallContext, identity: &Identity) -> Option<SeenClient> {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let texts = |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
+        let texts =
+            |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
         let (issuer, subject) = names(identity);
         let (scopes, all_scopes) = match &identity.scopes {
             Scopes::All => (Vec::new(), true),
@@ -119,10 +132,18 @@ impl Differences {
             ("allScopes", RestrictedExpression::new_bool(all_scopes)),
         ];
         let claims = identity.claims.iter().filter(|_| self.reads.claims);
-        let tags = claims.map(|(name, values)| (name.to_string(), texts(&mut values.iter().map(|value| &**value))));
+        let tags = claims.map(|(name, values)| {
+            (
+                name.to_string(),
+                texts(&mut values.iter().map(|value| &**value)),
+            )
+        });
         let user = uid("User", &id(identity))?;
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value));
-        let groups: HashSet<_> = self.groups_of(identity).filter_map(|group| uid("Group", group)).collect();
+        let groups: HashSet<_> = self
+            .groups_of(identity)
+            .filter_map(|group| uid("Group", group))
+            .collect();
         let entity = Entity::new_with_tags(user.clone(), attributes, groups.clone(), tags).ok()?;
 
         let mut context = vec![("era".to_owned(), text(request.era.as_str()))];
@@ -130,16 +151,26 @@ impl Differences {
             let value = info(request, member).filter(|_| self.reads(name));
             context.extend(value.map(|value| (name.to_owned(), text(&value))));
         }
-        let address = request.address.map(|address| RestrictedExpression::new_ip(address.to_string()));
+        let address = request
+            .address
+            .map(|address| RestrictedExpression::new_ip(address.to_string()));
         context.extend(address.map(|address| ("address".to_owned(), address)));
         let time = humantime::format_rfc3339_seconds(this_minute()).to_string();
         context.push(("time".to_owned(), RestrictedExpression::new_datetime(time)));
-        Some(SeenClient { user, groups, entity, context })
+        Some(SeenClient {
+            user,
+            groups,
+            entity,
+            context,
+        })
     }
 
     /// The groups of a client that policies mention.
     fn groups_of<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a Arc<str>> {
-        identity.groups.iter().filter(|group| self.groups.contains(&***group))
+        identity
+            .groups
+            .iter()
+            .filter(|group| self.groups.contains(&***group))
     }
 }
 
@@ -154,16 +185,24 @@ fn info(request: &CallContext, member: &str) -> Option<String> {
 
 /// The issuer and the subject of a client.
 fn names(identity: &Identity) -> (&str, &str) {
-    identity.principal.issuer_and_subject().unwrap_or(("", ANONYMOUS))
+    identity
+        .principal
+        .issuer_and_subject()
+        .unwrap_or(("", ANONYMOUS))
 }
 
 /// The id of a client as a user.
 fn id(identity: &Identity) -> String {
-    identity.principal.id().unwrap_or_else(|| ANONYMOUS.to_owned())
+    identity
+        .principal
+        .id()
+        .unwrap_or_else(|| ANONYMOUS.to_owned())
 }
 
 /// The time, to the minute: what was decided holds for that long.
 fn this_minute() -> SystemTime {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     UNIX_EPOCH + Duration::from_secs(seconds - seconds % 60)
 }

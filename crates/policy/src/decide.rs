@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid, EvaluationError,
-    Policy as CedarPolicy, PolicyId, PolicySet, PrincipalConstraint, Request, RestrictedExpression,
+    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid,
+    EvaluationError, Policy as CedarPolicy, PolicyId, PolicySet, PrincipalConstraint, Request,
+    RestrictedExpression,
 };
 use fanlight_canonical::{
-    AmbiguousArguments, CallContext, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, Rights, Verdict,
+    AmbiguousArguments, CallContext, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome,
+    Rights, Verdict,
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
@@ -98,29 +100,64 @@ impl Policies {
     /// Everything that is wrong with any of them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
         let number = settings.number();
-        let PolicySettings { mut texts, allowances, permits_by_default, default_path, servers } = settings;
+        let PolicySettings {
+            mut texts,
+            allowances,
+            permits_by_default,
+            default_path,
+            servers,
+        } = settings;
         texts.extend(allowances.iter().map(Allowance::text));
         if permits_by_default {
             let text = "@id(\"default\")\npermit(principal, action, resource);".to_owned();
-            texts.push(PolicyText { name: "policy.default".into(), text });
+            texts.push(PolicyText {
+                name: "policy.default".into(),
+                text,
+            });
         }
         let rules = rules(&texts)?;
-        let by_id = rules.iter().enumerate().map(|(at, rule)| (rule.policy.id().clone(), at)).collect();
+        let by_id = rules
+            .iter()
+            .enumerate()
+            .map(|(at, rule)| (rule.policy.id().clone(), at))
+            .collect();
         let differences = Differences::of(&rules);
-        let tags = servers.into_iter().map(|ServerFacts { name, tags }| (name, tags)).collect();
+        let tags = servers
+            .into_iter()
+            .map(|ServerFacts { name, tags }| (name, tags))
+            .collect();
         let (authorizer, decided) = (Authorizer::new(), Cache::new(DECISIONS));
-        let shared = Shared { number, rules, by_id, differences, default_path, tags, authorizer, decided };
-        Ok(Self { shared: Arc::new(shared), clients: Cache::new(CLIENTS) })
+        let shared = Shared {
+            number,
+            rules,
+            by_id,
+            differences,
+            default_path,
+            tags,
+            authorizer,
+            decided,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            clients: Cache::new(CLIENTS),
+        })
     }
 
     /// The policies in the language Cedar, with those that the configuration means by `allow`.
     pub fn written(&self) -> impl Iterator<Item = (&str, String)> {
-        self.shared.rules.iter().map(|rule| (&*rule.id, rule.policy.to_string()))
+        self.shared
+            .rules
+            .iter()
+            .map(|rule| (&*rule.id, rule.policy.to_string()))
     }
 
     fn rights(&self, client: &CallContext) -> Option<Arc<ClientRights>> {
         let identity = client.caller.identity()?;
-        let endpoint = client.caller.endpoint().path().map_or(self.shared.default_path.as_str(), |path| path);
+        let endpoint = client
+            .caller
+            .endpoint()
+            .path()
+            .map_or(self.shared.default_path.as_str(), |path| path);
         let key = self.shared.differences.key(client, identity, endpoint);
         if let Some(kept) = self.clients.get(&key) {
             return Some(kept);
@@ -146,12 +183,18 @@ impl Policies {
         let action = item.kind.use_action();
         let verdict = match listed.outcome {
             PolicyOutcome::Hidden => Ok(listed.clone()),
-            _ => rights.decided(action, item, arguments).map(|(verdict, more)| {
-                notes.extend(more);
-                verdict
-            }),
+            _ => rights
+                .decided(action, item, arguments)
+                .map(|(verdict, more)| {
+                    notes.extend(more);
+                    verdict
+                }),
         };
-        Some(Explanation { is_listed: listed.outcome != PolicyOutcome::Hidden, verdict, notes })
+        Some(Explanation {
+            is_listed: listed.outcome != PolicyOutcome::Hidden,
+            verdict,
+            notes,
+        })
     }
 }
 
@@ -221,7 +264,9 @@ impl ByItem {
             }
         }
         // Without any policy nothing is permitted.
-        PolicySet::from_policies(others).map(|others| Self { others, named }).unwrap_or_default()
+        PolicySet::from_policies(others)
+            .map(|others| Self { others, named })
+            .unwrap_or_default()
     }
 
     /// Those that can be about an item.
@@ -229,7 +274,9 @@ impl ByItem {
         if self.named.is_empty() {
             return Cow::Borrowed(&self.others);
         }
-        let Some(named) = self.named.get(&*id(item)) else { return Cow::Borrowed(&self.others) };
+        let Some(named) = self.named.get(&*id(item)) else {
+            return Cow::Borrowed(&self.others);
+        };
         let mut all = self.others.clone();
         let are_added = named.iter().all(|policy| all.add(policy.clone()).is_ok());
         Cow::Owned(if are_added { all } else { PolicySet::default() })
@@ -255,8 +302,23 @@ struct DecisionKey<Name = Box<str>> {
 
 impl Equivalent<DecisionKey> for DecisionKey<&str> {
     fn equivalent(&self, kept: &DecisionKey) -> bool {
-        let DecisionKey { rights, action, kind, server, name, hints } = kept;
-        *self == DecisionKey { rights: *rights, action: *action, kind: *kind, server, name, hints: *hints }
+        let DecisionKey {
+            rights,
+            action,
+            kind,
+            server,
+            name,
+            hints,
+        } = kept;
+        *self
+            == DecisionKey {
+                rights: *rights,
+                action: *action,
+                kind: *kind,
+                server,
+                name,
+                hints: *hints,
+            }
     }
 }
 
@@ -265,14 +327,24 @@ impl Equivalent<DecisionKey> for DecisionKey<&str> {
 struct Hints([Option<bool>; 4]);
 
 impl Hints {
-    const NAMES: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+    const NAMES: [&str; 4] = [
+        "readOnlyHint",
+        "destructiveHint",
+        "idempotentHint",
+        "openWorldHint",
+    ];
 
     fn of(item: &PolicyItem<'_>) -> Self {
         let definition = item.definition.filter(|_| item.kind == PolicyKind::Tool);
-        let Some(annotations) = definition.and_then(|definition| definition.get("annotations")) else {
+        let Some(annotations) = definition.and_then(|definition| definition.get("annotations"))
+        else {
             return Self::default();
         };
-        let hint = |name| annotations.peek(name).filter(|hint| hint.kind() == Kind::Bool);
+        let hint = |name| {
+            annotations
+                .peek(name)
+                .filter(|hint| hint.kind() == Kind::Bool)
+        };
         Self(Self::NAMES.map(|name| hint(name).map(|hint| hint.is_true())))
     }
 }
@@ -289,9 +361,18 @@ impl ClientRights {
     fn new(shared: &Arc<Shared>, client: SeenClient, endpoint: &str) -> Self {
         let path = RestrictedExpression::new_string(endpoint.to_owned());
         let endpoint = uid("Endpoint", endpoint).and_then(|uid| {
-            Entity::new(uid, [("path".to_owned(), path)].into(), std::collections::HashSet::new()).ok()
+            Entity::new(
+                uid,
+                [("path".to_owned(), path)].into(),
+                std::collections::HashSet::new(),
+            )
+            .ok()
         });
-        Self { client: Some(client), endpoint, ..Self::none(shared) }
+        Self {
+            client: Some(client),
+            endpoint,
+            ..Self::none(shared)
+        }
     }
 
     /// Those of nobody.
@@ -308,7 +389,10 @@ impl ClientRights {
     }
 
     fn rules(&self, action: PolicyAction) -> &ActionRules {
-        let at = PolicyAction::ALL.iter().position(|one| *one == action).unwrap_or_default();
+        let at = PolicyAction::ALL
+            .iter()
+            .position(|one| *one == action)
+            .unwrap_or_default();
         static NOTHING: OnceLock<ActionRules> = OnceLock::new();
         let kept = self.actions.get(at).unwrap_or(&NOTHING);
         kept.get_or_init(|| self.rules_about(action))
@@ -317,23 +401,37 @@ impl ClientRights {
     /// The rules that can be about an action of the client.
     fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
         let client = self.client.as_ref();
-        let is_about_client = move |rule: &&Rule| client.is_some_and(|client| may_be_about(rule, client));
-        self.shared.rules.iter().filter(move |rule| rule.is_about(action)).filter(is_about_client)
+        let is_about_client =
+            move |rule: &&Rule| client.is_some_and(|client| may_be_about(rule, client));
+        self.shared
+            .rules
+            .iter()
+            .filter(move |rule| rule.is_about(action))
+            .filter(is_about_client)
     }
 
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
         let about: Vec<_> = self.about(action).collect();
         // What takes no arguments is no matter of a rule about them.
-        let listed = about.iter().filter(|rule| takes_arguments || !rule.reads_arguments());
+        let listed = about
+            .iter()
+            .filter(|rule| takes_arguments || !rule.reads_arguments());
         let listed = listed.filter_map(|rule| Some((*rule, rule.listed.clone()?)));
         let mut reads = Reads::default();
-        about.iter().filter(|rule| rule.reads_arguments()).for_each(|rule| reads.and(&rule.reads));
+        about
+            .iter()
+            .filter(|rule| rule.reads_arguments())
+            .for_each(|rule| reads.and(&rule.reads));
         let whole = (takes_arguments && reads.arguments.is_some()).then(|| {
             let all = about.iter().map(|rule| (*rule, rule.policy.clone()));
             (ByItem::of(all), LookedAt::of(&reads))
         });
-        ActionRules { without_arguments: ByItem::of(listed), whole, hides: about.iter().any(|rule| rule.hides()) }
+        ActionRules {
+            without_arguments: ByItem::of(listed),
+            whole,
+            hides: about.iter().any(|rule| rule.hides()),
+        }
     }
 
     /// Whether the client is shown an item, and by which rules.
@@ -366,11 +464,21 @@ impl ClientRights {
     /// Whether there may be an item of a server that the client may use, as far as its policies say that of the server alone.
     fn may_reach(&self, server: &str) -> bool {
         let rules = |action| {
-            let about = self.about(action).filter(|rule| rule.is_about_server(server));
-            Cow::Owned(PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone())).unwrap_or_default())
+            let about = self
+                .about(action)
+                .filter(|rule| rule.is_about_server(server));
+            Cow::Owned(
+                PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone()))
+                    .unwrap_or_default(),
+            )
         };
         PolicyKind::OF_SERVERS.into_iter().any(|kind| {
-            let any = PolicyItem { kind, server, name: "".into(), definition: None };
+            let any = PolicyItem {
+                kind,
+                server,
+                name: "".into(),
+                definition: None,
+            };
             self.shown(&any, true, rules).0.outcome != PolicyOutcome::Hidden
         })
     }
@@ -387,21 +495,38 @@ impl ClientRights {
             let said = self.say(action, item, &rules.without_arguments.about(item), None);
             return Ok((self.verdict(&said, PolicyOutcome::Hidden), said.notes));
         };
-        let call = CallArguments { record: looked_at.record(arguments)?, sent: arguments };
+        let call = CallArguments {
+            record: looked_at.record(arguments)?,
+            sent: arguments,
+        };
         let said = self.say(action, item, &whole.about(item), Some(call));
         Ok((self.verdict(&said, PolicyOutcome::Denied), said.notes))
     }
 
     fn verdict(&self, said: &Said, denied: PolicyOutcome) -> Verdict {
-        let rules = || said.policies.iter().filter_map(|at| self.shared.rules.get(*at));
+        let rules = || {
+            said.policies
+                .iter()
+                .filter_map(|at| self.shared.rules.get(*at))
+        };
         // The strictest counts; of those that are equally strict, the first.
-        let asked = rules().rev().filter_map(|rule| rule.ask.clone()).max_by_key(|(by, _)| *by);
+        let asked = rules()
+            .rev()
+            .filter_map(|rule| rule.ask.clone())
+            .max_by_key(|(by, _)| *by);
         let outcome = match (said.decision, asked) {
             (Decision::Deny, _) => denied,
             (Decision::Allow, None) => PolicyOutcome::Allowed,
-            (Decision::Allow, Some((by, text))) => PolicyOutcome::Asked { by, text, number: self.shared.number },
+            (Decision::Allow, Some((by, text))) => PolicyOutcome::Asked {
+                by,
+                text,
+                number: self.shared.number,
+            },
         };
-        Verdict { outcome, policies: rules().map(|rule| Arc::clone(&rule.id)).collect() }
+        Verdict {
+            outcome,
+            policies: rules().map(|rule| Arc::clone(&rule.id)).collect(),
+        }
     }
 
     /// What `policies` say of an action with an item.
@@ -412,17 +537,32 @@ impl ClientRights {
         policies: &PolicySet,
         arguments: Option<CallArguments<'_>>,
     ) -> Said {
-        let denied = |notes| Said { decision: Decision::Deny, policies: Vec::new(), notes };
+        let denied = |notes| Said {
+            decision: Decision::Deny,
+            policies: Vec::new(),
+            notes,
+        };
         let record = arguments.as_ref().map(|arguments| arguments.record.clone());
-        let Some((request, entities)) = self.request(action, item, record) else { return denied(Vec::new()) };
-        let response = self.shared.authorizer.is_authorized(&request, policies, &entities);
+        let Some((request, entities)) = self.request(action, item, record) else {
+            return denied(Vec::new());
+        };
+        let response = self
+            .shared
+            .authorizer
+            .is_authorized(&request, policies, &entities);
         let mut notes = Vec::new();
         let mut failed = Vec::new();
         for AuthorizationError::PolicyEvaluationError(error) in response.diagnostics().errors() {
-            let Some(at) = self.shared.by_id.get(error.policy_id()) else { return denied(notes) };
-            let Some(rule) = self.shared.rules.get(*at) else { return denied(notes) };
+            let Some(at) = self.shared.by_id.get(error.policy_id()) else {
+                return denied(notes);
+            };
+            let Some(rule) = self.shared.rules.get(*at) else {
+                return denied(notes);
+            };
             let is_met = rule.forbids()
-                && !arguments.as_ref().is_some_and(|arguments| arguments.are_others(error.inner(), rule, item));
+                && !arguments
+                    .as_ref()
+                    .is_some_and(|arguments| arguments.are_others(error.inner(), rule, item));
             let taken = match (rule.forbids(), is_met) {
                 (true, true) => "it counts as met",
                 (true, false) => "the tool has no such argument, so it does not count as met",
@@ -433,7 +573,10 @@ impl ClientRights {
                 failed.push(*at);
             }
         }
-        let reasons = response.diagnostics().reason().filter_map(|id| self.shared.by_id.get(id).copied());
+        let reasons = response
+            .diagnostics()
+            .reason()
+            .filter_map(|id| self.shared.by_id.get(id).copied());
         let (decision, mut policies) = match (response.decision(), failed.is_empty()) {
             (decision, true) => (decision, reasons.collect()),
             (Decision::Deny, false) => (Decision::Deny, reasons.chain(failed).collect()),
@@ -441,7 +584,11 @@ impl ClientRights {
         };
         // The authorizer gives them in no order.
         policies.sort_unstable();
-        Said { decision, policies, notes }
+        Said {
+            decision,
+            policies,
+            notes,
+        }
     }
 
     fn request(
@@ -453,25 +600,48 @@ impl ClientRights {
         let client = self.client.as_ref()?;
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let endpoint = self.endpoint.clone()?;
-        let tags = self.shared.tags.get(item.server).map(Vec::as_slice).unwrap_or_default();
+        let tags = self
+            .shared
+            .tags
+            .get(item.server)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let tags = RestrictedExpression::new_set(tags.iter().map(|tag| text(tag)));
         let server_uid = uid("Server", item.server)?;
-        let of_server = [("name", text(item.server)), ("server", text(item.server)), ("tags", tags.clone())]
-            .map(|(name, value)| (name.to_owned(), value));
-        let server = Entity::new(server_uid.clone(), of_server.into(), [endpoint.uid()].into()).ok()?;
+        let of_server = [
+            ("name", text(item.server)),
+            ("server", text(item.server)),
+            ("tags", tags.clone()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value));
+        let server = Entity::new(
+            server_uid.clone(),
+            of_server.into(),
+            [endpoint.uid()].into(),
+        )
+        .ok()?;
         if item.kind == PolicyKind::Server {
-            let entities = Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
-            return Self::request_about(action, client, server_uid, arguments).map(|request| (request, entities));
+            let entities =
+                Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
+            return Self::request_about(action, client, server_uid, arguments)
+                .map(|request| (request, entities));
         }
         let item_uid = uid(item.kind.as_str(), &id(item))?;
-        let mut of_item: HashMap<_, _> = [("name", text(&item.name)), ("server", text(item.server)), ("tags", tags)]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into();
+        let mut of_item: HashMap<_, _> = [
+            ("name", text(&item.name)),
+            ("server", text(item.server)),
+            ("tags", tags),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
         for (name, hint) in Hints::NAMES.into_iter().zip(Hints::of(item).0) {
-            of_item.extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));
+            of_item
+                .extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));
         }
         let resource = Entity::new(item_uid.clone(), of_item, [server_uid].into()).ok()?;
-        let entities = Entities::from_entities([client.entity.clone(), endpoint, server, resource], None).ok()?;
+        let entities =
+            Entities::from_entities([client.entity.clone(), endpoint, server, resource], None)
+                .ok()?;
         Self::request_about(action, client, item_uid, arguments).map(|request| (request, entities))
     }
 
@@ -493,22 +663,47 @@ impl ClientRights {
 
     /// Whether something depends on what the server says of a tool, and that is not known.
     fn is_unknown(&self, item: &PolicyItem<'_>) -> bool {
-        item.kind == PolicyKind::Tool && item.definition.is_none() && self.shared.differences.reads_hints()
+        item.kind == PolicyKind::Tool
+            && item.definition.is_none()
+            && self.shared.differences.reads_hints()
     }
 
     /// A decision that was made before, or is made now.
-    fn remembered(&self, action: PolicyAction, item: &PolicyItem<'_>, decide: impl FnOnce() -> Verdict) -> Verdict {
+    fn remembered(
+        &self,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+        decide: impl FnOnce() -> Verdict,
+    ) -> Verdict {
         if item.name.len() > LONGEST {
             return decide();
         }
-        let hints = if self.shared.differences.reads_hints() { Hints::of(item) } else { Hints::default() };
+        let hints = if self.shared.differences.reads_hints() {
+            Hints::of(item)
+        } else {
+            Hints::default()
+        };
         let (rights, kind, server, name) = (self.number, item.kind, item.server, &*item.name);
-        let asked = DecisionKey { rights, action, kind, server, name, hints };
+        let asked = DecisionKey {
+            rights,
+            action,
+            kind,
+            server,
+            name,
+            hints,
+        };
         if let Some(verdict) = self.shared.decided.get(&asked) {
             return verdict;
         }
         let verdict = decide();
-        let key = DecisionKey { rights, action, kind, server: server.into(), name: name.into(), hints };
+        let key = DecisionKey {
+            rights,
+            action,
+            kind,
+            server: server.into(),
+            name: name.into(),
+            hints,
+        };
         self.shared.decided.insert(key, verdict.clone());
         verdict
     }
@@ -523,11 +718,19 @@ struct CallArguments<'a> {
 impl CallArguments<'_> {
     /// Whether a rule failed for want of an argument that the tool does not have at all: such a rule is about other tools.
     fn are_others(&self, error: &EvaluationError, rule: &Rule, item: &PolicyItem<'_>) -> bool {
-        let EvaluationError::RecordAttrDoesNotExist(_) = error else { return false };
-        let Some(Arguments::Named(names)) = &rule.reads.arguments else { return false };
-        let schema = item.definition.and_then(|definition| definition.get("inputSchema"));
+        let EvaluationError::RecordAttrDoesNotExist(_) = error else {
+            return false;
+        };
+        let Some(Arguments::Named(names)) = &rule.reads.arguments else {
+            return false;
+        };
+        let schema = item
+            .definition
+            .and_then(|definition| definition.get("inputSchema"));
         let properties = schema.and_then(|schema| schema.get("properties"));
-        let Some(properties) = properties else { return false };
+        let Some(properties) = properties else {
+            return false;
+        };
         let is_sent = |name: &str| self.sent.is_some_and(|sent| sent.peek(name).is_some());
         let mut missing = names.iter().filter(|name| !is_sent(name)).peekable();
         missing.peek().is_some() && missing.all(|name| properties.peek(name).is_none())
@@ -577,10 +780,17 @@ impl Rights for ClientRights {
             return Ok(Verdict::of_nothing(PolicyOutcome::Hidden));
         }
         if self.rules(action).whole.is_some() {
-            return self.decided(action, item, arguments).map(|(verdict, _)| verdict);
+            return self
+                .decided(action, item, arguments)
+                .map(|(verdict, _)| verdict);
         }
         let decide = || {
-            let said = self.say(action, item, &self.rules(action).without_arguments.about(item), None);
+            let said = self.say(
+                action,
+                item,
+                &self.rules(action).without_arguments.about(item),
+                None,
+            );
             self.verdict(&said, PolicyOutcome::Hidden)
         };
         Ok(self.remembered(action, item, decide))

@@ -70,16 +70,27 @@ impl Reads {
         self.resource |= other.resource;
         match (&mut self.arguments, &other.arguments) {
             (_, None) => {}
-            (Some(Arguments::Named(all)), Some(Arguments::Named(more))) => all.extend(more.iter().cloned()),
+            (Some(Arguments::Named(all)), Some(Arguments::Named(more))) => {
+                all.extend(more.iter().cloned())
+            }
             (arguments, Some(more)) => {
-                *arguments = if arguments.is_none() { Some(more.clone()) } else { Some(Arguments::All) };
+                *arguments = if arguments.is_none() {
+                    Some(more.clone())
+                } else {
+                    Some(Arguments::All)
+                };
             }
         }
     }
 
     fn argument(&mut self, name: Option<&str>) {
-        let more = name.map_or(Arguments::All, |name| Arguments::Named(BTreeSet::from([name.into()])));
-        self.and(&Self { arguments: Some(more), ..Self::default() });
+        let more = name.map_or(Arguments::All, |name| {
+            Arguments::Named(BTreeSet::from([name.into()]))
+        });
+        self.and(&Self {
+            arguments: Some(more),
+            ..Self::default()
+        });
     }
 
     fn attribute(&mut self, of: &Expr, name: &str) {
@@ -107,16 +118,26 @@ impl Reads {
                 attrs.iter().for_each(|attr| self.attribute(expr, attr));
                 let mut attrs = attrs.iter();
                 match &**expr {
-                    Expr::Var(Var::Context) if attrs.next().is_some_and(|first| first == ARGUMENTS) => {
+                    Expr::Var(Var::Context)
+                        if attrs.next().is_some_and(|first| first == ARGUMENTS) =>
+                    {
                         self.argument(attrs.next().map(|name| name.as_str()));
                     }
                     Expr::Var(Var::Context) => {}
-                    Expr::Var(Var::Resource) => self.resource |= attrs.next().is_none_or(|first| !is_of_server(first)),
-                    inner if is_arguments(inner) => self.argument(attrs.next().map(|name| name.as_str())),
+                    Expr::Var(Var::Resource) => {
+                        self.resource |= attrs.next().is_none_or(|first| !is_of_server(first))
+                    }
+                    inner if is_arguments(inner) => {
+                        self.argument(attrs.next().map(|name| name.as_str()))
+                    }
                     inner => self.add(inner),
                 }
             }
-            Expr::BinaryOp { op: BinaryOp::In, left, right } if is_resource(left) && are_places(right) => {}
+            Expr::BinaryOp {
+                op: BinaryOp::In,
+                left,
+                right,
+            } if is_resource(left) && are_places(right) => {}
             Expr::BinaryOp { op, left, right } => {
                 self.claims |= matches!(op, BinaryOp::GetTag | BinaryOp::HasTag);
                 self.add(left);
@@ -127,8 +148,14 @@ impl Reads {
                 self.add(expr);
                 in_expr.iter().for_each(|inner| self.add(inner));
             }
-            Expr::IfThenElse { cond, then_expr, else_expr } => {
-                [cond, then_expr, else_expr].into_iter().for_each(|inner| self.add(inner));
+            Expr::IfThenElse {
+                cond,
+                then_expr,
+                else_expr,
+            } => {
+                [cond, then_expr, else_expr]
+                    .into_iter()
+                    .for_each(|inner| self.add(inner));
             }
             Expr::Set(all) => all.iter().for_each(|inner| self.add(inner)),
             Expr::Record(all) => all.values().for_each(|inner| self.add(inner)),
@@ -173,13 +200,27 @@ fn are_places(expression: &Expr) -> bool {
 /// An expression for the check of types, with something in place of each condition on arguments, whose types nobody knows.
 pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
     match &**expression {
-        Expr::BinaryOp { op: op @ (BinaryOp::And | BinaryOp::Or), left, right } => {
-            Arc::new(Expr::BinaryOp { op: *op, left: without_arguments(left), right: without_arguments(right) })
-        }
-        Expr::UnaryOp { op: UnaryOp::Not, expr } => {
-            Arc::new(Expr::UnaryOp { op: UnaryOp::Not, expr: without_arguments(expr) })
-        }
-        Expr::IfThenElse { cond, then_expr, else_expr } => Arc::new(Expr::IfThenElse {
+        Expr::BinaryOp {
+            op: op @ (BinaryOp::And | BinaryOp::Or),
+            left,
+            right,
+        } => Arc::new(Expr::BinaryOp {
+            op: *op,
+            left: without_arguments(left),
+            right: without_arguments(right),
+        }),
+        Expr::UnaryOp {
+            op: UnaryOp::Not,
+            expr,
+        } => Arc::new(Expr::UnaryOp {
+            op: UnaryOp::Not,
+            expr: without_arguments(expr),
+        }),
+        Expr::IfThenElse {
+            cond,
+            then_expr,
+            else_expr,
+        } => Arc::new(Expr::IfThenElse {
             cond: without_arguments(cond),
             then_expr: without_arguments(then_expr),
             else_expr: without_arguments(else_expr),
@@ -191,15 +232,26 @@ pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
 
 /// A condition that may be met or not.
 fn some_condition() -> Expr {
-    let era = Expr::GetAttr { expr: Arc::new(Expr::Var(Var::Context)), attr: "era".into() };
+    let era = Expr::GetAttr {
+        expr: Arc::new(Expr::Var(Var::Context)),
+        attr: "era".into(),
+    };
     let modern = Expr::Literal(Literal::String("modern".into()));
-    Expr::BinaryOp { op: BinaryOp::Eq, left: Arc::new(era), right: Arc::new(modern) }
+    Expr::BinaryOp {
+        op: BinaryOp::Eq,
+        left: Arc::new(era),
+        right: Arc::new(modern),
+    }
 }
 
 /// The parts of a condition that all have to be met.
 pub(crate) fn parts(expression: &Arc<Expr>) -> Vec<&Arc<Expr>> {
     match &**expression {
-        Expr::BinaryOp { op: BinaryOp::And, left, right } => parts(left).into_iter().chain(parts(right)).collect(),
+        Expr::BinaryOp {
+            op: BinaryOp::And,
+            left,
+            right,
+        } => parts(left).into_iter().chain(parts(right)).collect(),
         _ => vec![expression],
     }
 }

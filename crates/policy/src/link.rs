@@ -34,13 +34,19 @@ pub(crate) fn links(source: &PolicyText) -> Result<Vec<Link>, InvalidPolicy> {
     let before = source.text.len() - source.text.trim_start().len();
     let invalid = |at: usize, message: String| {
         let line = source::line(&source.text, before + at);
-        InvalidPolicy { file: source.name.clone(), line, message }
+        InvalidPolicy {
+            file: source.name.clone(),
+            line,
+            message,
+        }
     };
-    let all = Json::parse(text.to_owned().into(), NESTING).map_err(|error| invalid(0, error.to_string()))?;
+    let all = Json::parse(text.to_owned().into(), NESTING)
+        .map_err(|error| invalid(0, error.to_string()))?;
     if all.kind() != Kind::Array {
         return Err(invalid(
             0,
-            "a file of links is a list: [{\"template_id\": …, \"link_id\": …, \"args\": {…}}]".to_owned(),
+            "a file of links is a list: [{\"template_id\": …, \"link_id\": …, \"args\": {…}}]"
+                .to_owned(),
         ));
     }
     let read = |place: std::ops::Range<usize>| {
@@ -51,15 +57,32 @@ pub(crate) fn links(source: &PolicyText) -> Result<Vec<Link>, InvalidPolicy> {
 }
 
 fn link(object: &Json, line: usize) -> Result<Link, String> {
-    let mut link = Link { line, template: String::new(), id: String::new(), values: HashMap::new() };
+    let mut link = Link {
+        line,
+        template: String::new(),
+        id: String::new(),
+        values: HashMap::new(),
+    };
     for member in object.members() {
-        let (name, value) = (member.name(object).unwrap_or_default(), object.slice(member.value));
-        let text = || value.as_str().map(|text| text.into_owned()).ok_or(format!("{name:?} must be a text"));
+        let (name, value) = (
+            member.name(object).unwrap_or_default(),
+            object.slice(member.value),
+        );
+        let text = || {
+            value
+                .as_str()
+                .map(|text| text.into_owned())
+                .ok_or(format!("{name:?} must be a text"))
+        };
         match name.as_str() {
             "template_id" => link.template = text()?,
             "link_id" => link.id = text()?,
             "args" => link.values = values(&value)?,
-            _ => return Err(format!("a link has no {name:?}; it has \"template_id\", \"link_id\" and \"args\"")),
+            _ => {
+                return Err(format!(
+                    "a link has no {name:?}; it has \"template_id\", \"link_id\" and \"args\""
+                ));
+            }
         }
     }
     match link.template.is_empty() || link.id.is_empty() {
@@ -77,14 +100,27 @@ fn values(object: &Json) -> Result<HashMap<pst::SlotId, pst::EntityUID>, String>
         let slot = match name.as_str() {
             "?principal" => pst::SlotId::Principal,
             "?resource" => pst::SlotId::Resource,
-            _ => return Err(format!("{name:?} is neither \"?principal\" nor \"?resource\"")),
+            _ => {
+                return Err(format!(
+                    "{name:?} is neither \"?principal\" nor \"?resource\""
+                ));
+            }
         };
         let value = object.slice(member.value);
-        let text = value.as_str().ok_or(format!("{name} must be a text such as \"Group::\\\"dev\\\"\""))?;
+        let text = value.as_str().ok_or(format!(
+            "{name} must be a text such as \"Group::\\\"dev\\\"\""
+        ))?;
         let entity: EntityUid = text.parse().map_err(|error| format!("{name}: {error}"))?;
-        let entity_type = pst::Name::unqualified(entity.type_name().to_string()).map_err(|error| error.to_string())?;
+        let entity_type = pst::Name::unqualified(entity.type_name().to_string())
+            .map_err(|error| error.to_string())?;
         let ty = pst::EntityType::from_name(entity_type);
-        Ok((slot, pst::EntityUID { ty, eid: entity.id().unescaped().into() }))
+        Ok((
+            slot,
+            pst::EntityUID {
+                ty,
+                eid: entity.id().unescaped().into(),
+            },
+        ))
     };
     object.members().map(value).collect()
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cedar_policy::pst::{self, Clause, EntityOrSlot, ResourceConstraint, StaticPolicy, Template};
 use cedar_policy::{
-    ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, Template as CedarTemplate, ValidationMode, Validator,
+    ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, Template as CedarTemplate,
+    ValidationMode, Validator,
 };
 use fanlight_canonical::{ApprovedBy, PolicyAction};
 
@@ -47,12 +48,16 @@ impl Rule {
 
     /// Whether it forbids something in lists, and not also whatever else is done with it.
     pub(crate) fn hides(&self) -> bool {
-        self.forbids() && (self.reads.action || self.policy.action_constraint() != ActionConstraint::Any)
+        self.forbids()
+            && (self.reads.action || self.policy.action_constraint() != ActionConstraint::Any)
     }
 
     /// Whether it can be about an item of a server.
     pub(crate) fn is_about_server(&self, server: &str) -> bool {
-        let of_server = |item: &str| item.strip_prefix(server).is_some_and(|rest| rest.starts_with('/'));
+        let of_server = |item: &str| {
+            item.strip_prefix(server)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
         self.item.as_deref().is_none_or(of_server)
     }
 
@@ -77,8 +82,13 @@ pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy
     let (links, policies): (Vec<_>, Vec<_>) = texts.iter().partition(|source| source.has_links());
     for source in policies {
         for range in source::policies(&source.text) {
-            let place = Place { file: &source.name, line: source::line(&source.text, range.start) };
-            let Some(text) = source.text.get(range) else { continue };
+            let place = Place {
+                file: &source.name,
+                line: source::line(&source.text, range.start),
+            };
+            let Some(text) = source.text.get(range) else {
+                continue;
+            };
             let read = reading.read(place, text);
             reading.wrong.extend(read.err());
         }
@@ -105,7 +115,11 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn invalid(self, message: impl ToString) -> InvalidPolicy {
-        InvalidPolicy { file: Arc::clone(self.file), line: self.line, message: message.to_string() }
+        InvalidPolicy {
+            file: Arc::clone(self.file),
+            line: self.line,
+            message: message.to_string(),
+        }
     }
 }
 
@@ -133,7 +147,8 @@ impl Reading {
         match Policy::parse(None, text) {
             Ok(policy) => self.add(place, id(policy.annotation("id")), &policy),
             Err(_) if has_slots => {
-                let template = CedarTemplate::parse(None, text).map_err(|errors| syntax_error(place, text, &errors))?;
+                let template = CedarTemplate::parse(None, text)
+                    .map_err(|errors| syntax_error(place, text, &errors))?;
                 let id = id(template.annotation("id"));
                 self.enter(place, &id)?;
                 let template = template.to_pst().map_err(|error| place.invalid(error))?;
@@ -146,42 +161,92 @@ impl Reading {
 
     /// Adds the policy that a link makes of a template.
     fn link(&mut self, source: &PolicyText, link: &Link) -> Result<(), InvalidPolicy> {
-        let place = Place { file: &source.name, line: link.line };
-        let unknown =
-            || place.invalid(format!("no file of `policy.files` has a template with the id {:?}", link.template));
-        let (template, is_linked) = self.templates.get_mut(link.template.as_str()).ok_or_else(unknown)?;
+        let place = Place {
+            file: &source.name,
+            line: link.line,
+        };
+        let unknown = || {
+            place.invalid(format!(
+                "no file of `policy.files` has a template with the id {:?}",
+                link.template
+            ))
+        };
+        let (template, is_linked) = self
+            .templates
+            .get_mut(link.template.as_str())
+            .ok_or_else(unknown)?;
         *is_linked = true;
-        let linked =
-            pst::LinkedPolicy::new(Arc::clone(template), link.values.clone(), pst::PolicyID(link.id.as_str().into()));
-        let fixed = linked.map_err(|error| place.invalid(error))?.into_static_policy();
+        let linked = pst::LinkedPolicy::new(
+            Arc::clone(template),
+            link.values.clone(),
+            pst::PolicyID(link.id.as_str().into()),
+        );
+        let fixed = linked
+            .map_err(|error| place.invalid(error))?
+            .into_static_policy();
         let policy = Policy::from_pst(fixed.map_err(|error| place.invalid(error))?.into());
-        self.add(place, link.id.as_str().into(), &policy.map_err(|error| place.invalid(error))?)
+        self.add(
+            place,
+            link.id.as_str().into(),
+            &policy.map_err(|error| place.invalid(error))?,
+        )
     }
 
-    fn add(&mut self, place: Place<'_>, id: Arc<str>, policy: &Policy) -> Result<(), InvalidPolicy> {
-        let (rule, to_check) = rule(Arc::clone(&id), policy).map_err(|message| place.invalid(message))?;
+    fn add(
+        &mut self,
+        place: Place<'_>,
+        id: Arc<str>,
+        policy: &Policy,
+    ) -> Result<(), InvalidPolicy> {
+        let (rule, to_check) =
+            rule(Arc::clone(&id), policy).map_err(|message| place.invalid(message))?;
         self.enter(place, &id)?;
         self.rules.push(rule);
-        self.checked.add(to_check).map_err(|error| place.invalid(error))
+        self.checked
+            .add(to_check)
+            .map_err(|error| place.invalid(error))
     }
 
     /// Takes an id, which must be the only one of its kind.
     fn enter(&mut self, place: Place<'_>, id: &Arc<str>) -> Result<(), InvalidPolicy> {
-        match self.places.insert(Arc::clone(id), (Arc::clone(place.file), place.line)) {
+        match self
+            .places
+            .insert(Arc::clone(id), (Arc::clone(place.file), place.line))
+        {
             None => Ok(()),
-            Some((_, first)) => Err(place.invalid(format!("the id {id:?} is also that of the policy in line {first}"))),
+            Some((_, first)) => Err(place.invalid(format!(
+                "the id {id:?} is also that of the policy in line {first}"
+            ))),
         }
     }
 
     fn finish(mut self, texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy>> {
         let invalid = |id: &str, message: String| {
-            let (file, line) = self.places.get(id).cloned().unwrap_or_else(|| (id.into(), 1));
-            InvalidPolicy { file, line, message }
+            let (file, line) = self
+                .places
+                .get(id)
+                .cloned()
+                .unwrap_or_else(|| (id.into(), 1));
+            InvalidPolicy {
+                file,
+                line,
+                message,
+            }
         };
         if self.rules.len() > MOST {
-            let file = texts.first().map(|text| Arc::clone(&text.name)).unwrap_or_default();
-            let message = format!("there are {} policies; at most {MOST} can be decided by", self.rules.len());
-            self.wrong.push(InvalidPolicy { file, line: 1, message });
+            let file = texts
+                .first()
+                .map(|text| Arc::clone(&text.name))
+                .unwrap_or_default();
+            let message = format!(
+                "there are {} policies; at most {MOST} can be decided by",
+                self.rules.len()
+            );
+            self.wrong.push(InvalidPolicy {
+                file,
+                line: 1,
+                message,
+            });
             return Err(self.wrong);
         }
         // One that is never used forbids nothing, which nobody means.
@@ -190,10 +255,16 @@ impl Reading {
                 "this is a template that no link uses: link it in a file of `policy.files` that ends with .json";
             invalid(id, message.to_owned())
         });
-        let objections = objections(&self.checked).into_iter().map(|(id, message)| invalid(&id, message));
+        let objections = objections(&self.checked)
+            .into_iter()
+            .map(|(id, message)| invalid(&id, message));
         let wrong: Vec<_> = unused.chain(objections).collect();
         self.wrong.extend(wrong);
-        if self.wrong.is_empty() { Ok(self.rules) } else { Err(self.wrong) }
+        if self.wrong.is_empty() {
+            Ok(self.rules)
+        } else {
+            Err(self.wrong)
+        }
     }
 }
 
@@ -213,7 +284,11 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
     let mut seen = std::collections::HashSet::new();
     // The same is often wrong for each kind of resource: one says it.
     let first = |error: &&cedar_policy::ValidationError| seen.insert(error.policy_id().clone());
-    result.validation_errors().filter(first).map(|error| text(error, error.policy_id())).collect()
+    result
+        .validation_errors()
+        .filter(first)
+        .map(|error| text(error, error.policy_id()))
+        .collect()
 }
 
 /// A rule, and what of it is checked against the schema.
@@ -224,31 +299,61 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let reads = Reads::of(body);
     let ask = ask(&policy)?;
     let item = item(&body.resource);
-    let stand_in = |is_whole: bool, resource, accept: fn(&Reads) -> bool| match (is_whole, policy.effect()) {
-        (true, _) => Ok(Some(policy.clone())),
-        (false, Effect::Forbid) => Ok(None),
-        (false, Effect::Permit) => changed(body, resource, clauses_that(body, accept)).map(Some),
-    };
-    let listed = stand_in(reads.no_arguments(), body.resource.clone(), Reads::no_arguments)?;
+    let stand_in =
+        |is_whole: bool, resource, accept: fn(&Reads) -> bool| match (is_whole, policy.effect()) {
+            (true, _) => Ok(Some(policy.clone())),
+            (false, Effect::Forbid) => Ok(None),
+            (false, Effect::Permit) => {
+                changed(body, resource, clauses_that(body, accept)).map(Some)
+            }
+        };
+    let listed = stand_in(
+        reads.no_arguments(),
+        body.resource.clone(),
+        Reads::no_arguments,
+    )?;
     let of_server = match &item {
-        None => stand_in(reads.server_alone(), body.resource.clone(), Reads::server_alone)?,
+        None => stand_in(
+            reads.server_alone(),
+            body.resource.clone(),
+            Reads::server_alone,
+        )?,
         Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
     let clause = |clause: &Clause| match clause {
         Clause::When(expression) => Clause::When(without_arguments(expression)),
         Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
     };
-    let to_check = changed(body, body.resource.clone(), body.clauses().iter().map(clause).collect())?;
-    Ok((Rule { id, policy, listed, of_server, item, reads, ask }, to_check))
+    let to_check = changed(
+        body,
+        body.resource.clone(),
+        body.clauses().iter().map(clause).collect(),
+    )?;
+    Ok((
+        Rule {
+            id,
+            policy,
+            listed,
+            of_server,
+            item,
+            reads,
+            ask,
+        },
+        to_check,
+    ))
 }
 
 /// The item that a scope names, by its id in policies; `None` if it names a server, an endpoint or nothing.
 fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
-    let (ResourceConstraint::Eq(named) | ResourceConstraint::In(named) | ResourceConstraint::IsIn(_, named)) = resource
+    let (ResourceConstraint::Eq(named)
+    | ResourceConstraint::In(named)
+    | ResourceConstraint::IsIn(_, named)) = resource
     else {
         return None;
     };
-    let EntityOrSlot::Entity(uid) = named else { return None };
+    let EntityOrSlot::Entity(uid) = named else {
+        return None;
+    };
     (!is_place(uid)).then(|| uid.eid.as_str().into())
 }
 
@@ -267,10 +372,23 @@ fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
 }
 
 /// A policy with another scope of resources and other conditions.
-fn changed(policy: &Template, resource: ResourceConstraint, clauses: Vec<Clause>) -> Result<Policy, String> {
-    let Template { id, effect, principal, action, annotations, .. } = policy.clone();
+fn changed(
+    policy: &Template,
+    resource: ResourceConstraint,
+    clauses: Vec<Clause>,
+) -> Result<Policy, String> {
+    let Template {
+        id,
+        effect,
+        principal,
+        action,
+        annotations,
+        ..
+    } = policy.clone();
     let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
-    let whole = bare.try_with_clauses(clauses).map_err(|error| error.to_string())?;
+    let whole = bare
+        .try_with_clauses(clauses)
+        .map_err(|error| error.to_string())?;
     let fixed = StaticPolicy::try_from(whole).map_err(|error| error.to_string())?;
     Policy::from_pst(fixed.into()).map_err(|error| error.to_string())
 }
@@ -281,12 +399,18 @@ fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
         None | Some("operator") => ApprovedBy::Approver,
         Some("other") => ApprovedBy::Other,
         Some("caller") => ApprovedBy::Caller,
-        Some(by) => return Err(format!("@by({by:?}) is none of \"operator\", \"other\" and \"caller\"")),
+        Some(by) => {
+            return Err(format!(
+                "@by({by:?}) is none of \"operator\", \"other\" and \"caller\""
+            ));
+        }
     };
     let Some(text) = policy.annotation("ask") else {
         return match policy.annotation("by") {
             None => Ok(None),
-            Some(_) => Err("@by says who is asked, and needs an @ask(\"…\") with the question".to_owned()),
+            Some(_) => {
+                Err("@by says who is asked, and needs an @ask(\"…\") with the question".to_owned())
+            }
         };
     };
     let is_for_calls = match policy.action_constraint() {
@@ -304,7 +428,11 @@ fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
 /// What is wrong with the text of a policy, and in which line.
 fn syntax_error(place: Place<'_>, text: &str, errors: &cedar_policy::ParseErrors) -> InvalidPolicy {
     let within = offset_of(errors).map_or(0, |at| source::line(text, at) - 1);
-    Place { line: place.line + within, ..place }.invalid(errors)
+    Place {
+        line: place.line + within,
+        ..place
+    }
+    .invalid(errors)
 }
 
 /// Where in its text an error is.

@@ -126,9 +126,16 @@ pub fn schema(catalogue: &[Listed]) -> String {
     let mut text = SCHEMA.to_owned();
     if !catalogue.is_empty() {
         text.push_str("\n// What the servers list now. What a tool says of its arguments is the SERVER's word, and binds no client:\n");
-        for Listed { kind, name, definition } in catalogue {
+        for Listed {
+            kind,
+            name,
+            definition,
+        } in catalogue
+        {
             let _ = writeln!(text, "// {}::{name:?}", kind.as_str());
-            let arguments = definition.get("inputSchema").filter(|_| *kind == PolicyKind::Tool);
+            let arguments = definition
+                .get("inputSchema")
+                .filter(|_| *kind == PolicyKind::Tool);
             if let Some(arguments) = arguments.and_then(|schema| record(&schema, NESTING)) {
                 let _ = writeln!(text, "//   context.arguments: {arguments}");
             }
@@ -146,11 +153,18 @@ fn record(schema: &Json, nesting: usize) -> Option<String> {
     let nesting = nesting.checked_sub(1)?;
     let properties = schema.get("properties").filter(Json::is_object)?;
     let required = schema.get("required").unwrap_or_else(Json::null);
-    let is_required = |name: &str| required.elements().any(|place| required.slice(place).is_str(name));
+    let is_required = |name: &str| {
+        required
+            .elements()
+            .any(|place| required.slice(place).is_str(name))
+    };
     let fields = properties.members().filter_map(|member| {
         let (name, described) = (member.name(&properties)?, properties.slice(member.value));
         let optional = if is_required(&name) { "" } else { "?" };
-        Some(format!("{name:?}{optional}: {}", type_of(&described, nesting)?))
+        Some(format!(
+            "{name:?}{optional}: {}",
+            type_of(&described, nesting)?
+        ))
     });
     Some(format!("{{ {} }}", fields.collect::<Vec<_>>().join(", ")))
 }
@@ -161,7 +175,10 @@ fn type_of(schema: &Json, nesting: usize) -> Option<String> {
         "string" => "String".to_owned(),
         "integer" => "Long".to_owned(),
         "boolean" => "Bool".to_owned(),
-        "array" => format!("Set<{}>", type_of(&schema.get("items")?, nesting.checked_sub(1)?)?),
+        "array" => format!(
+            "Set<{}>",
+            type_of(&schema.get("items")?, nesting.checked_sub(1)?)?
+        ),
         "object" => record(schema, nesting)?,
         _ => return None,
     })
@@ -196,7 +213,8 @@ mod tests {
         ] {
             let written = of(schema).unwrap();
             assert_eq!(written, expected);
-            let (parsed, _) = Schema::from_cedarschema_str(&format!("entity E = {written};")).unwrap();
+            let (parsed, _) =
+                Schema::from_cedarschema_str(&format!("entity E = {written};")).unwrap();
             assert!(parsed.entity_types().next().is_some());
         }
         assert_eq!(of(r#"{"type":"object"}"#), None);
@@ -210,11 +228,18 @@ mod tests {
         }
         let deep = record(&Json::parse(schema.into(), 256).unwrap(), NESTING).unwrap();
         assert!(deep.len() < 100, "{deep}");
-        let definition = Json::literal(r#"{"inputSchema":{"properties":{"a\npermit(":{"type":"string"}}}}"#);
-        let listed = Listed { kind: PolicyKind::Tool, name: "s/t\nentity X;".to_owned(), definition };
+        let definition =
+            Json::literal(r#"{"inputSchema":{"properties":{"a\npermit(":{"type":"string"}}}}"#);
+        let listed = Listed {
+            kind: PolicyKind::Tool,
+            name: "s/t\nentity X;".to_owned(),
+            definition,
+        };
         let text = schema_text(&listed);
         assert!(
-            Schema::from_cedarschema_str(&text).is_ok() && !text.contains("\npermit") && !text.contains("\nentity X")
+            Schema::from_cedarschema_str(&text).is_ok()
+                && !text.contains("\npermit")
+                && !text.contains("\nentity X")
         );
     }
 

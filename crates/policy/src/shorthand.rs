@@ -49,8 +49,14 @@ impl Allowance {
     /// The policies that it means: one that lets those use it who may, and one that keeps others from it.
     pub(crate) fn text(&self) -> PolicyText {
         let (resource, only) = match &self.about {
-            Allowed::Server(name) => (format!("resource in Server::{}", literal(name)), String::new()),
-            Allowed::Endpoint(path) => (format!("resource in Endpoint::{}", literal(path)), String::new()),
+            Allowed::Server(name) => (
+                format!("resource in Server::{}", literal(name)),
+                String::new(),
+            ),
+            Allowed::Endpoint(path) => (
+                format!("resource in Endpoint::{}", literal(path)),
+                String::new(),
+            ),
             Allowed::Tools { server, pattern } => (
                 format!("resource is Tool in Server::{}", literal(server)),
                 format!("resource.name like {} && ", literal(pattern)),
@@ -59,7 +65,10 @@ impl Allowance {
         let one = |who: &Who| match who {
             Who::Group(name) => format!("principal in Group::{}", literal(name)),
             Who::User(name) => format!("principal == User::{}", literal(name)),
-            Who::Scope(name) => format!("(principal.allScopes || principal.scopes.contains({}))", literal(name)),
+            Who::Scope(name) => format!(
+                "(principal.allScopes || principal.scopes.contains({}))",
+                literal(name)
+            ),
             Who::Anybody => "true".to_owned(),
         };
         let who = match self.who.as_slice() {
@@ -68,11 +77,20 @@ impl Allowance {
         };
         let place = &self.place;
         let mut text = String::new();
-        let _ =
-            writeln!(text, "@id({})\npermit(principal, action, {resource}) when {{ {only}({who}) }};", literal(place));
+        let _ = writeln!(
+            text,
+            "@id({})\npermit(principal, action, {resource}) when {{ {only}({who}) }};",
+            literal(place)
+        );
         let others = literal(&format!("{place} (others)"));
-        let _ = writeln!(text, "@id({others})\nforbid(principal, action, {resource}) when {{ {only}!({who}) }};");
-        PolicyText { name: Arc::from(place.as_str()), text }
+        let _ = writeln!(
+            text,
+            "@id({others})\nforbid(principal, action, {resource}) when {{ {only}!({who}) }};"
+        );
+        PolicyText {
+            name: Arc::from(place.as_str()),
+            text,
+        }
     }
 }
 

@@ -39,7 +39,9 @@ pub(crate) fn policies(text: &str) -> Vec<Range<usize>> {
     while let Some((at, character)) = characters.next() {
         match character {
             '/' if characters.peek().is_some_and(|(_, next)| *next == '/') => {
-                characters.by_ref().find(|(_, character)| *character == '\n');
+                characters
+                    .by_ref()
+                    .find(|(_, character)| *character == '\n');
                 continue;
             }
             '"' => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    ApprovedBy, CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem, PolicyKind,
-    PolicyOutcome, Rights,
+    ApprovedBy, CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction,
+    PolicyItem, PolicyKind, PolicyOutcome, Rights,
 };
 use fanlight_identity::{Identity, Principal, Scopes, Source};
 use fanlight_protocol::Json;
@@ -12,11 +12,18 @@ use fanlight_protocol::Json;
 use super::*;
 
 fn text(text: &str) -> PolicyText {
-    PolicyText { name: "p.cedar".into(), text: text.to_owned() }
+    PolicyText {
+        name: "p.cedar".into(),
+        text: text.to_owned(),
+    }
 }
 
 fn settings(policies: &str) -> PolicySettings {
-    PolicySettings { texts: vec![text(policies)], default_path: "/mcp".to_owned(), ..PolicySettings::default() }
+    PolicySettings {
+        texts: vec![text(policies)],
+        default_path: "/mcp".to_owned(),
+        ..PolicySettings::default()
+    }
 }
 
 fn policies(source: &str) -> Policies {
@@ -24,7 +31,12 @@ fn policies(source: &str) -> Policies {
 }
 
 fn problems(source: &str) -> Vec<String> {
-    Policies::new(settings(source)).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    Policies::new(settings(source))
+        .err()
+        .unwrap_or_default()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn identity(name: &str, groups: &[&str]) -> Identity {
@@ -41,7 +53,11 @@ fn identity(name: &str, groups: &[&str]) -> Identity {
 fn client_of(identity: Identity, endpoint: Endpoint) -> CallContext {
     let holder = Holder::new(identity.principal.clone(), endpoint);
     let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
-    CallContext { caller, era: ClientEra::Modern, ..(*CallContext::internal()).clone() }
+    CallContext {
+        caller,
+        era: ClientEra::Modern,
+        ..(*CallContext::internal()).clone()
+    }
 }
 
 fn client(name: &str, groups: &[&str]) -> CallContext {
@@ -54,15 +70,25 @@ fn rights(policies: &Policies, name: &str, groups: &[&str]) -> Arc<dyn Rights> {
 
 fn item(kind: PolicyKind, name: &str) -> PolicyItem<'_> {
     let (server, name) = name.split_once('/').unwrap();
-    PolicyItem { kind, server, name: name.into(), definition: None }
+    PolicyItem {
+        kind,
+        server,
+        name: name.into(),
+        definition: None,
+    }
 }
 
 fn tool<'a>(name: &'a str, definition: &'a Json) -> PolicyItem<'a> {
-    PolicyItem { definition: Some(definition), ..item(PolicyKind::Tool, name) }
+    PolicyItem {
+        definition: Some(definition),
+        ..item(PolicyKind::Tool, name)
+    }
 }
 
 fn plain() -> Json {
-    Json::literal(r#"{"name":"x","inputSchema":{"type":"object","properties":{"path":{},"mode":{},"amount":{}}}}"#)
+    Json::literal(
+        r#"{"name":"x","inputSchema":{"type":"object","properties":{"path":{},"mode":{},"amount":{}}}}"#,
+    )
 }
 
 /// What comes of a call: `hidden`, or what is decided about the arguments.
@@ -85,14 +111,20 @@ fn what_no_policy_permits_is_hidden() {
         r#"permit(principal in Group::"dev", action == Action::"call", resource in Server::"git");
            forbid(principal, action, resource == Tool::"git/push") unless { principal in Group::"lead" };"#,
     );
-    let (dev, lead, none) =
-        (rights(&all, "a", &["dev"]), rights(&all, "b", &["dev", "lead"]), rights(&all, "c", &["ops"]));
+    let (dev, lead, none) = (
+        rights(&all, "a", &["dev"]),
+        rights(&all, "b", &["dev", "lead"]),
+        rights(&all, "c", &["ops"]),
+    );
     assert_eq!(call(&*dev, "git/log", "{}"), "allow");
     assert_eq!(call(&*dev, "git/push", "{}"), "hidden");
     assert_eq!(call(&*lead, "git/push", "{}"), "allow");
     assert_eq!(call(&*none, "git/log", "{}"), "hidden");
     assert_eq!(call(&*dev, "files/read", "{}"), "hidden");
-    assert!(!dev.shows(&item(PolicyKind::Prompt, "git/log")), "a prompt is got, not called");
+    assert!(
+        !dev.shows(&item(PolicyKind::Prompt, "git/log")),
+        "a prompt is got, not called"
+    );
 }
 
 #[test]
@@ -109,10 +141,21 @@ fn rules_about_arguments_leave_the_tool_listed_and_decide_the_call() {
     assert_eq!(call(&*one, "files/read", r#"{"path":"/etc/x"}"#), "deny");
     assert_eq!(call(&*one, "files/read", r#"{}"#), "deny");
     assert_eq!(call(&*one, "files/read", r#"{"path":["/data/x"]}"#), "deny");
-    assert_eq!(call(&*one, "files/read", r#"{"path":"/data/secret"}"#), "deny");
+    assert_eq!(
+        call(&*one, "files/read", r#"{"path":"/data/secret"}"#),
+        "deny"
+    );
     assert_eq!(call(&*one, "files/write", r#"{"path":"/data/x"}"#), "allow");
-    assert_eq!(call(&*one, "files/write", r#"{"path":["secret"]}"#), "deny", "an error in what forbids counts as met");
-    assert_eq!(call(&*one, "files/write", r#"{"path":"/data/\u0073ecret"}"#), "deny", "escapes are the same text");
+    assert_eq!(
+        call(&*one, "files/write", r#"{"path":["secret"]}"#),
+        "deny",
+        "an error in what forbids counts as met"
+    );
+    assert_eq!(
+        call(&*one, "files/write", r#"{"path":"/data/\u0073ecret"}"#),
+        "deny",
+        "escapes are the same text"
+    );
     assert_eq!(call(&*one, "files/other", "{}"), "hidden");
 }
 
@@ -124,13 +167,35 @@ fn rule_about_an_argument_is_no_rule_about_tools_without_it() {
            forbid(principal, action == Action::"call", resource) when { context.arguments.mode == "wild" };"#,
     );
     let one = rights(&all, "a", &[]);
-    assert_eq!(call(&*one, "git/log", r#"{"mode":"tame"}"#), "allow", "the tool has no owner");
-    assert_eq!(call(&*one, "git/log", r#"{"mode":"tame","owner":"evil"}"#), "deny");
-    assert_eq!(call(&*one, "git/log", "{}"), "deny", "the tool has a mode, for which the server may take any");
-    for kind in [PolicyKind::Prompt, PolicyKind::Resource, PolicyKind::Template, PolicyKind::Skill] {
+    assert_eq!(
+        call(&*one, "git/log", r#"{"mode":"tame"}"#),
+        "allow",
+        "the tool has no owner"
+    );
+    assert_eq!(
+        call(&*one, "git/log", r#"{"mode":"tame","owner":"evil"}"#),
+        "deny"
+    );
+    assert_eq!(
+        call(&*one, "git/log", "{}"),
+        "deny",
+        "the tool has a mode, for which the server may take any"
+    );
+    for kind in [
+        PolicyKind::Prompt,
+        PolicyKind::Resource,
+        PolicyKind::Template,
+        PolicyKind::Skill,
+    ] {
         assert!(one.shows(&item(kind, "git/x")), "{kind:?}");
     }
-    let read = one.decide(PolicyAction::Read, &item(PolicyKind::Resource, "git/x"), None).unwrap();
+    let read = one
+        .decide(
+            PolicyAction::Read,
+            &item(PolicyKind::Resource, "git/x"),
+            None,
+        )
+        .unwrap();
     assert_eq!(read.outcome, PolicyOutcome::Allowed);
 }
 
@@ -169,10 +234,19 @@ fn numbers_are_compared_however_they_are_written() {
              when { context.arguments has amount && context.arguments.amount > 100 };"#,
     );
     let one = rights(&all, "a", &[]);
-    for (amount, expected) in
-        [("100", "allow"), ("101", "deny"), ("1e3", "deny"), ("1.0e2", "allow"), ("100.5", "deny"), ("1e300", "deny")]
-    {
-        assert_eq!(call(&*one, "s/t", &format!(r#"{{"amount":{amount}}}"#)), expected, "{amount}");
+    for (amount, expected) in [
+        ("100", "allow"),
+        ("101", "deny"),
+        ("1e3", "deny"),
+        ("1.0e2", "allow"),
+        ("100.5", "deny"),
+        ("1e300", "deny"),
+    ] {
+        assert_eq!(
+            call(&*one, "s/t", &format!(r#"{{"amount":{amount}}}"#)),
+            expected,
+            "{amount}"
+        );
     }
 }
 
@@ -189,12 +263,26 @@ fn what_servers_say_of_tools_and_what_tokens_say_of_clients_can_be_asked() {
     let other = Json::literal(r#"{"name":"x","annotations":{"readOnlyHint":false}}"#);
     let one = rights(&all, "a", &[]);
     assert!(one.shows(&tool("s/t", &reading)) && !one.shows(&tool("s/t", &other)));
-    assert!(!one.shows(&item(PolicyKind::Tool, "s/t")), "without its definition it is not known to read only");
+    assert!(
+        !one.shows(&item(PolicyKind::Tool, "s/t")),
+        "without its definition it is not known to read only"
+    );
     let mut of_it = identity("b", &[]);
     of_it.claims = Arc::new([("department".into(), Box::from(["it".into()]))].into());
-    assert!(all.rights_of(&client_of(of_it, Endpoint::Default)).unwrap().shows(&tool("s/t", &other)));
-    let admin = Identity { scopes: Scopes::parse("admin"), ..identity("c", &[]) };
-    assert!(all.rights_of(&client_of(admin, Endpoint::Default)).unwrap().shows(&tool("s/t", &other)));
+    assert!(
+        all.rights_of(&client_of(of_it, Endpoint::Default))
+            .unwrap()
+            .shows(&tool("s/t", &other))
+    );
+    let admin = Identity {
+        scopes: Scopes::parse("admin"),
+        ..identity("c", &[])
+    };
+    assert!(
+        all.rights_of(&client_of(admin, Endpoint::Default))
+            .unwrap()
+            .shows(&tool("s/t", &other))
+    );
 }
 
 #[test]
@@ -208,9 +296,18 @@ fn clients_share_rights_unless_a_policy_tells_them_apart() {
     assert_ne!(number("a", &["dev"]), number("a", &[]));
     assert_ne!(number("eve", &["dev"]), number("a", &["dev"]));
     assert_eq!(call(&*rights(&all, "eve", &["dev"]), "s/t", "{}"), "hidden");
-    let elsewhere = Identity { principal: Principal::named("https://idp", "eve"), ..identity("eve", &["dev"]) };
-    let elsewhere = all.rights_of(&client_of(elsewhere, Endpoint::Default)).unwrap();
-    assert_eq!(call(&*elsewhere, "s/t", "{}"), "allow", "the same subject of another issuer is somebody else");
+    let elsewhere = Identity {
+        principal: Principal::named("https://idp", "eve"),
+        ..identity("eve", &["dev"])
+    };
+    let elsewhere = all
+        .rights_of(&client_of(elsewhere, Endpoint::Default))
+        .unwrap();
+    assert_eq!(
+        call(&*elsewhere, "s/t", "{}"),
+        "allow",
+        "the same subject of another issuer is somebody else"
+    );
 }
 
 #[test]
@@ -224,10 +321,18 @@ fn calls_that_are_to_be_asked_about_say_whom_and_what() {
     assert_eq!(call(&*one, "s/read", "{}"), "allow");
     assert_eq!(call(&*one, "s/delete_all", "{}"), "ask");
     let definition = plain();
-    let verdict = one.decide(PolicyAction::Call, &tool("s/delete_all", &definition), None).unwrap();
-    let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else { panic!("{verdict:?}") };
+    let verdict = one
+        .decide(PolicyAction::Call, &tool("s/delete_all", &definition), None)
+        .unwrap();
+    let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else {
+        panic!("{verdict:?}")
+    };
     assert_eq!((by, &*text), (ApprovedBy::Other, "Really delete?"));
-    assert!(verdict.policies.iter().any(|id| &**id == "p.cedar:2"), "{:?}", verdict.policies);
+    assert!(
+        verdict.policies.iter().any(|id| &**id == "p.cedar:2"),
+        "{:?}",
+        verdict.policies
+    );
 }
 
 #[test]
@@ -238,34 +343,71 @@ fn name_of_a_client_that_is_longer_than_any_is_none() {
     let rights_of = |name: &str| {
         let info = Json::parse(format!(r#"{{"name":"{name}"}}"#).into(), 8).unwrap();
         let client = client_of(identity("a", &[]), Endpoint::Default);
-        all.rights_of(&CallContext { client_info: Some(info), ..client }).unwrap()
+        all.rights_of(&CallContext {
+            client_info: Some(info),
+            ..client
+        })
+        .unwrap()
     };
     assert_eq!(call(&*rights_of(&"x".repeat(256)), "s/t", "{}"), "allow");
     assert_eq!(call(&*rights_of(&"x".repeat(257)), "s/t", "{}"), "hidden");
     // So that nothing is kept for each of them.
-    assert_eq!(rights_of(&"x".repeat(257)).number(), rights_of(&"y".repeat(999)).number());
+    assert_eq!(
+        rights_of(&"x".repeat(257)).number(),
+        rights_of(&"y".repeat(999)).number()
+    );
 }
 
 #[test]
 fn strictest_of_all_policies_that_ask_counts() {
     let ask = |text: &str, by: &str| {
-        format!(r#"@ask("{text}") @by("{by}") permit(principal, action == Action::"call", resource);"#)
+        format!(
+            r#"@ask("{text}") @by("{by}") permit(principal, action == Action::"call", resource);"#
+        )
     };
     let by = |texts: &[String]| {
         let all = policies(&texts.join("\n"));
         let definition = plain();
-        let verdict = rights(&all, "a", &[]).decide(PolicyAction::Call, &tool("s/t", &definition), None).unwrap();
-        let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else { panic!("{verdict:?}") };
-        let in_order: Vec<_> = (1..=texts.len()).map(|at| format!("p.cedar:{at}")).collect();
-        assert_eq!(verdict.policies.iter().map(|id| &**id).collect::<Vec<_>>(), in_order);
+        let verdict = rights(&all, "a", &[])
+            .decide(PolicyAction::Call, &tool("s/t", &definition), None)
+            .unwrap();
+        let PolicyOutcome::Asked { by, text, .. } = verdict.outcome else {
+            panic!("{verdict:?}")
+        };
+        let in_order: Vec<_> = (1..=texts.len())
+            .map(|at| format!("p.cedar:{at}"))
+            .collect();
+        assert_eq!(
+            verdict.policies.iter().map(|id| &**id).collect::<Vec<_>>(),
+            in_order
+        );
         (by, text.to_string())
     };
-    let [caller, operator, first, second] =
-        [("1", "caller"), ("2", "operator"), ("3", "other"), ("4", "other")].map(|(text, by)| ask(text, by));
+    let [caller, operator, first, second] = [
+        ("1", "caller"),
+        ("2", "operator"),
+        ("3", "other"),
+        ("4", "other"),
+    ]
+    .map(|(text, by)| ask(text, by));
     let strict = (ApprovedBy::Other, "3".to_owned());
-    assert_eq!(by(&[caller.clone(), first.clone(), operator.clone(), second.clone()]), strict);
-    assert_eq!(by(&[first, second, operator.clone(), caller.clone()]), strict);
-    assert_eq!(by(&[caller, operator]), (ApprovedBy::Approver, "2".to_owned()));
+    assert_eq!(
+        by(&[
+            caller.clone(),
+            first.clone(),
+            operator.clone(),
+            second.clone()
+        ]),
+        strict
+    );
+    assert_eq!(
+        by(&[first, second, operator.clone(), caller.clone()]),
+        strict
+    );
+    assert_eq!(
+        by(&[caller, operator]),
+        (ApprovedBy::Approver, "2".to_owned())
+    );
 }
 
 #[test]
@@ -275,52 +417,107 @@ fn endpoints_and_lists_can_be_forbidden() {
            forbid(principal, action, resource in Endpoint::"/mcp/ops") unless { principal in Group::"ops" };
            forbid(principal, action == Action::"list", resource == Tool::"s/quiet");"#,
     );
-    let at =
-        |path: &str, groups: &[&str]| all.rights_of(&client_of(identity("a", groups), Endpoint::at(path))).unwrap();
+    let at = |path: &str, groups: &[&str]| {
+        all.rights_of(&client_of(identity("a", groups), Endpoint::at(path)))
+            .unwrap()
+    };
     assert_eq!(call(&*at("/mcp/ops", &[]), "s/t", "{}"), "hidden");
     assert_eq!(call(&*at("/mcp/ops", &["ops"]), "s/t", "{}"), "allow");
     assert_eq!(call(&*at("/mcp", &[]), "s/t", "{}"), "allow");
-    assert_eq!(call(&*at("/mcp", &[]), "s/quiet", "{}"), "hidden", "what is not listed cannot be called");
+    assert_eq!(
+        call(&*at("/mcp", &[]), "s/quiet", "{}"),
+        "hidden",
+        "what is not listed cannot be called"
+    );
 }
 
 #[test]
 fn allow_lists_mean_policies() {
-    let allow = |about: Allowed, who: Who| Allowance { place: format!("{about:?}"), about, who: vec![who] };
+    let allow = |about: Allowed, who: Who| Allowance {
+        place: format!("{about:?}"),
+        about,
+        who: vec![who],
+    };
     let settings = PolicySettings {
         permits_by_default: true,
         allowances: vec![
             allow(Allowed::Server("git".into()), Who::Group("dev".into())),
-            allow(Allowed::Tools { server: "git".into(), pattern: "push*".into() }, Who::User("key#ann".into())),
+            allow(
+                Allowed::Tools {
+                    server: "git".into(),
+                    pattern: "push*".into(),
+                },
+                Who::User("key#ann".into()),
+            ),
         ],
         ..settings("")
     };
     let all = Policies::new(settings).unwrap();
-    assert_eq!(call(&*rights(&all, "bob", &["dev"]), "git/log", "{}"), "allow");
+    assert_eq!(
+        call(&*rights(&all, "bob", &["dev"]), "git/log", "{}"),
+        "allow"
+    );
     assert_eq!(call(&*rights(&all, "bob", &[]), "git/log", "{}"), "hidden");
-    assert_eq!(call(&*rights(&all, "bob", &["dev"]), "git/push", "{}"), "hidden");
-    assert_eq!(call(&*rights(&all, "ann", &["dev"]), "git/push_all", "{}"), "allow");
-    assert_eq!(call(&*rights(&all, "bob", &[]), "files/read", "{}"), "allow");
+    assert_eq!(
+        call(&*rights(&all, "bob", &["dev"]), "git/push", "{}"),
+        "hidden"
+    );
+    assert_eq!(
+        call(&*rights(&all, "ann", &["dev"]), "git/push_all", "{}"),
+        "allow"
+    );
+    assert_eq!(
+        call(&*rights(&all, "bob", &[]), "files/read", "{}"),
+        "allow"
+    );
 }
 
 #[test]
 fn wrong_policies_are_named_by_file_and_line() {
     for (source, expected) in [
-        ("permit(principal, action, resource);\n\npermit(principal, acton, resource);", "p.cedar:3: "),
-        ("permit(principal, action, resource) when { resource.nam == \"x\" };", "p.cedar:1: "),
-        ("// a ; comment\npermit(principal, action == Action::\"cal\", resource);", "p.cedar:2: "),
-        ("permit(principal == ?principal, action, resource);", "p.cedar:1: this is a template that no link uses"),
-        ("permit(principal == ?principl, action, resource);", "p.cedar:1: "),
-        ("@ask(\"x\") permit(principal, action, resource);", "only calls can wait"),
-        ("@ask(\"x\") @by(\"me\") permit(principal, action == Action::\"call\", resource);", "none of"),
+        (
+            "permit(principal, action, resource);\n\npermit(principal, acton, resource);",
+            "p.cedar:3: ",
+        ),
+        (
+            "permit(principal, action, resource) when { resource.nam == \"x\" };",
+            "p.cedar:1: ",
+        ),
+        (
+            "// a ; comment\npermit(principal, action == Action::\"cal\", resource);",
+            "p.cedar:2: ",
+        ),
+        (
+            "permit(principal == ?principal, action, resource);",
+            "p.cedar:1: this is a template that no link uses",
+        ),
+        (
+            "permit(principal == ?principl, action, resource);",
+            "p.cedar:1: ",
+        ),
+        (
+            "@ask(\"x\") permit(principal, action, resource);",
+            "only calls can wait",
+        ),
+        (
+            "@ask(\"x\") @by(\"me\") permit(principal, action == Action::\"call\", resource);",
+            "none of",
+        ),
         (
             "@id(\"a\") permit(principal, action, resource);\n@id(\"a\") permit(principal, action, resource);",
             "p.cedar:2: the id",
         ),
-        ("permit(principal, action, resource) when { context.arguments.x == 1 && principal.nme == \"x\" };", "nme"),
+        (
+            "permit(principal, action, resource) when { context.arguments.x == 1 && principal.nme == \"x\" };",
+            "nme",
+        ),
         ("permit(principal, action, resource", "p.cedar:1: "),
     ] {
         let found = problems(source);
-        assert!(found.len() == 1 && found.iter().any(|one| one.contains(expected)), "{source}: {found:?}");
+        assert!(
+            found.len() == 1 && found.iter().any(|one| one.contains(expected)),
+            "{source}: {found:?}"
+        );
     }
     assert!(
         problems("permit(principal, action, resource) when { context.arguments.x == 1 || context.arguments has y };")
@@ -331,7 +528,10 @@ fn wrong_policies_are_named_by_file_and_line() {
 #[test]
 fn policies_are_told_apart_in_comments_and_texts() {
     let source = "// one; two\npermit(principal, action, resource) when { \"a;\\\"b\" == \"}\" };;\n\nforbid(principal, action, resource)";
-    let found: Vec<_> = source::policies(source).into_iter().map(|range| source::line(source, range.start)).collect();
+    let found: Vec<_> = source::policies(source)
+        .into_iter()
+        .map(|range| source::line(source, range.start))
+        .collect();
     assert_eq!(found, [2, 4]);
 }
 
@@ -344,14 +544,42 @@ fn server_of_which_a_client_may_use_nothing_is_not_reached() {
     };
     let dev = &["dev"];
     for (source, of_dev, of_others) in [
-        (r#"permit(principal in Group::"dev", action, resource);"#, [true, true], [false, false]),
-        (r#"permit(principal in Group::"dev", action, resource in Server::"git");"#, [true, false], [false, false]),
-        (r#"permit(principal, action, resource == Tool::"git/push");"#, [true, false], [true, false]),
-        (r#"permit(principal, action, resource == Tool::"git");"#, [false, false], [false, false]),
-        (r#"permit(principal, action, resource) when { resource in Server::"git" };"#, [true, false], [true, false]),
-        (r#"permit(principal, action, resource) when { resource.server == "git" };"#, [true, false], [true, false]),
+        (
+            r#"permit(principal in Group::"dev", action, resource);"#,
+            [true, true],
+            [false, false],
+        ),
+        (
+            r#"permit(principal in Group::"dev", action, resource in Server::"git");"#,
+            [true, false],
+            [false, false],
+        ),
+        (
+            r#"permit(principal, action, resource == Tool::"git/push");"#,
+            [true, false],
+            [true, false],
+        ),
+        (
+            r#"permit(principal, action, resource == Tool::"git");"#,
+            [false, false],
+            [false, false],
+        ),
+        (
+            r#"permit(principal, action, resource) when { resource in Server::"git" };"#,
+            [true, false],
+            [true, false],
+        ),
+        (
+            r#"permit(principal, action, resource) when { resource.server == "git" };"#,
+            [true, false],
+            [true, false],
+        ),
         // What an item is called is not known of the server.
-        (r#"permit(principal, action, resource) when { resource.name like "r*" };"#, [true, true], [true, true]),
+        (
+            r#"permit(principal, action, resource) when { resource.name like "r*" };"#,
+            [true, true],
+            [true, true],
+        ),
         (
             r#"permit(principal, action, resource);
             forbid(principal, action, resource) when { resource.name like "*" };"#,
@@ -389,7 +617,11 @@ fn server_of_which_a_client_may_use_nothing_is_not_reached() {
             [true, true],
         ),
     ] {
-        assert_eq!((reached(source, dev), reached(source, &[])), (of_dev, of_others), "{source}");
+        assert_eq!(
+            (reached(source, dev), reached(source, &[])),
+            (of_dev, of_others),
+            "{source}"
+        );
     }
 }
 
@@ -405,8 +637,17 @@ const LINKS: &str = r#"
      {"template_id": "never", "link_id": "no push", "args": {"?resource": "Tool::\"git/push\""}}]"#;
 
 fn linked(templates: &str, links: &str) -> Result<Policies, Vec<InvalidPolicy>> {
-    let texts = vec![text(templates), PolicyText { name: "l.json".into(), text: links.to_owned() }];
-    Policies::new(PolicySettings { texts, ..settings("") })
+    let texts = vec![
+        text(templates),
+        PolicyText {
+            name: "l.json".into(),
+            text: links.to_owned(),
+        },
+    ];
+    Policies::new(PolicySettings {
+        texts,
+        ..settings("")
+    })
 }
 
 #[test]
@@ -422,33 +663,72 @@ fn policies_are_made_of_templates_by_links() {
         (&dev, "files/read", r#"{"path":"/etc/x"}"#, "deny"),
         (&dev, "files/read", "{}", "deny"),
     ] {
-        assert_eq!(call(&**rights, name, arguments), expected, "{name} {arguments}");
+        assert_eq!(
+            call(&**rights, name, arguments),
+            expected,
+            "{name} {arguments}"
+        );
     }
-    let (_, shown) = all.written().find(|(id, _)| *id == "dev git").expect("it is named by its link");
-    assert!(shown.contains(r#"Group::"dev""#) && !shown.contains('?'), "{shown}");
+    let (_, shown) = all
+        .written()
+        .find(|(id, _)| *id == "dev git")
+        .expect("it is named by its link");
+    assert!(
+        shown.contains(r#"Group::"dev""#) && !shown.contains('?'),
+        "{shown}"
+    );
 }
 
 #[test]
 fn wrong_links_are_named_by_file_and_line() {
     let templates = r#"@id("t") permit(principal == ?principal, action, resource);"#;
-    let one = |args: &str| format!("[\n{{\"template_id\":\"t\",\"link_id\":\"l\",\"args\":{{{args}}}}}]");
+    let one =
+        |args: &str| format!("[\n{{\"template_id\":\"t\",\"link_id\":\"l\",\"args\":{{{args}}}}}]");
     for (links, expected) in [
         (one(""), "l.json:2: "),
         (one(r#""?principal":"Usr::\"a\"""#), "l.json:2: "),
         (one(r#""?principal":"Group""#), "l.json:2: ?principal: "),
-        (one(r#""?who":"User::\"a\"""#), "l.json:2: \"?who\" is neither"),
-        ("[\n\n{\"template_id\":\"x\",\"link_id\":\"l\"}]".to_owned(), "l.json:3: no file"),
+        (
+            one(r#""?who":"User::\"a\"""#),
+            "l.json:2: \"?who\" is neither",
+        ),
+        (
+            "[\n\n{\"template_id\":\"x\",\"link_id\":\"l\"}]".to_owned(),
+            "l.json:3: no file",
+        ),
         ("{}".to_owned(), "l.json:1: a file of links is a list"),
         ("[{\"link_id\":\"l\"}]".to_owned(), "l.json:1: a link needs"),
-        ("[{\"templateId\":\"t\"}]".to_owned(), "l.json:1: a link has no"),
+        (
+            "[{\"templateId\":\"t\"}]".to_owned(),
+            "l.json:1: a link has no",
+        ),
         ("[".to_owned(), "l.json:1: "),
     ] {
         let wrong = linked(templates, &links).err().unwrap_or_default();
-        assert!(wrong.iter().any(|one| one.to_string().starts_with(expected)), "{links}: {wrong:?}");
+        assert!(
+            wrong
+                .iter()
+                .any(|one| one.to_string().starts_with(expected)),
+            "{links}: {wrong:?}"
+        );
     }
-    let twice = format!("[{0},{0}]", r#"{"template_id":"t","link_id":"l","args":{"?principal":"User::\"key#a\""}}"#);
-    assert!(linked(templates, &twice).unwrap_err()[0].to_string().contains("also that of"), "ids are their own");
-    assert!(linked(templates, &twice.replacen(r#""link_id":"l""#, r#""link_id":"m""#, 1)).is_ok());
+    let twice = format!(
+        "[{0},{0}]",
+        r#"{"template_id":"t","link_id":"l","args":{"?principal":"User::\"key#a\""}}"#
+    );
+    assert!(
+        linked(templates, &twice).unwrap_err()[0]
+            .to_string()
+            .contains("also that of"),
+        "ids are their own"
+    );
+    assert!(
+        linked(
+            templates,
+            &twice.replacen(r#""link_id":"l""#, r#""link_id":"m""#, 1)
+        )
+        .is_ok()
+    );
 }
 
 #[test]
@@ -461,12 +741,23 @@ fn signing_in_is_an_action_on_a_server() {
            forbid(principal, action == Action::"list", resource);"#,
     );
     let may = |name: &str, groups: &[&str], server: &str| {
-        let verdict = rights(&all, name, groups).decide(PolicyAction::SignIn, &PolicyItem::of_server(server), None);
+        let verdict = rights(&all, name, groups).decide(
+            PolicyAction::SignIn,
+            &PolicyItem::of_server(server),
+            None,
+        );
         let shown = rights(&all, name, groups).shows(&PolicyItem::of_server(server));
-        assert_eq!(verdict.as_ref().unwrap().outcome == PolicyOutcome::Allowed, shown, "a server is in no list");
+        assert_eq!(
+            verdict.as_ref().unwrap().outcome == PolicyOutcome::Allowed,
+            shown,
+            "a server is in no list"
+        );
         shown
     };
     assert!(may("a", &["dev"], "git") && !may("a", &["dev"], "crm"));
-    assert!(may("b", &["ops"], "crm") && !may("b", &["ops"], "git"), "a permit to call is none to sign in");
+    assert!(
+        may("b", &["ops"], "crm") && !may("b", &["ops"], "git"),
+        "a permit to call is none to sign in"
+    );
     assert!(!may("eve", &["dev"], "git") && !may("c", &[], "git"));
 }

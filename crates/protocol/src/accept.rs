@@ -19,18 +19,25 @@ pub struct Accepts {
 
 impl Accepts {
     /// What a client without `Accept` accepts.
-    pub const ANY: Self = Self { json: true, events: true };
+    pub const ANY: Self = Self {
+        json: true,
+        events: true,
+    };
 
     /// What these values of the header allow, which are read twice: the most specific range that matches a type
     /// decides. A malformed range matches nothing.
     pub fn of<'a, V: Iterator<Item = &'a str>>(values: impl Fn() -> V) -> Self {
         let allowed = |wanted: &str| {
             let ranges = values().flat_map(|value| value.split(',')).map(range);
-            let matching = ranges.filter_map(|(range, zero)| Some((specificity(range, wanted)?, !zero)));
+            let matching =
+                ranges.filter_map(|(range, zero)| Some((specificity(range, wanted)?, !zero)));
             // Of equally specific ranges, one that allows the type decides.
             matching.max().is_some_and(|(_, allowed)| allowed)
         };
-        Self { json: allowed(JSON), events: allowed(sse::CONTENT_TYPE) }
+        Self {
+            json: allowed(JSON),
+            events: allowed(sse::CONTENT_TYPE),
+        }
     }
 }
 
@@ -41,7 +48,9 @@ fn range(element: &str) -> (&str, bool) {
         name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
     });
     let zero = weight.is_some_and(|weight| {
-        weight.strip_prefix('0').is_some_and(|rest| rest.bytes().all(|byte| matches!(byte, b'.' | b'0')))
+        weight
+            .strip_prefix('0')
+            .is_some_and(|rest| rest.bytes().all(|byte| matches!(byte, b'.' | b'0')))
     });
     (essence(element), zero)
 }
@@ -54,7 +63,14 @@ fn specificity(range: &str, wanted: &str) -> Option<u8> {
     let (group, all) = range.split_once('/')?;
     match (group, all) {
         ("*", "*") => Some(0),
-        (group, "*") if wanted.split('/').next().is_some_and(|own| own.eq_ignore_ascii_case(group)) => Some(1),
+        (group, "*")
+            if wanted
+                .split('/')
+                .next()
+                .is_some_and(|own| own.eq_ignore_ascii_case(group)) =>
+        {
+            Some(1)
+        }
         _ => None,
     }
 }
@@ -85,7 +101,11 @@ mod tests {
             ("", false, false),
             (",,;q=1,garbage", false, false),
         ] {
-            assert_eq!(Accepts::of(|| [value].into_iter()), Accepts { json, events }, "{value}");
+            assert_eq!(
+                Accepts::of(|| [value].into_iter()),
+                Accepts { json, events },
+                "{value}"
+            );
         }
     }
 }

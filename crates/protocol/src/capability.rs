@@ -66,7 +66,9 @@ impl ClientCapability {
     /// Whether these capabilities declare it.
     #[must_use]
     pub fn is_declared_in(self, capabilities: &Json) -> bool {
-        let Some(declared) = self.parent_in(capabilities) else { return false };
+        let Some(declared) = self.parent_in(capabilities) else {
+            return false;
+        };
         let has = |part: &str| object(&declared, part).is_some();
         match self {
             // "An empty capabilities object is equivalent to declaring support for form mode only."
@@ -82,7 +84,9 @@ impl ClientCapability {
     /// The member of `ClientCapabilities` that declares it, itself or by one of its members.
     fn member(self) -> &'static str {
         match self {
-            Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => "elicitation",
+            Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => {
+                "elicitation"
+            }
             Self::Sampling | Self::SamplingWithTools => "sampling",
             Self::Roots => "roots",
             Self::Tasks => "extensions",
@@ -118,14 +122,21 @@ impl MissingCapability {
     /// What these capabilities lack for a request of a server; `None` if nothing. An unknown method
     /// lacks nothing: the client decides.
     #[must_use]
-    pub fn for_server_request(capabilities: &Json, method: &Method, params: Option<&Json>) -> Option<Self> {
+    pub fn for_server_request(
+        capabilities: &Json,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<Self> {
         Self::of(capabilities, ClientCapability::of(method, params)?)
     }
 
     /// Of one capability; `None` if it is declared.
     #[must_use]
     pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
-        let missing = Self { capability, in_part: capability.parent_in(capabilities).is_some() };
+        let missing = Self {
+            capability,
+            in_part: capability.parent_in(capabilities).is_some(),
+        };
         (!capability.is_declared_in(capabilities)).then_some(missing)
     }
 
@@ -135,11 +146,19 @@ impl MissingCapability {
     /// -32601" (client/roots), likewise for the others.
     #[must_use]
     pub fn to_error(self) -> RpcError {
-        let code = if self.in_part { code::INVALID_PARAMS } else { code::METHOD_NOT_FOUND };
+        let code = if self.in_part {
+            code::INVALID_PARAMS
+        } else {
+            code::METHOD_NOT_FOUND
+        };
         let member = self.capability.member();
         let message = match self.capability.part() {
-            Some(part) if self.in_part => format!("the client has not declared the capability \"{member}.{part}\""),
-            None if self.in_part => "the client has not declared this mode of elicitation".to_owned(),
+            Some(part) if self.in_part => {
+                format!("the client has not declared the capability \"{member}.{part}\"")
+            }
+            None if self.in_part => {
+                "the client has not declared this mode of elicitation".to_owned()
+            }
             _ => format!("the client has not declared the capability {member:?}"),
         };
         RpcError::new(code, message)
@@ -152,8 +171,12 @@ pub fn can_be_asked(capabilities: &Json) -> bool {
     use ClientCapability::{ElicitationByForm, Roots, Sampling};
     // In one pass: each call asks.
     capabilities.members().any(|member| {
-        capabilities.at(member.value.clone()).is_some_and(Value::is_object)
-            && [ElicitationByForm, Sampling, Roots].iter().any(|kind| member.is(capabilities, kind.member()))
+        capabilities
+            .at(member.value.clone())
+            .is_some_and(Value::is_object)
+            && [ElicitationByForm, Sampling, Roots]
+                .iter()
+                .any(|kind| member.is(capabilities, kind.member()))
     })
 }
 
@@ -166,14 +189,20 @@ pub fn has_tasks_extension(capabilities: &Json) -> bool {
 /// The error for a client that lacks capabilities (2026-07-28 basic/index, Error Codes); `None` if
 /// none of them can be declared. `more` are further members of `data`.
 #[must_use]
-pub fn missing_capability_error(missing: &[MissingCapability], more: &[(&str, Json)]) -> Option<RpcError> {
+pub fn missing_capability_error(
+    missing: &[MissingCapability],
+    more: &[(&str, Json)],
+) -> Option<RpcError> {
     let required = required_capabilities(missing)?;
     let mut data = ObjectBuilder::new();
     data.member(REQUIRED, &required);
     for (key, value) in more {
         data.member(key, value);
     }
-    let error = RpcError::new(code::MISSING_CLIENT_CAPABILITY, "Missing required client capability");
+    let error = RpcError::new(
+        code::MISSING_CLIENT_CAPABILITY,
+        "Missing required client capability",
+    );
     Some(error.with_data(data.finish()))
 }
 
@@ -182,9 +211,15 @@ pub fn missing_capability_error(missing: &[MissingCapability], more: &[(&str, Js
 pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
     let mut all = ObjectBuilder::new();
     for member in ["elicitation", "sampling", "roots", "extensions"] {
-        let of_member: Vec<MissingCapability> =
-            missing.iter().copied().filter(|missing| missing.capability.member() == member).collect();
-        if of_member.iter().any(|missing| missing.capability != ClientCapability::ElicitationByOther) {
+        let of_member: Vec<MissingCapability> = missing
+            .iter()
+            .copied()
+            .filter(|missing| missing.capability.member() == member)
+            .collect();
+        if of_member
+            .iter()
+            .any(|missing| missing.capability != ClientCapability::ElicitationByOther)
+        {
             all.member(member, &required_parts(&of_member));
         }
     }
@@ -193,9 +228,11 @@ pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
 
 fn required_parts(missing: &[MissingCapability]) -> Json {
     // `elicitation` without modes declares forms.
-    let names_modes =
-        missing.iter().any(|missing| missing.in_part || missing.capability == ClientCapability::ElicitationByUrl);
-    let mut needs: Vec<ClientCapability> = missing.iter().map(|missing| missing.capability).collect();
+    let names_modes = missing
+        .iter()
+        .any(|missing| missing.in_part || missing.capability == ClientCapability::ElicitationByUrl);
+    let mut needs: Vec<ClientCapability> =
+        missing.iter().map(|missing| missing.capability).collect();
     needs.sort_unstable();
     needs.dedup();
     let mut parts = ObjectBuilder::new();
@@ -218,9 +255,17 @@ fn object(of: &Json, name: &str) -> Option<Json> {
 mod tests {
     use super::*;
 
-    fn missing(capabilities: &'static str, method: &str, params: &'static str) -> Option<MissingCapability> {
+    fn missing(
+        capabilities: &'static str,
+        method: &str,
+        params: &'static str,
+    ) -> Option<MissingCapability> {
         let (capabilities, params) = (Json::literal(capabilities), Json::literal(params));
-        MissingCapability::for_server_request(&capabilities, &Method::from_name(method), Some(&params))
+        MissingCapability::for_server_request(
+            &capabilities,
+            &Method::from_name(method),
+            Some(&params),
+        )
     }
 
     #[test]
@@ -229,29 +274,105 @@ mod tests {
         for (capabilities, method, params, expected) in [
             ("{}", "elicitation/create", "{}", no_method),
             ("{}", "elicitation/create", r#"{"mode":"odd"}"#, no_method),
-            (r#"{"elicitation":null}"#, "elicitation/create", "{}", no_method),
+            (
+                r#"{"elicitation":null}"#,
+                "elicitation/create",
+                "{}",
+                no_method,
+            ),
             (r#"{"elicitation":{}}"#, "elicitation/create", "{}", None),
-            (r#"{"elicitation":{}}"#, "elicitation/create", r#"{"mode":"form"}"#, None),
-            (r#"{"elicitation":{}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
-            (r#"{"elicitation":{"url":null}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
-            (r#"{"elicitation":{"url":null}}"#, "elicitation/create", "{}", None),
-            (r#"{"elicitation":{"url":{}}}"#, "elicitation/create", r#"{"mode":"url"}"#, None),
-            (r#"{"elicitation":{"url":{}}}"#, "elicitation/create", "{}", no_mode),
-            (r#"{"elicitation":{"form":{}}}"#, "elicitation/create", r#"{"mode":"url"}"#, no_mode),
-            (r#"{"elicitation":{"form":{},"url":{}}}"#, "elicitation/create", "{}", None),
-            (r#"{"elicitation":{"form":{},"url":{}}}"#, "elicitation/create", r#"{"mode":7}"#, no_mode),
-            (r#"{"elicitation":{"odd":{}}}"#, "elicitation/create", r#"{"mode":"odd"}"#, no_mode),
+            (
+                r#"{"elicitation":{}}"#,
+                "elicitation/create",
+                r#"{"mode":"form"}"#,
+                None,
+            ),
+            (
+                r#"{"elicitation":{}}"#,
+                "elicitation/create",
+                r#"{"mode":"url"}"#,
+                no_mode,
+            ),
+            (
+                r#"{"elicitation":{"url":null}}"#,
+                "elicitation/create",
+                r#"{"mode":"url"}"#,
+                no_mode,
+            ),
+            (
+                r#"{"elicitation":{"url":null}}"#,
+                "elicitation/create",
+                "{}",
+                None,
+            ),
+            (
+                r#"{"elicitation":{"url":{}}}"#,
+                "elicitation/create",
+                r#"{"mode":"url"}"#,
+                None,
+            ),
+            (
+                r#"{"elicitation":{"url":{}}}"#,
+                "elicitation/create",
+                "{}",
+                no_mode,
+            ),
+            (
+                r#"{"elicitation":{"form":{}}}"#,
+                "elicitation/create",
+                r#"{"mode":"url"}"#,
+                no_mode,
+            ),
+            (
+                r#"{"elicitation":{"form":{},"url":{}}}"#,
+                "elicitation/create",
+                "{}",
+                None,
+            ),
+            (
+                r#"{"elicitation":{"form":{},"url":{}}}"#,
+                "elicitation/create",
+                r#"{"mode":7}"#,
+                no_mode,
+            ),
+            (
+                r#"{"elicitation":{"odd":{}}}"#,
+                "elicitation/create",
+                r#"{"mode":"odd"}"#,
+                no_mode,
+            ),
             ("{}", "sampling/createMessage", "{}", no_method),
             (r#"{"sampling":{}}"#, "sampling/createMessage", "{}", None),
-            (r#"{"sampling":{}}"#, "sampling/createMessage", r#"{"tools":[]}"#, no_mode),
-            (r#"{"sampling":{}}"#, "sampling/createMessage", r#"{"toolChoice":{}}"#, no_mode),
-            (r#"{"sampling":{"tools":{}}}"#, "sampling/createMessage", r#"{"tools":[]}"#, None),
+            (
+                r#"{"sampling":{}}"#,
+                "sampling/createMessage",
+                r#"{"tools":[]}"#,
+                no_mode,
+            ),
+            (
+                r#"{"sampling":{}}"#,
+                "sampling/createMessage",
+                r#"{"toolChoice":{}}"#,
+                no_mode,
+            ),
+            (
+                r#"{"sampling":{"tools":{}}}"#,
+                "sampling/createMessage",
+                r#"{"tools":[]}"#,
+                None,
+            ),
             ("{}", "roots/list", "{}", no_method),
             (r#"{"roots":true}"#, "roots/list", "{}", no_method),
-            (r#"{"roots":{"listChanged":true}}"#, "roots/list", "{}", None),
+            (
+                r#"{"roots":{"listChanged":true}}"#,
+                "roots/list",
+                "{}",
+                None,
+            ),
             ("{}", "x/y", "{}", None),
         ] {
-            let refused = missing(capabilities, method, params).map(|missing| missing.to_error().code);
+            let refused =
+                missing(capabilities, method, params).map(|missing| missing.to_error().code);
             assert_eq!(refused, expected, "{capabilities} {method} {params}");
         }
     }
@@ -260,29 +381,46 @@ mod tests {
     fn missing_capability_error_names_what_to_declare() {
         let url = r#"{"mode":"url"}"#;
         let none = |method, params| missing("{}", method, params).unwrap();
-        let (form, by_url) = (none("elicitation/create", "{}"), none("elicitation/create", url));
-        let form_too = missing(r#"{"elicitation":{"url":{}}}"#, "elicitation/create", "{}").unwrap();
+        let (form, by_url) = (
+            none("elicitation/create", "{}"),
+            none("elicitation/create", url),
+        );
+        let form_too =
+            missing(r#"{"elicitation":{"url":{}}}"#, "elicitation/create", "{}").unwrap();
         let odd = none("elicitation/create", r#"{"mode":"odd"}"#);
-        let (sampling, tools) =
-            (none("sampling/createMessage", "{}"), none("sampling/createMessage", r#"{"tools":[]}"#));
-        let (roots, tasks) =
-            (none("roots/list", "{}"), MissingCapability::of(&Json::empty_object(), ClientCapability::Tasks).unwrap());
+        let (sampling, tools) = (
+            none("sampling/createMessage", "{}"),
+            none("sampling/createMessage", r#"{"tools":[]}"#),
+        );
+        let (roots, tasks) = (
+            none("roots/list", "{}"),
+            MissingCapability::of(&Json::empty_object(), ClientCapability::Tasks).unwrap(),
+        );
         let cases: [(&[MissingCapability], &str); 10] = [
             (&[form], r#"{"elicitation":{}}"#),
             (&[by_url], r#"{"elicitation":{"url":{}}}"#),
-            (&[by_url, form, form], r#"{"elicitation":{"form":{},"url":{}}}"#),
+            (
+                &[by_url, form, form],
+                r#"{"elicitation":{"form":{},"url":{}}}"#,
+            ),
             (&[form_too], r#"{"elicitation":{"form":{}}}"#),
             (&[odd, form], r#"{"elicitation":{}}"#),
             (&[sampling], r#"{"sampling":{}}"#),
             (&[sampling, tools], r#"{"sampling":{"tools":{}}}"#),
             (&[roots, form], r#"{"elicitation":{},"roots":{}}"#),
-            (&[tasks], r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+            (
+                &[tasks],
+                r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
+            ),
             (&[odd, roots], r#"{"roots":{}}"#),
         ];
         for (missing, required) in cases {
             let error = missing_capability_error(missing, &[("x", Json::literal("1.0"))]).unwrap();
             assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
-            assert_eq!(error.data.unwrap().as_text(), format!(r#"{{"requiredCapabilities":{required},"x":1.0}}"#));
+            assert_eq!(
+                error.data.unwrap().as_text(),
+                format!(r#"{{"requiredCapabilities":{required},"x":1.0}}"#)
+            );
         }
         assert_eq!(missing_capability_error(&[odd], &[]), None);
         assert_eq!(missing_capability_error(&[], &[]), None);
@@ -290,21 +428,38 @@ mod tests {
 
     #[test]
     fn client_can_be_asked_if_it_declares_any_capability_for_that() {
-        for capabilities in
-            [r#"{"elicitation":{}}"#, r#"{"x":1,"sampling":{}}"#, r#"{"r\u006fots":{"listChanged":true}}"#]
-        {
+        for capabilities in [
+            r#"{"elicitation":{}}"#,
+            r#"{"x":1,"sampling":{}}"#,
+            r#"{"r\u006fots":{"listChanged":true}}"#,
+        ] {
             assert!(can_be_asked(&Json::literal(capabilities)), "{capabilities}");
         }
-        for capabilities in ["{}", "[]", r#"{"roots":null}"#, r#"{"sampling":true}"#, r#"{"x":{"roots":{}}}"#] {
-            assert!(!can_be_asked(&Json::literal(capabilities)), "{capabilities}");
+        for capabilities in [
+            "{}",
+            "[]",
+            r#"{"roots":null}"#,
+            r#"{"sampling":true}"#,
+            r#"{"x":{"roots":{}}}"#,
+        ] {
+            assert!(
+                !can_be_asked(&Json::literal(capabilities)),
+                "{capabilities}"
+            );
         }
     }
 
     #[test]
     fn tasks_extension_is_declared_by_an_object() {
         let has = |text| has_tasks_extension(&Json::literal(text));
-        assert!(has(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
-        for no in ["{}", r#"{"extensions":null}"#, r#"{"extensions":{"io.modelcontextprotocol/tasks":true}}"#] {
+        assert!(has(
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#
+        ));
+        for no in [
+            "{}",
+            r#"{"extensions":null}"#,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":true}}"#,
+        ] {
             assert!(!has(no), "{no}");
         }
     }

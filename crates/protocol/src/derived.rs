@@ -14,7 +14,9 @@ impl Derived {
     #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        values.iter().find_map(|value| Arc::clone(value).downcast().ok())
+        values
+            .iter()
+            .find_map(|value| Arc::clone(value).downcast().ok())
     }
 
     /// The value of type `T`; `derive` computes it if it is missing. Of two threads that do so at
@@ -25,7 +27,10 @@ impl Derived {
         }
         let new = Arc::new(derive());
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = values.iter().find_map(|value| Arc::clone(value).downcast().ok()) {
+        if let Some(value) = values
+            .iter()
+            .find_map(|value| Arc::clone(value).downcast().ok())
+        {
             return value;
         }
         values.push(Arc::<T>::clone(&new));

@@ -86,7 +86,11 @@ impl RpcError {
     /// An error without `data`.
     #[must_use]
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
     }
 
     /// The same error with `data`.
@@ -100,7 +104,9 @@ impl RpcError {
     #[must_use]
     pub fn to_json(&self) -> Json {
         let mut object = ObjectBuilder::new();
-        object.integer("code", self.code).string("message", &self.message);
+        object
+            .integer("code", self.code)
+            .string("message", &self.message);
         if let Some(data) = &self.data {
             object.member("data", data);
         }

@@ -12,15 +12,37 @@ fn error_reference_is_current() {
 /// Those of Fanlight first, then those of JSON-RPC and MCP.
 fn table() -> String {
     let mut codes = code::ALL.to_vec();
-    codes.sort_by_key(|info| (info.defined_by != "Fanlight", info.defined_by != "JSON-RPC", -info.code));
-    let rows = codes.iter().map(|info| format!("| {} | {} | {} |\n", info.code, info.defined_by, info.meaning.trim()));
-    format!("\n| code | defined by | when |\n|---|---|---|\n{}\n", rows.collect::<String>())
+    codes.sort_by_key(|info| {
+        (
+            info.defined_by != "Fanlight",
+            info.defined_by != "JSON-RPC",
+            -info.code,
+        )
+    });
+    let rows = codes.iter().map(|info| {
+        format!(
+            "| {} | {} | {} |\n",
+            info.code,
+            info.defined_by,
+            info.meaning.trim()
+        )
+    });
+    format!(
+        "\n| code | defined by | when |\n|---|---|---|\n{}\n",
+        rows.collect::<String>()
+    )
 }
 
 #[test]
 fn codes_differ_and_have_a_meaning() {
     for (number, info) in code::ALL.iter().enumerate() {
-        assert!(code::ALL[..number].iter().all(|other| other.code != info.code), "{}", info.code);
+        assert!(
+            code::ALL[..number]
+                .iter()
+                .all(|other| other.code != info.code),
+            "{}",
+            info.code
+        );
         assert!(info.meaning.trim().ends_with('.'), "{}", info.meaning);
     }
 }

@@ -53,7 +53,10 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     if is_plain(value) {
         Cow::Borrowed(value)
     } else {
-        Cow::Owned(format!("{SENTINEL_START}{}{SENTINEL_END}", STANDARD.encode(value)))
+        Cow::Owned(format!(
+            "{SENTINEL_START}{}{SENTINEL_END}",
+            STANDARD.encode(value)
+        ))
     }
 }
 
@@ -63,11 +66,18 @@ pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderValueError> {
     if !text.bytes().all(is_value_byte) {
         return Err(HeaderValueError::Characters);
     }
-    let Some(encoded) = text.strip_prefix(SENTINEL_START).and_then(|rest| rest.strip_suffix(SENTINEL_END)) else {
+    let Some(encoded) = text
+        .strip_prefix(SENTINEL_START)
+        .and_then(|rest| rest.strip_suffix(SENTINEL_END))
+    else {
         return Ok(Cow::Borrowed(text));
     };
-    let decoded = STANDARD.decode(encoded).map_err(|_| HeaderValueError::Base64)?;
-    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| HeaderValueError::Utf8)
+    let decoded = STANDARD
+        .decode(encoded)
+        .map_err(|_| HeaderValueError::Base64)?;
+    String::from_utf8(decoded)
+        .map(Cow::Owned)
+        .map_err(|_| HeaderValueError::Utf8)
 }
 
 fn is_plain(value: &str) -> bool {

@@ -41,14 +41,20 @@ impl InputRequired {
         if !text.contains("input_required") && !text.contains("\\u") {
             return None;
         }
-        (result.get("resultType")?.as_str()? == "input_required")
-            .then(|| Self { state: result.get(REQUEST_STATE), requests: result.get("inputRequests") })
+        (result.get("resultType")?.as_str()? == "input_required").then(|| Self {
+            state: result.get(REQUEST_STATE),
+            requests: result.get("inputRequests"),
+        })
     }
 
     /// Whether there is neither a request nor a state, against the specification.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.state.is_none() && self.requests.as_ref().is_none_or(|requests| requests.members().next().is_none())
+        self.state.is_none()
+            && self
+                .requests
+                .as_ref()
+                .is_none_or(|requests| requests.members().next().is_none())
     }
 
     /// The requests in order.
@@ -56,13 +62,21 @@ impl InputRequired {
     /// # Errors
     /// The key of one that is no request.
     pub fn requests(&self) -> Result<Vec<InputRequest>, Json> {
-        let Some(all) = &self.requests else { return Ok(Vec::new()) };
+        let Some(all) = &self.requests else {
+            return Ok(Vec::new());
+        };
         let read = |member: crate::json::Member| {
             let (key, request) = (all.slice(member.key), all.slice(member.value));
-            let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
+            let method = request
+                .get("method")
+                .and_then(|method| Some(Method::from_name(&method.as_str()?)));
             let params = request.get("params");
             match method {
-                Some(method) if params.as_ref().is_none_or(Json::is_object) => Ok(InputRequest { key, method, params }),
+                Some(method) if params.as_ref().is_none_or(Json::is_object) => Ok(InputRequest {
+                    key,
+                    method,
+                    params,
+                }),
                 _ => Err(key),
             }
         };
@@ -86,9 +100,15 @@ pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option
         added.member(REQUEST_STATE, state);
     }
     let added = added.finish().into_bytes();
-    let added = added.get(1..added.len().saturating_sub(1)).unwrap_or_default();
+    let added = added
+        .get(1..added.len().saturating_sub(1))
+        .unwrap_or_default();
     let first = first.cloned().unwrap_or_else(Json::empty_object);
-    rewrite_object(&first, |member| !member.is(&first, INPUT_RESPONSES) && !member.is(&first, REQUEST_STATE), added)
+    rewrite_object(
+        &first,
+        |member| !member.is(&first, INPUT_RESPONSES) && !member.is(&first, REQUEST_STATE),
+        added,
+    )
 }
 
 /// A result that asks for input: each request under its key, to be answered together with `state`.
@@ -107,7 +127,9 @@ pub fn input_required<'a>(
         all.member(key, &request.finish());
     }
     let mut result = ObjectBuilder::new();
-    result.string("resultType", "input_required").member("inputRequests", &all.finish());
+    result
+        .string("resultType", "input_required")
+        .member("inputRequests", &all.finish());
     result.string(REQUEST_STATE, state);
     Response::from_result(&result.finish())
 }
@@ -131,34 +153,68 @@ mod tests {
         )
         .unwrap();
         let requests = both.requests().unwrap();
-        let read: Vec<_> = requests.iter().map(|one| (one.key.as_text(), one.method.as_str())).collect();
+        let read: Vec<_> = requests
+            .iter()
+            .map(|one| (one.key.as_text(), one.method.as_str()))
+            .collect();
         assert_eq!(read, [(r#""\u0061""#, "roots/list"), (r#""b""#, "x/y")]);
-        assert_eq!(requests[1].params.as_ref().unwrap().as_text(), r#"{"x":1.0}"#);
-        assert_eq!((both.state.as_ref().unwrap().as_text(), both.is_empty()), (r#""\u0073""#, false));
-        for wrong in [r#"{"k":{}}"#, r#"{"k":7}"#, r#"{"k":{"method":"x","params":[]}}"#] {
-            let required = InputRequired { state: None, requests: Some(Json::literal(wrong)) };
-            assert_eq!(required.requests().unwrap_err().as_text(), "\"k\"", "{wrong}");
+        assert_eq!(
+            requests[1].params.as_ref().unwrap().as_text(),
+            r#"{"x":1.0}"#
+        );
+        assert_eq!(
+            (both.state.as_ref().unwrap().as_text(), both.is_empty()),
+            (r#""\u0073""#, false)
+        );
+        for wrong in [
+            r#"{"k":{}}"#,
+            r#"{"k":7}"#,
+            r#"{"k":{"method":"x","params":[]}}"#,
+        ] {
+            let required = InputRequired {
+                state: None,
+                requests: Some(Json::literal(wrong)),
+            };
+            assert_eq!(
+                required.requests().unwrap_err().as_text(),
+                "\"k\"",
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn next_params_have_the_first_params_and_the_answers() {
-        let first = Json::literal(r#"{ "name":"n", "requestState":"old","arguments":{"a":1E400},"inputResponses":{}}"#);
+        let first = Json::literal(
+            r#"{ "name":"n", "requestState":"old","arguments":{"a":1E400},"inputResponses":{}}"#,
+        );
         let answers = [(Json::literal(r#""\u0061""#), Json::literal("{ }"))];
         let next = next_params(Some(&first), &answers, Some(&Json::literal(r#""\u0073""#)));
         assert_eq!(
             next.as_text(),
             r#"{ "name":"n","arguments":{"a":1E400},"inputResponses":{"\u0061":{ }},"requestState":"\u0073"}"#
         );
-        assert_eq!(next_params(Some(&first), &[], None).as_text(), r#"{ "name":"n","arguments":{"a":1E400}}"#);
-        assert_eq!(next_params(None, &[], Some(&Json::literal("\"s\""))).as_text(), r#"{"requestState":"s"}"#);
+        assert_eq!(
+            next_params(Some(&first), &[], None).as_text(),
+            r#"{ "name":"n","arguments":{"a":1E400}}"#
+        );
+        assert_eq!(
+            next_params(None, &[], Some(&Json::literal("\"s\""))).as_text(),
+            r#"{"requestState":"s"}"#
+        );
     }
 
     #[test]
     fn input_required_result_fits_the_schema() {
         let params = Json::literal(r#"{"x":1.0}"#);
-        let (elicit, roots) = (Method::from_name("elicitation/create"), Method::from_name("roots/list"));
-        let response = input_required([("a", &elicit, Some(&params)), ("b", &roots, None)].into_iter(), "s");
+        let (elicit, roots) = (
+            Method::from_name("elicitation/create"),
+            Method::from_name("roots/list"),
+        );
+        let response = input_required(
+            [("a", &elicit, Some(&params)), ("b", &roots, None)].into_iter(),
+            "s",
+        );
         assert_eq!(
             response.body().as_text(),
             r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"x":1.0}},"b":{"method":"roots/list"}},"requestState":"s"}"#

@@ -47,19 +47,30 @@ struct Dropped {
 impl Dropped {
     fn new(start: &[u8]) -> Self {
         let head = Bytes::copy_from_slice(start.get(..KEPT).unwrap_or(start));
-        let mut dropped = Self { head, tail: BytesMut::new(), len: 0 };
+        let mut dropped = Self {
+            head,
+            tail: BytesMut::new(),
+            len: 0,
+        };
         dropped.extend(start);
         dropped
     }
 
     fn extend(&mut self, more: &[u8]) {
         self.len += more.len();
-        self.tail.extend_from_slice(more.get(more.len().saturating_sub(KEPT)..).unwrap_or_default());
+        self.tail.extend_from_slice(
+            more.get(more.len().saturating_sub(KEPT)..)
+                .unwrap_or_default(),
+        );
         self.tail.advance(self.tail.len().saturating_sub(KEPT));
     }
 
     fn into_line(self) -> Line {
-        Line::TooLong { head: self.head, tail: self.tail.freeze(), len: self.len }
+        Line::TooLong {
+            head: self.head,
+            tail: self.tail.freeze(),
+            len: self.len,
+        }
     }
 }
 
@@ -67,7 +78,12 @@ impl LineDecoder {
     /// A decoder for lines of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), searched: 0, limit, dropped: None }
+        Self {
+            buffer: BytesMut::new(),
+            searched: 0,
+            limit,
+            dropped: None,
+        }
     }
 
     /// The buffer to append received bytes to. Call [`LineDecoder::next_line`] until it returns `None`
@@ -149,7 +165,9 @@ impl LineDecoder {
     fn shed(&mut self) {
         match &mut self.dropped {
             Some(dropped) => dropped.extend(&self.buffer),
-            None if self.buffer.len() > self.limit => self.dropped = Some(Dropped::new(&self.buffer)),
+            None if self.buffer.len() > self.limit => {
+                self.dropped = Some(Dropped::new(&self.buffer))
+            }
             None => return,
         }
         self.buffer.clear();
@@ -176,7 +194,10 @@ mod tests {
     fn lines_may_span_chunks() {
         let mut decoder = LineDecoder::new(100);
         assert_eq!(feed(&mut decoder, b"ab"), []);
-        assert_eq!(feed(&mut decoder, b"c\r\n\n\r\nd\ne"), [whole("abc"), whole("d")]);
+        assert_eq!(
+            feed(&mut decoder, b"c\r\n\n\r\nd\ne"),
+            [whole("abc"), whole("d")]
+        );
         assert_eq!(decoder.finish(), Some(whole("e")));
         assert_eq!(decoder.finish(), None);
     }
@@ -187,16 +208,35 @@ mod tests {
         assert_eq!(feed(&mut decoder, b"123456"), []);
         assert!(decoder.buffer_mut().is_empty());
         assert_eq!(feed(&mut decoder, b"789"), []);
-        let (head, tail) = (Bytes::from_static(b"123456"), Bytes::from_static(b"1234567890"));
-        assert_eq!(feed(&mut decoder, b"0\nok\n"), [Line::TooLong { head, tail, len: 10 }, whole("ok")]);
+        let (head, tail) = (
+            Bytes::from_static(b"123456"),
+            Bytes::from_static(b"1234567890"),
+        );
+        assert_eq!(
+            feed(&mut decoder, b"0\nok\n"),
+            [
+                Line::TooLong {
+                    head,
+                    tail,
+                    len: 10
+                },
+                whole("ok")
+            ]
+        );
     }
 
     #[test]
     fn line_over_the_limit_keeps_both_ends() {
         let mut decoder = LineDecoder::new(10);
         let text = format!("first{}last\n", "x".repeat(3 * KEPT));
-        let lines: Vec<_> = text.as_bytes().chunks(1000).flat_map(|chunk| feed(&mut decoder, chunk)).collect();
-        let [Line::TooLong { head, tail, len }] = lines.as_slice() else { panic!("{lines:?}") };
+        let lines: Vec<_> = text
+            .as_bytes()
+            .chunks(1000)
+            .flat_map(|chunk| feed(&mut decoder, chunk))
+            .collect();
+        let [Line::TooLong { head, tail, len }] = lines.as_slice() else {
+            panic!("{lines:?}")
+        };
         assert_eq!((*len, tail.len()), (text.len() - 1, KEPT));
         assert!(head.starts_with(b"first") && head.len() <= KEPT && tail.ends_with(b"xlast"));
     }

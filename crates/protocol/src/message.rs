@@ -9,7 +9,9 @@ use bytes::Bytes;
 
 use crate::derived::Derived;
 use crate::error::RpcError;
-use crate::json::{AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value};
+use crate::json::{
+    AmbiguousMember, Chunks, DuplicateMember, Edits, Json, Kind, ObjectBuilder, SyntaxError, Value,
+};
 use crate::meta::LogLevel;
 use crate::method::Method;
 use crate::result::{AnyResult, ResultView};
@@ -130,7 +132,11 @@ impl Message {
     /// it that are merged with other text have to be parsed first.
     pub fn parse_for_forwarding(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
         let is_long = text.len() > LONG;
-        let json = if is_long { Json::validate_structure(text, nesting)? } else { Json::parse(text, nesting)? };
+        let json = if is_long {
+            Json::validate_structure(text, nesting)?
+        } else {
+            Json::parse(text, nesting)?
+        };
         Self::of(json, Sender::Server)
     }
 
@@ -138,7 +144,10 @@ impl Message {
         match text.kind() {
             Kind::Object => Self::from_object(text, sender),
             Kind::Array => Err(MessageError::Batch(text.into_bytes())),
-            _ => Err(MessageError::Invalid { reason: "neither an object nor an array".into(), id: None }),
+            _ => Err(MessageError::Invalid {
+                reason: "neither an object nor an array".into(),
+                id: None,
+            }),
         }
     }
 
@@ -157,7 +166,12 @@ impl Message {
         if batch.elements().nth(limit).is_some() {
             return Err(BatchError::TooLong(limit));
         }
-        let parse = |range| Self::of(Json::parse(batch.slice(range).into_bytes(), nesting)?, sender);
+        let parse = |range| {
+            Self::of(
+                Json::parse(batch.slice(range).into_bytes(), nesting)?,
+                sender,
+            )
+        };
         Ok(batch.elements().map(parse).collect())
     }
 
@@ -176,16 +190,26 @@ impl Message {
                 member @ AmbiguousMember::Confusable { .. } => MessageError::Confusable { member, id },
             }
         })?;
-        let invalid = |reason: &str| MessageError::Invalid { reason: reason.into(), id: valid_id(&text) };
-        if !version.and_then(|range| text.at(range)).is_some_and(|version| version.is_str("2.0")) {
+        let invalid = |reason: &str| MessageError::Invalid {
+            reason: reason.into(),
+            id: valid_id(&text),
+        };
+        if !version
+            .and_then(|range| text.at(range))
+            .is_some_and(|version| version.is_str("2.0"))
+        {
             return Err(invalid("\"jsonrpc\" must be \"2.0\""));
         }
         match (method, result, error) {
             (Some(method), None, None) => Self::call(text, id, method, params),
             (None, Some(body), None) => Response::new(text, id, body, false).map(Self::Response),
             (None, None, Some(body)) => Response::new(text, id, body, true).map(Self::Response),
-            (None, None, None) => Err(invalid("none of \"method\", \"result\" and \"error\" is there")),
-            _ => Err(invalid("more than one of \"method\", \"result\" and \"error\" is there")),
+            (None, None, None) => Err(invalid(
+                "none of \"method\", \"result\" and \"error\" is there",
+            )),
+            _ => Err(invalid(
+                "more than one of \"method\", \"result\" and \"error\" is there",
+            )),
         }
     }
 
@@ -197,21 +221,30 @@ impl Message {
     ) -> Result<Self, MessageError> {
         let id = id.map(|range| text.slice(range));
         let invalid = |id: Option<Json>, reason: &str| {
-            Err(MessageError::Invalid { reason: reason.into(), id: id.filter(is_valid_id) })
+            Err(MessageError::Invalid {
+                reason: reason.into(),
+                id: id.filter(is_valid_id),
+            })
         };
         let method = match text.at(method).and_then(Value::as_str) {
             Some(name) => Method::from_name(&name),
             None => return invalid(id, "\"method\" must be a string"),
         };
-        if params.as_ref().and_then(|range| text.at(range.clone())).is_some_and(|params| !params.is_object()) {
+        if params
+            .as_ref()
+            .and_then(|range| text.at(range.clone()))
+            .is_some_and(|params| !params.is_object())
+        {
             // MCP narrows JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
             return invalid(id, "\"params\" must be an object");
         }
         match id {
             None => Ok(Self::Notification(Notification::of(text, method, params))),
-            Some(id) if is_valid_id(&id) => {
-                Ok(Self::Request(Request { id, method, params: params.map(|range| text.slice(range)) }))
-            }
+            Some(id) if is_valid_id(&id) => Ok(Self::Request(Request {
+                id,
+                method,
+                params: params.map(|range| text.slice(range)),
+            })),
             Some(_) => invalid(None, "\"id\" must be a string or an integer"),
         }
     }
@@ -230,7 +263,13 @@ impl Notification {
     fn of(text: Json, method: Method, params: Option<Range<usize>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut notification = Self { text, method, params, token: None, number };
+        let mut notification = Self {
+            text,
+            method,
+            params,
+            token: None,
+            number,
+        };
         if notification.method == Method::Progress {
             notification.token = notification.param_range("progressToken");
         }
@@ -278,7 +317,13 @@ impl Notification {
         if range.start > range.end || range.end > text.len() {
             return Chunks::from(text.clone());
         }
-        [text.slice(..range.start), value.bytes().clone(), text.slice(range.end..)].into_iter().collect()
+        [
+            text.slice(..range.start),
+            value.bytes().clone(),
+            text.slice(range.end..),
+        ]
+        .into_iter()
+        .collect()
     }
 
     /// The text with the value at `range` replaced.
@@ -299,9 +344,15 @@ impl Notification {
     /// The notification with the value of the member `key` of `params` replaced, if it has one.
     #[must_use]
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
-        let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else { return self.clone() };
+        let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else {
+            return self.clone();
+        };
         let end = params.end - range.len() + value.bytes().len();
-        Self::of(self.with_value(range, value), self.method.clone(), Some(params.start..end))
+        Self::of(
+            self.with_value(range, value),
+            self.method.clone(),
+            Some(params.start..end),
+        )
     }
 }
 
@@ -327,7 +378,10 @@ impl Response {
     fn originate(key: &str, body: &Json, is_error: bool) -> Self {
         const ENVELOPE: usize = br#""jsonrpc":"2.0","id":null,"":"#.len();
         let mut object = ObjectBuilder::with_capacity(ENVELOPE + key.len() + body.bytes().len());
-        object.string("jsonrpc", "2.0").member("id", &Json::null()).member(key, body);
+        object
+            .string("jsonrpc", "2.0")
+            .member("id", &Json::null())
+            .member(key, body);
         let text = object.finish();
         let end = text.bytes().len() - 1;
         let id_start = br#"{"jsonrpc":"2.0","id":"#.len();
@@ -341,15 +395,33 @@ impl Response {
         }
     }
 
-    fn new(text: Json, id: Option<Range<usize>>, body: Range<usize>, is_error: bool) -> Result<Self, MessageError> {
+    fn new(
+        text: Json,
+        id: Option<Range<usize>>,
+        body: Range<usize>,
+        is_error: bool,
+    ) -> Result<Self, MessageError> {
         let Some(id) = id else {
-            return Err(MessageError::Invalid { reason: "a response without \"id\"".into(), id: None });
+            return Err(MessageError::Invalid {
+                reason: "a response without \"id\"".into(),
+                id: None,
+            });
         };
         if !text.at(body.clone()).is_some_and(Value::is_object) {
             let reason = "\"result\" and \"error\" must be objects".into();
-            return Err(MessageError::Invalid { reason, id: valid_id(&text) });
+            return Err(MessageError::Invalid {
+                reason,
+                id: valid_id(&text),
+            });
         }
-        Ok(Self { text, id, body, is_error, derived: None, server_info: None })
+        Ok(Self {
+            text,
+            id,
+            body,
+            is_error,
+            derived: None,
+            server_info: None,
+        })
     }
 
     /// The id as written; `null` if the request's id could not be read.
@@ -379,7 +451,11 @@ impl Response {
     /// The member `key` of the result, borrowed; `None` of an error.
     #[must_use]
     pub fn peek_result(&self, key: &str) -> Option<Value<'_>> {
-        if self.is_error { None } else { self.text.peek_in(self.body.clone(), key) }
+        if self.is_error {
+            None
+        } else {
+            self.text.peek_in(self.body.clone(), key)
+        }
     }
 
     /// The error object, if this is one.
@@ -398,7 +474,11 @@ impl Response {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let result = self.view::<AnyResult>();
-        result.is_some_and(|result| result.result_type().is_none_or(|kind| kind.as_text() == "\"complete\""))
+        result.is_some_and(|result| {
+            result
+                .result_type()
+                .is_none_or(|kind| kind.as_text() == "\"complete\"")
+        })
     }
 
     /// The code of an error response, if it is one and its code is an integer.
@@ -413,7 +493,13 @@ impl Response {
         let mut edits = Edits::new(self.text.bytes().clone());
         edits.replace(self.body.clone(), body.bytes().clone());
         let grown = body.bytes().len();
-        let shift = |at: usize| if at >= self.body.end { at - self.body.len() + grown } else { at };
+        let shift = |at: usize| {
+            if at >= self.body.end {
+                at - self.body.len() + grown
+            } else {
+                at
+            }
+        };
         Self {
             text: edits.finish_json(),
             id: shift(self.id.start)..shift(self.id.end),
@@ -433,7 +519,10 @@ impl Response {
     /// This response, with the `Implementation` object of the server that has answered.
     #[must_use]
     pub fn from_server(self, server_info: Arc<Json>) -> Self {
-        Self { server_info: Some(server_info), ..self }
+        Self {
+            server_info: Some(server_info),
+            ..self
+        }
     }
 
     /// The length in bytes of the whole message.
@@ -446,7 +535,11 @@ impl Response {
     /// and with values derived from it that all clones share.
     #[must_use]
     pub fn cached(self) -> Self {
-        Self { text: self.text.indexed(), derived: Some(Arc::default()), ..self }
+        Self {
+            text: self.text.indexed(),
+            derived: Some(Arc::default()),
+            ..self
+        }
     }
 
     /// The values derived from a [cached](Self::cached) response; `None` for any other.
@@ -458,7 +551,10 @@ impl Response {
     /// The response in memory of its own ([`Json::detached`]).
     #[must_use]
     pub fn detached(&self) -> Self {
-        Self { text: self.text.detached(), ..self.clone() }
+        Self {
+            text: self.text.detached(),
+            ..self.clone()
+        }
     }
 
     /// The message to send: as received, but with `id` instead of its own id and with `added` (raw
@@ -482,7 +578,10 @@ impl fmt::Debug for Response {
 #[must_use]
 pub fn request_text(id: &Json, method: &str, params: Option<&Json>) -> Json {
     let mut object = ObjectBuilder::new();
-    object.string("jsonrpc", "2.0").member("id", id).string("method", method);
+    object
+        .string("jsonrpc", "2.0")
+        .member("id", id)
+        .string("method", method);
     if let Some(params) = params {
         object.member("params", params);
     }

@@ -25,7 +25,13 @@ pub const PROGRESS_TOKEN: &str = "progressToken";
 
 /// The request keys that hold for one hop: Fanlight reads them from the client and writes its own
 /// towards the backend. Every other key passes with its bytes.
-pub const PER_HOP: [&str; 5] = [PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, PROGRESS_TOKEN];
+pub const PER_HOP: [&str; 5] = [
+    PROTOCOL_VERSION,
+    CLIENT_INFO,
+    CLIENT_CAPABILITIES,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+];
 
 /// Severity of log messages, least severe first (RFC 5424 as cited by server/utilities/logging).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +69,18 @@ impl LogLevel {
     /// The level called `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, level)| *level)
     }
 
     /// The level's name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
+        Self::NAMES
+            .iter()
+            .find(|(_, level)| *level == self)
+            .map_or("debug", |(name, _)| name)
     }
 }

@@ -101,7 +101,10 @@ impl Method {
     /// Whether this is a method that lists what a server offers.
     #[must_use]
     pub fn is_list(&self) -> bool {
-        matches!(self, Self::ListTools | Self::ListResources | Self::ListResourceTemplates | Self::ListPrompts)
+        matches!(
+            self,
+            Self::ListTools | Self::ListResources | Self::ListResourceTemplates | Self::ListPrompts
+        )
     }
 
     /// Whether a server that carries this request out twice has done no more than by carrying it out once.

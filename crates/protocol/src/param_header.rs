@@ -63,7 +63,11 @@ pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>
     if !text.contains(ANNOTATION) && !text.contains("\\u") {
         return Ok(Vec::new());
     }
-    let mut found = Found { params: Vec::new(), names: HashSet::new(), limit };
+    let mut found = Found {
+        params: Vec::new(),
+        names: HashSet::new(),
+        limit,
+    };
     schema(input_schema, Some(&mut Vec::new()), &mut found)?;
     Ok(found.params)
 }
@@ -80,9 +84,16 @@ impl Found {
     fn add(&mut self, node: &Json, value: &Json, path: &[Arc<str>]) -> Result<(), AnnotationError> {
         let name = match value.as_str() {
             Some(name) if !name.is_empty() && name.bytes().all(is_token_byte) => name.into_owned(),
-            _ => return Err(AnnotationError::Name { value: value.as_text().to_owned() }),
+            _ => {
+                return Err(AnnotationError::Name {
+                    value: value.as_text().to_owned(),
+                });
+            }
         };
-        if !node.get("type").is_some_and(|declared| is_primitive(&declared)) {
+        if !node
+            .get("type")
+            .is_some_and(|declared| is_primitive(&declared))
+        {
             return Err(AnnotationError::Type { name });
         }
         if self.params.len() >= self.limit {
@@ -91,7 +102,10 @@ impl Found {
         if !self.names.insert(name.to_ascii_lowercase()) {
             return Err(AnnotationError::Duplicate { name });
         }
-        self.params.push(ParamHeader { name, path: path.to_vec() });
+        self.params.push(ParamHeader {
+            name,
+            path: path.to_vec(),
+        });
         Ok(())
     }
 }
@@ -105,15 +119,24 @@ pub fn without_invalid_tools(
     limit: usize,
     mut on_tool: impl FnMut(&Json, &str, Result<Vec<ParamHeader>, AnnotationError>),
 ) -> Option<Json> {
-    let at = result.members().find(|member| member.is(result, "tools"))?.value;
+    let at = result
+        .members()
+        .find(|member| member.is(result, "tools"))?
+        .value;
     let tools = result.slice(at.clone());
     let mut valid = Vec::new();
     for element in tools.elements() {
         let tool = tools.slice(element);
         let name = tool.get("name");
-        let found = tool.get("inputSchema").map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema, limit));
+        let found = tool
+            .get("inputSchema")
+            .map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema, limit));
         valid.push(found.is_ok());
-        on_tool(&tool, &name.as_ref().and_then(Json::as_str).unwrap_or_default(), found);
+        on_tool(
+            &tool,
+            &name.as_ref().and_then(Json::as_str).unwrap_or_default(),
+            found,
+        );
     }
     if valid.iter().all(|valid| *valid) {
         return None;
@@ -126,7 +149,11 @@ pub fn without_invalid_tools(
 
 /// Walks one schema. `path` is the chain of properties that leads to it; `None` below any other
 /// keyword than `properties`. Depth is bounded by the nesting limit of the text.
-fn schema(node: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Found) -> Result<(), AnnotationError> {
+fn schema(
+    node: &Json,
+    mut path: Option<&mut Vec<Arc<str>>>,
+    found: &mut Found,
+) -> Result<(), AnnotationError> {
     for member in node.members() {
         let value = node.slice(member.value.clone());
         match member.name(node).as_deref() {
@@ -147,7 +174,11 @@ fn schema(node: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Found) 
     Ok(())
 }
 
-fn properties(map: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Found) -> Result<(), AnnotationError> {
+fn properties(
+    map: &Json,
+    mut path: Option<&mut Vec<Arc<str>>>,
+    found: &mut Found,
+) -> Result<(), AnnotationError> {
     for member in map.members() {
         let value = map.slice(member.value.clone());
         match (path.as_deref_mut(), member.name(map)) {
@@ -165,7 +196,9 @@ fn properties(map: &Json, mut path: Option<&mut Vec<Arc<str>>>, found: &mut Foun
 fn nested(value: &Json, found: &mut Found) -> Result<(), AnnotationError> {
     match value.kind() {
         Kind::Object => schema(value, None, found),
-        Kind::Array => value.elements().try_for_each(|element| nested(&value.slice(element), found)),
+        Kind::Array => value
+            .elements()
+            .try_for_each(|element| nested(&value.slice(element), found)),
         _ => Ok(()),
     }
 }
@@ -186,7 +219,8 @@ fn is_primitive(declared: &Json) -> bool {
         .map(|element| declared.slice(element))
         .filter(|name| name.as_str().as_deref() != Some("null"));
     let first = names.next();
-    first.and_then(|name| name.as_str().map(|name| allowed(&name))) == Some(true) && names.next().is_none()
+    first.and_then(|name| name.as_str().map(|name| allowed(&name))) == Some(true)
+        && names.next().is_none()
 }
 
 impl ParamHeader {
@@ -194,7 +228,10 @@ impl ParamHeader {
     /// because the argument is absent, null or of a type that a header cannot have.
     #[must_use]
     pub fn value(&self, arguments: &Json) -> Option<String> {
-        let value = self.path.iter().try_fold(arguments.clone(), |at, name| at.get(name))?;
+        let value = self
+            .path
+            .iter()
+            .try_fold(arguments.clone(), |at, name| at.get(name))?;
         match value.kind() {
             Kind::String => value.as_str().map(std::borrow::Cow::into_owned),
             Kind::Bool => Some(value.as_text().to_owned()),
@@ -207,19 +244,28 @@ impl ParamHeader {
     /// as numbers (streamable-http, Server Validation), everything else as text.
     #[must_use]
     pub fn values_match(received: &str, value: &str) -> bool {
-        received == value || matches!((integer(received), integer(value)), (Some(a), Some(b)) if a == b)
+        received == value
+            || matches!((integer(received), integer(value)), (Some(a), Some(b)) if a == b)
     }
 }
 
 /// The value of a number, if it is an integer within the safe range.
 fn integer(lexeme: &str) -> Option<i64> {
-    let number = lexeme.parse::<i64>().ok().or_else(|| integral_double(lexeme))?;
-    (-SAFE_INTEGER..=SAFE_INTEGER).contains(&number).then_some(number)
+    let number = lexeme
+        .parse::<i64>()
+        .ok()
+        .or_else(|| integral_double(lexeme))?;
+    (-SAFE_INTEGER..=SAFE_INTEGER)
+        .contains(&number)
+        .then_some(number)
 }
 
 /// `42.0` and `4.2e1` are integers too; within the safe range doubles hold them exactly.
 fn integral_double(lexeme: &str) -> Option<i64> {
-    if !lexeme.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
+    if !lexeme
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
+    {
         return None;
     }
     let double = lexeme.parse::<f64>().ok()?;
@@ -239,13 +285,22 @@ mod tests {
     }
 
     fn of(properties: &str) -> Result<Vec<ParamHeader>, AnnotationError> {
-        annotations(&json(&format!(r#"{{"type":"object","properties":{properties}}}"#)), 64)
+        annotations(
+            &json(&format!(r#"{{"type":"object","properties":{properties}}}"#)),
+            64,
+        )
     }
 
     #[test]
     fn annotations_are_found_through_properties() {
         let found = of(r#"{"a":{"type":"string","x-mcp-header":"Region"},"o":{"properties":{"n":{"type":["integer","null"],"x-mcp-header":"N"}}}}"#).unwrap();
-        assert_eq!(found[0], ParamHeader { name: "Region".into(), path: vec!["a".into()] });
+        assert_eq!(
+            found[0],
+            ParamHeader {
+                name: "Region".into(),
+                path: vec!["a".into()]
+            }
+        );
         assert_eq!(found[1].path, ["o".into(), "n".into()]);
         let arguments = json(r#"{"a":"é","o":{"n":42.0}}"#);
         assert_eq!(found[0].value(&arguments).as_deref(), Some("é"));
@@ -256,25 +311,47 @@ mod tests {
 
     #[test]
     fn annotations_that_break_the_rules_are_refused() {
-        let name = |value: &str| of(&format!(r#"{{"a":{{"type":"string","x-mcp-header":{value}}}}}"#));
+        let name = |value: &str| {
+            of(&format!(
+                r#"{{"a":{{"type":"string","x-mcp-header":{value}}}}}"#
+            ))
+        };
         for value in [r#""""#, r#""a b""#, r#""a\n""#, r#""é""#, "7"] {
-            assert!(matches!(name(value), Err(AnnotationError::Name { .. })), "{value}");
+            assert!(
+                matches!(name(value), Err(AnnotationError::Name { .. })),
+                "{value}"
+            );
         }
         let annotated = r#"{"type":"string","x-mcp-header":"A"}"#;
         assert!(matches!(
-            of(&format!(r#"{{"a":{annotated},"b":{{"type":"string","x-mcp-header":"a"}}}}"#)),
+            of(&format!(
+                r#"{{"a":{annotated},"b":{{"type":"string","x-mcp-header":"a"}}}}"#
+            )),
             Err(AnnotationError::Duplicate { .. })
         ));
-        assert!(matches!(of(r#"{"a":{"type":"number","x-mcp-header":"A"}}"#), Err(AnnotationError::Type { .. })));
-        assert!(matches!(of(r#"{"a":{"x-mcp-header":"A"}}"#), Err(AnnotationError::Type { .. })));
+        assert!(matches!(
+            of(r#"{"a":{"type":"number","x-mcp-header":"A"}}"#),
+            Err(AnnotationError::Type { .. })
+        ));
+        assert!(matches!(
+            of(r#"{"a":{"x-mcp-header":"A"}}"#),
+            Err(AnnotationError::Type { .. })
+        ));
         for elsewhere in [
             format!(r#"{{"a":{{"type":"array","items":{annotated}}}}}"#),
             format!(r#"{{"a":{{"oneOf":[{annotated}]}}}}"#),
             format!(r#"{{"a":{{"items":{{"properties":{{"b":{annotated}}}}}}}}}"#),
         ] {
-            assert_eq!(of(&elsewhere), Err(AnnotationError::Unreachable), "{elsewhere}");
+            assert_eq!(
+                of(&elsewhere),
+                Err(AnnotationError::Unreachable),
+                "{elsewhere}"
+            );
         }
-        assert_eq!(annotations(&json(annotated), 64), Err(AnnotationError::Unreachable));
+        assert_eq!(
+            annotations(&json(annotated), 64),
+            Err(AnnotationError::Unreachable)
+        );
         assert_eq!(
             annotations(&json(&format!(r#"{{"$defs":{{"d":{annotated}}}}}"#)), 64),
             Err(AnnotationError::Unreachable)
@@ -285,13 +362,25 @@ mod tests {
     fn too_many_annotations_are_refused_at_the_first_beyond_the_limit() {
         let annotated = |count: usize, invalid: &str| {
             let one = |n: usize| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}},"#);
-            of(&format!("{{{}{invalid}}}", (0..count).map(one).collect::<String>().trim_end_matches(',')))
+            of(&format!(
+                "{{{}{invalid}}}",
+                (0..count)
+                    .map(one)
+                    .collect::<String>()
+                    .trim_end_matches(',')
+            ))
         };
         assert_eq!(annotated(64, "").unwrap().len(), 64);
-        assert_eq!(annotated(65, ""), Err(AnnotationError::TooMany { limit: 64 }));
+        assert_eq!(
+            annotated(65, ""),
+            Err(AnnotationError::TooMany { limit: 64 })
+        );
         // What follows is not even looked at.
         let invalid = r#","z":{"type":"number","x-mcp-header":"Z"}"#;
-        assert_eq!(annotated(60_000, invalid), Err(AnnotationError::TooMany { limit: 64 }));
+        assert_eq!(
+            annotated(60_000, invalid),
+            Err(AnnotationError::TooMany { limit: 64 })
+        );
     }
 
     #[test]

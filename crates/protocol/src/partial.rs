@@ -66,7 +66,10 @@ fn id_in_tail(tail: &[u8]) -> Option<Json> {
     const KEY: &[u8] = b"\"id\"";
     let inner = tail.trim_ascii_end().strip_suffix(b"}")?;
     let at = inner.windows(KEY.len()).rposition(|window| window == KEY)?;
-    let value = inner.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?;
+    let value = inner
+        .get(at + KEY.len()..)?
+        .trim_ascii_start()
+        .strip_prefix(b":")?;
     valid_id(value)
 }
 
@@ -74,11 +77,19 @@ fn id_in_tail(tail: &[u8]) -> Option<Json> {
 fn value(head: &[u8], key_end: usize) -> Option<Json> {
     let rest = head.get(key_end..)?;
     let start = key_end + 1 + rest.iter().position(|byte| *byte == b':')?;
-    let start = start + head.get(start..)?.iter().position(|byte| !byte.is_ascii_whitespace())?;
+    let start = start
+        + head
+            .get(start..)?
+            .iter()
+            .position(|byte| !byte.is_ascii_whitespace())?;
     let end = if head.get(start) == Some(&b'"') {
         string_end(head, start)?
     } else {
-        start + head.get(start..)?.iter().position(|byte| matches!(byte, b',' | b'}') || byte.is_ascii_whitespace())?
+        start
+            + head
+                .get(start..)?
+                .iter()
+                .position(|byte| matches!(byte, b',' | b'}') || byte.is_ascii_whitespace())?
     };
     valid_id(head.get(start..end)?)
 }
@@ -105,20 +116,48 @@ mod tests {
     #[test]
     fn id_in_the_tail_is_found() {
         let last = |tail: &str| shown(id_in_tail(tail.as_bytes()));
-        assert_eq!(last(r#"xxx"}]},"jsonrpc":"2.0","id":7}"#).as_deref(), Some("7"));
-        assert_eq!(last(r#""}, "id" : "a\"b" } "#).as_deref(), Some(r#""a\"b""#));
-        for none in [r#"{"id":7},"x":1}"#, r#"\"id\":7"}"#, r#"{"a":{"id":7}}"#, r#""id":7"#, "", r#""id":null}"#] {
+        assert_eq!(
+            last(r#"xxx"}]},"jsonrpc":"2.0","id":7}"#).as_deref(),
+            Some("7")
+        );
+        assert_eq!(
+            last(r#""}, "id" : "a\"b" } "#).as_deref(),
+            Some(r#""a\"b""#)
+        );
+        for none in [
+            r#"{"id":7},"x":1}"#,
+            r#"\"id\":7"}"#,
+            r#"{"a":{"id":7}}"#,
+            r#""id":7"#,
+            "",
+            r#""id":null}"#,
+        ] {
             assert_eq!(last(none), None, "{none}");
         }
-        assert_eq!(shown(super::id(br#"{"jsonrpc":"2.0","id":1,"re"#, br#""id":2}}"#)).as_deref(), Some("1"));
+        assert_eq!(
+            shown(super::id(br#"{"jsonrpc":"2.0","id":1,"re"#, br#""id":2}}"#)).as_deref(),
+            Some("1")
+        );
     }
 
     #[test]
     fn id_in_the_head_is_that_of_the_outermost_object() {
-        assert_eq!(id(r#"{"jsonrpc":"2.0","id": 7 ,"method":"x","params":{"a":"aaaa"#).as_deref(), Some("7"));
-        assert_eq!(id(r#" { "i\u0064" : "a\"b" , "params":"#).as_deref(), Some(r#""a\"b""#));
-        assert_eq!(id(r#"{"params":{"id":1,"x":[{"id":2}]},"id":3,"#).as_deref(), Some("3"));
-        assert_eq!(id(r#"{"method":"id","x":"\"id\":9","id":-4}"#).as_deref(), Some("-4"));
+        assert_eq!(
+            id(r#"{"jsonrpc":"2.0","id": 7 ,"method":"x","params":{"a":"aaaa"#).as_deref(),
+            Some("7")
+        );
+        assert_eq!(
+            id(r#" { "i\u0064" : "a\"b" , "params":"#).as_deref(),
+            Some(r#""a\"b""#)
+        );
+        assert_eq!(
+            id(r#"{"params":{"id":1,"x":[{"id":2}]},"id":3,"#).as_deref(),
+            Some("3")
+        );
+        assert_eq!(
+            id(r#"{"method":"id","x":"\"id\":9","id":-4}"#).as_deref(),
+            Some("-4")
+        );
         for none in [
             "",
             "{",

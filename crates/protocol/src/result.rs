@@ -17,7 +17,9 @@ pub fn has_caching_hints(result: &Json) -> bool {
 /// Whether a result says that it is the same for all.
 #[must_use]
 pub fn is_public(result: &Json) -> bool {
-    result.get("cacheScope").is_some_and(|scope| scope.as_text() == "\"public\"")
+    result
+        .get("cacheScope")
+        .is_some_and(|scope| scope.as_text() == "\"public\"")
 }
 
 /// Whether a result is for one principal alone. One with hints that does not say `public` is taken to be so.
@@ -103,7 +105,9 @@ impl ServerDescription {
     /// that 2026-07-28 has for it.
     #[must_use]
     pub fn server_info(&self) -> Option<Json> {
-        self.0.get("serverInfo").or_else(|| self.meta()?.get(meta::SERVER_INFO))
+        self.0
+            .get("serverInfo")
+            .or_else(|| self.meta()?.get(meta::SERVER_INFO))
     }
 
     /// Whether it is the result of `initialize`, which describes the server in the session that it has opened.

@@ -37,8 +37,13 @@ pub enum Revision {
 
 impl Revision {
     /// Every revision, newest first.
-    pub const ALL: [Self; 5] =
-        [Self::V2026_07_28, Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26, Self::V2024_11_05];
+    pub const ALL: [Self; 5] = [
+        Self::V2026_07_28,
+        Self::V2025_11_25,
+        Self::V2025_06_18,
+        Self::V2025_03_26,
+        Self::V2024_11_05,
+    ];
     /// The newest revision that is opened with `initialize`.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
     /// The newest stateless revision.
@@ -47,7 +52,9 @@ impl Revision {
     /// The revision called `name`, if Fanlight speaks it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|revision| revision.as_str() == name)
+        Self::ALL
+            .into_iter()
+            .find(|revision| revision.as_str() == name)
     }
 
     /// The revision's name on the wire.
@@ -65,7 +72,11 @@ impl Revision {
     /// The era the revision belongs to.
     #[must_use]
     pub fn era(self) -> Era {
-        if self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
+        if self >= Self::V2026_07_28 {
+            Era::Modern
+        } else {
+            Era::Legacy
+        }
     }
 }
 

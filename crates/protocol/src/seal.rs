@@ -82,8 +82,14 @@ impl Seal {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(keys: &Keys, purpose: &'static [u8]) -> Result<Self, KeyError> {
         let mut keys = keys.0.iter().map(Key::new);
-        let first = keys.next().unwrap_or_else(|| Key::new(&random().ok_or(KeyError)?))?;
-        Ok(Self { first, others: keys.collect::<Result<_, _>>()?, purpose })
+        let first = keys
+            .next()
+            .unwrap_or_else(|| Key::new(&random().ok_or(KeyError)?))?;
+        Ok(Self {
+            first,
+            others: keys.collect::<Result<_, _>>()?,
+            purpose,
+        })
     }
 
     /// `plain` as URL-safe text; `None` if the cipher fails.
@@ -98,7 +104,10 @@ impl Seal {
         let mut sealed = plain.to_vec();
         let nonce: [u8; NONCE_LEN] = random()?;
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.first.key.seal_in_place_append_tag(unique, Aad::from(self.bound(owner)), &mut sealed).ok()?;
+        self.first
+            .key
+            .seal_in_place_append_tag(unique, Aad::from(self.bound(owner)), &mut sealed)
+            .ok()?;
         let mut whole = nonce.to_vec();
         whole.append(&mut sealed);
         Some(URL_SAFE_NO_PAD.encode(whole))
@@ -119,7 +128,10 @@ impl Seal {
         self.keys().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
-            let plain = key.key.open_in_place(nonce, Aad::from(self.bound(owner)), &mut sealed).ok()?;
+            let plain = key
+                .key
+                .open_in_place(nonce, Aad::from(self.bound(owner)), &mut sealed)
+                .ok()?;
             Some(plain.to_vec())
         })
     }
@@ -128,11 +140,17 @@ impl Seal {
     /// It hides nothing, and is compared only where its secrecy is not all that protects.
     #[must_use]
     pub fn tag_for(&self, content: &[u8], owner: &[u8]) -> Tag {
-        let length = u64::try_from(content.len()).unwrap_or(u64::MAX).to_be_bytes();
-        let code = hmac::sign(&self.first.tags, &[&length[..], content, &self.bound(owner)].concat());
+        let length = u64::try_from(content.len())
+            .unwrap_or(u64::MAX)
+            .to_be_bytes();
+        let code = hmac::sign(
+            &self.first.tags,
+            &[&length[..], content, &self.bound(owner)].concat(),
+        );
         let mut tag = Tag::default();
         // The code is longer than that, and the text is as long as the tag.
-        let _ = URL_SAFE_NO_PAD.encode_slice(code.as_ref().get(..TAG).unwrap_or_default(), &mut tag);
+        let _ =
+            URL_SAFE_NO_PAD.encode_slice(code.as_ref().get(..TAG).unwrap_or_default(), &mut tag);
         tag
     }
 
@@ -164,7 +182,11 @@ impl Key {
         let derived = |label: &[u8]| digest(&SHA256, &[label, &bytes[..]].concat());
         let (name, tags) = (derived(b"name of the key: "), derived(b"key of tags: "));
         let tags = hmac::Key::new(hmac::HMAC_SHA256, tags.as_ref());
-        Ok(Self { key, tags, name: HEXLOWER.encode(name.as_ref().get(..6).unwrap_or_default()) })
+        Ok(Self {
+            key,
+            tags,
+            name: HEXLOWER.encode(name.as_ref().get(..6).unwrap_or_default()),
+        })
     }
 }
 
@@ -190,7 +212,10 @@ mod tests {
         assert_ne!(seal.seal(b"secret").unwrap(), text);
         assert_eq!(with(&[2], b"a").open(&text), None);
         assert_eq!(with(&[1], b"b").open(&text), None);
-        assert_eq!(with(&[], b"a").open(&with(&[], b"a").seal(b"secret").unwrap()), None);
+        assert_eq!(
+            with(&[], b"a").open(&with(&[], b"a").seal(b"secret").unwrap()),
+            None
+        );
     }
 
     #[test]
@@ -208,8 +233,14 @@ mod tests {
     fn text_opens_for_its_owner_alone() {
         let seal = with(&[1], b"a");
         let text = seal.seal_for(b"secret", b"ann").unwrap();
-        assert_eq!(seal.open_for(&text, b"ann").as_deref(), Some(&b"secret"[..]));
-        assert_eq!((seal.open_for(&text, b"bob"), seal.open(&text)), (None, None));
+        assert_eq!(
+            seal.open_for(&text, b"ann").as_deref(),
+            Some(&b"secret"[..])
+        );
+        assert_eq!(
+            (seal.open_for(&text, b"bob"), seal.open(&text)),
+            (None, None)
+        );
     }
 
     #[test]

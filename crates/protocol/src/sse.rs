@@ -194,7 +194,10 @@ impl EventDecoder {
             // In memory of its own, since it outlives the event.
             b"id" if !value.contains(&0) => self.id = Some(Bytes::copy_from_slice(value)),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
-                if let Some(millis) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
+                if let Some(millis) = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                {
                     self.retry_millis = Some(millis);
                 }
             }
@@ -237,7 +240,11 @@ impl EventDecoder {
             Data::One(data) => data,
             Data::Many(data) => data.freeze(),
         };
-        Some(Event { name, data, id: self.id.clone() })
+        Some(Event {
+            name,
+            data,
+            id: self.id.clone(),
+        })
     }
 
     /// Drops the lines that have been read, but for the data of an incomplete event.
@@ -278,7 +285,11 @@ pub fn encode_message(data: &[u8]) -> Bytes {
 
 /// Appends a `message` event whose data is made of `parts`, and may have line breaks.
 pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
-    out.reserve(MESSAGE_START.len() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>() + MESSAGE_END.len());
+    out.reserve(
+        MESSAGE_START.len()
+            + parts.iter().map(|part| part.as_ref().len()).sum::<usize>()
+            + MESSAGE_END.len(),
+    );
     out.extend_from_slice(MESSAGE_START);
     let mut after_cr = false;
     for part in parts {
@@ -292,7 +303,10 @@ pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
             out.extend_from_slice(line);
             out.extend_from_slice(b"\ndata: ");
             after_cr = tail == b"\r";
-            rest = tail.strip_prefix(b"\r\n").or_else(|| tail.get(1..)).unwrap_or_default();
+            rest = tail
+                .strip_prefix(b"\r\n")
+                .or_else(|| tail.get(1..))
+                .unwrap_or_default();
         }
         out.extend_from_slice(rest);
     }
@@ -340,15 +354,27 @@ mod tests {
         };
         assert_eq!(id_after("id: 1\ndata\n"), (None, None));
         assert_eq!(id_after("\n"), (Some("1".into()), None));
-        assert_eq!(id_after(": no data\nid: 2\nretry: 70\n\n"), (Some("2".into()), Some(70)));
-        assert_eq!(id_after("data: a\n\nretry: +5\nid: 3\ndata: cut"), (Some("2".into()), Some(70)));
+        assert_eq!(
+            id_after(": no data\nid: 2\nretry: 70\n\n"),
+            (Some("2".into()), Some(70))
+        );
+        assert_eq!(
+            id_after("data: a\n\nretry: +5\nid: 3\ndata: cut"),
+            (Some("2".into()), Some(70))
+        );
         assert_eq!(id_after("\n\nid\n\n"), (None, Some(70)));
     }
 
     #[test]
     fn line_break_may_span_chunks() {
-        assert_eq!(data(&decode(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"])), [b"a".as_slice(), b"b"]);
-        assert_eq!(data(&decode(&[b"\xef", b"\xbb", b"\xbfdata: a\n\n"])), [b"a".as_slice()]);
+        assert_eq!(
+            data(&decode(&[b"data: a\r", b"\n\r", b"\ndata: b\n\n"])),
+            [b"a".as_slice(), b"b"]
+        );
+        assert_eq!(
+            data(&decode(&[b"\xef", b"\xbb", b"\xbfdata: a\n\n"])),
+            [b"a".as_slice()]
+        );
     }
 
     #[test]
@@ -356,7 +382,11 @@ mod tests {
         let stream = b"\n\xef\xbb\xbfdata: a\n\ndata: b\n\n";
         let in_bytes: Vec<&[u8]> = stream.chunks(1).collect();
         for chunks in [vec![stream.as_slice()], in_bytes] {
-            assert_eq!(data(&decode(&chunks)), [b"b".as_slice()], "a field of an unknown name");
+            assert_eq!(
+                data(&decode(&chunks)),
+                [b"b".as_slice()],
+                "a field of an unknown name"
+            );
         }
     }
 
@@ -374,7 +404,10 @@ mod tests {
 
     #[test]
     fn encoded_message_has_one_data_field_for_each_line() {
-        assert_eq!(encode_message(b"{\n\"a\":1\r\n}"), "event: message\ndata: {\ndata: \"a\":1\ndata: }\n\n");
+        assert_eq!(
+            encode_message(b"{\n\"a\":1\r\n}"),
+            "event: message\ndata: {\ndata: \"a\":1\ndata: }\n\n"
+        );
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
     if !tool.is_object() {
         return None;
     }
-    let execution = tool.members().find(|member| member.is(tool, EXECUTION)).map(|member| member.value);
+    let execution = tool
+        .members()
+        .find(|member| member.is(tool, EXECUTION))
+        .map(|member| member.value);
     let (place, members) = match execution {
         None => (0, EXECUTION_OPTIONAL),
         Some(place) => {
@@ -36,12 +39,17 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
 /// The result of `tools/list` with every tool as [`optional_for_tool`] gives it; `None` if that changes nothing.
 #[must_use]
 pub fn optional_for_list(list: &Json) -> Option<Json> {
-    let tools = list.members().find(|member| member.is(list, "tools"))?.value;
+    let tools = list
+        .members()
+        .find(|member| member.is(list, "tools"))?
+        .value;
     let mut edits = None;
     for place in list.slice(tools.clone()).elements() {
         let place = tools.start + place.start..tools.start + place.end;
         if let Some(tool) = optional_for_tool(&list.slice(place.clone())) {
-            edits.get_or_insert_with(|| Edits::new(list.bytes().clone())).replace(place, tool.into_bytes());
+            edits
+                .get_or_insert_with(|| Edits::new(list.bytes().clone()))
+                .replace(place, tool.into_bytes());
         }
     }
     edits.map(Edits::finish_json)
@@ -58,17 +66,30 @@ mod tests {
     #[test]
     fn task_support_is_added_where_it_is_absent() {
         let with = |rest: &str| format!(r#"{{"execution":{{"taskSupport":"optional"}},{rest}}}"#);
-        assert_eq!(tool(r#"{ "name":"t", "n":1.0}"#).unwrap(), with(r#" "name":"t", "n":1.0"#));
+        assert_eq!(
+            tool(r#"{ "name":"t", "n":1.0}"#).unwrap(),
+            with(r#" "name":"t", "n":1.0"#)
+        );
         let other = r#"{"name":"t","execution":{ "x":1E400}}"#;
-        assert_eq!(tool(other).unwrap(), other.replace(r#"{ "x""#, r#"{"taskSupport":"optional", "x""#));
-        assert_eq!(tool("{}").unwrap(), r#"{"execution":{"taskSupport":"optional"}}"#);
+        assert_eq!(
+            tool(other).unwrap(),
+            other.replace(r#"{ "x""#, r#"{"taskSupport":"optional", "x""#)
+        );
+        assert_eq!(
+            tool("{}").unwrap(),
+            r#"{"execution":{"taskSupport":"optional"}}"#
+        );
     }
 
     #[test]
     fn task_support_of_the_server_is_kept() {
         for own in [r#""forbidden""#, r#""required""#, "null", "7"] {
             let text = format!(r#"{{"name":"t","execution":{{"taskSupport":{own}}}}}"#);
-            assert_eq!(optional_for_tool(&Json::parse(text.into(), 8).unwrap()), None, "{own}");
+            assert_eq!(
+                optional_for_tool(&Json::parse(text.into(), 8).unwrap()),
+                None,
+                "{own}"
+            );
         }
         assert_eq!((tool(r#"{"execution":null}"#), tool("7")), (None, None));
     }
@@ -79,9 +100,14 @@ mod tests {
             r#"{ "ttlMs":1.0,"tools":[ {"name":"a"},7, {"name":"b","execution":{"taskSupport":"required"}} ] }"#,
         );
         let changed = optional_for_list(&list).unwrap();
-        let expected =
-            list.as_text().replace(r#"{"name":"a"}"#, r#"{"execution":{"taskSupport":"optional"},"name":"a"}"#);
+        let expected = list.as_text().replace(
+            r#"{"name":"a"}"#,
+            r#"{"execution":{"taskSupport":"optional"},"name":"a"}"#,
+        );
         assert_eq!(changed.as_text(), expected);
-        assert!(optional_for_list(&changed).is_none() && optional_for_list(&Json::empty_object()).is_none());
+        assert!(
+            optional_for_list(&changed).is_none()
+                && optional_for_list(&Json::empty_object()).is_none()
+        );
     }
 }

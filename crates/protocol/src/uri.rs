@@ -7,10 +7,17 @@ const PARTS: usize = 64;
 /// The prefixes of a URI that can name a resource that contains it, at most 64, and the URI itself
 /// last.
 pub fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
-    let ends = uri.bytes().enumerate().filter(|(_, byte)| matches!(byte, b'/' | b'?' | b'#'));
-    let parents = ends.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end < uri.len() && *end > 0);
+    let ends = uri
+        .bytes()
+        .enumerate()
+        .filter(|(_, byte)| matches!(byte, b'/' | b'?' | b'#'));
+    let parents = ends
+        .flat_map(|(at, _)| [at, at + 1])
+        .filter(|end| *end < uri.len() && *end > 0);
     let mut last = 0;
-    let parents = parents.filter(move |end| std::mem::replace(&mut last, *end) != *end).take(PARTS);
+    let parents = parents
+        .filter(move |end| std::mem::replace(&mut last, *end) != *end)
+        .take(PARTS);
     parents.chain([uri.len()]).filter_map(|end| uri.get(..end))
 }
 
@@ -21,7 +28,19 @@ mod tests {
     #[test]
     fn prefixes_end_at_separators() {
         let parents: Vec<_> = with_parents("a://b/c?d").collect();
-        assert_eq!(parents, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
+        assert_eq!(
+            parents,
+            [
+                "a:",
+                "a:/",
+                "a://",
+                "a://b",
+                "a://b/",
+                "a://b/c",
+                "a://b/c?",
+                "a://b/c?d"
+            ]
+        );
         assert_eq!(with_parents("a/").collect::<Vec<_>>(), ["a", "a/"]);
         assert_eq!(with_parents("x").collect::<Vec<_>>(), ["x"]);
         assert_eq!(with_parents("é/ü").collect::<Vec<_>>(), ["é", "é/", "é/ü"]);
@@ -31,6 +50,9 @@ mod tests {
     fn prefixes_of_a_uri_of_separators_are_bounded() {
         let long = "/".repeat(1 << 20);
         let parts: Vec<_> = with_parents(&long).collect();
-        assert_eq!((parts.len(), parts.first(), parts.last()), (PARTS + 1, Some(&"/"), Some(&long.as_str())));
+        assert_eq!(
+            (parts.len(), parts.first(), parts.last()),
+            (PARTS + 1, Some(&"/"), Some(&long.as_str()))
+        );
     }
 }

@@ -47,7 +47,9 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 /// [`escaped`] for a whole output, in which line breaks, tabs and the sequences for colours of a terminal stay.
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
-    escaped_but(text, |rest| rest.starts_with(['\n', '\t']) || is_colour(rest))
+    escaped_but(text, |rest| {
+        rest.starts_with(['\n', '\t']) || is_colour(rest)
+    })
 }
 
 /// [`escaped_lines`] for one line, such as a log line: line breaks within it are escaped as well.
@@ -59,7 +61,9 @@ pub fn escaped_line(text: &str) -> Cow<'_, str> {
 /// Whether `text` begins with a sequence that only changes weight or colour: `ESC [ digits m`, of at most two digits and
 /// not one that hides.
 fn is_colour(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix("\u{1b}[") else { return false };
+    let Some(rest) = text.strip_prefix("\u{1b}[") else {
+        return false;
+    };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let hides = rest.starts_with("8m") || rest.starts_with("08m");
     (1..=2).contains(&digits) && rest.as_bytes().get(digits) == Some(&b'm') && !hides
@@ -88,7 +92,9 @@ fn is_hidden(c: char) -> bool {
     if c < '\u{ad}' {
         return c.is_control();
     }
-    HIDDEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
+    HIDDEN
+        .iter()
+        .any(|(first, last)| (*first..=*last).contains(&c))
 }
 
 #[cfg(test)]
@@ -98,12 +104,21 @@ mod tests {
     #[test]
     fn hidden_characters_are_escaped() {
         for (text, shown) in [
-            ("plain é 漢字 ❤\u{fe0f} \\u202e", "plain é 漢字 ❤\u{fe0f} \\u202e"),
+            (
+                "plain é 漢字 ❤\u{fe0f} \\u202e",
+                "plain é 漢字 ❤\u{fe0f} \\u202e",
+            ),
             ("read\u{202e}elif\u{202c}", "read\\u202eelif\\u202c"),
             ("a\u{200b}b\u{feff}c\u{ad}", "a\\u200bb\\ufeffc\\u00ad"),
-            ("\u{2066}x\u{2069}\u{2028}\u{2029}\u{61c}", "\\u2066x\\u2069\\u2028\\u2029\\u061c"),
+            (
+                "\u{2066}x\u{2069}\u{2028}\u{2029}\u{61c}",
+                "\\u2066x\\u2069\\u2028\\u2029\\u061c",
+            ),
             ("tag\u{e0041}\u{e01ef}", "tag\\udb40\\udc41\\udb40\\uddef"),
-            ("\u{1b}[2J\n\t\u{7f}\u{9b}", "\\u001b[2J\\u000a\\u0009\\u007f\\u009b"),
+            (
+                "\u{1b}[2J\n\t\u{7f}\u{9b}",
+                "\\u001b[2J\\u000a\\u0009\\u007f\\u009b",
+            ),
         ] {
             assert_eq!(escaped(text), shown);
         }
@@ -111,13 +126,22 @@ mod tests {
 
     #[test]
     fn output_keeps_its_lines_and_colours_only() {
-        assert_eq!(escaped_line("\u{1b}[1mERROR\u{1b}[0m a\nINFO b"), "\u{1b}[1mERROR\u{1b}[0m a\\u000aINFO b");
+        assert_eq!(
+            escaped_line("\u{1b}[1mERROR\u{1b}[0m a\nINFO b"),
+            "\u{1b}[1mERROR\u{1b}[0m a\\u000aINFO b"
+        );
         let kept = "a\n\tb \u{1b}[1mbold\u{1b}[0m \u{1b}[32mgreen\u{1b}[0m";
         assert_eq!(escaped_lines(kept), kept);
         for (text, shown) in [
             ("\u{1b}[8mhidden", "\\u001b[8mhidden"),
-            ("\u{1b}[2Jgone\u{1b}]0;title\u{7}", "\\u001b[2Jgone\\u001b]0;title\\u0007"),
-            ("\u{1b}[m\u{1b}[1;8mx\r\u{202e}", "\\u001b[m\\u001b[1;8mx\\u000d\\u202e"),
+            (
+                "\u{1b}[2Jgone\u{1b}]0;title\u{7}",
+                "\\u001b[2Jgone\\u001b]0;title\\u0007",
+            ),
+            (
+                "\u{1b}[m\u{1b}[1;8mx\r\u{202e}",
+                "\\u001b[m\\u001b[1;8mx\\u000d\\u202e",
+            ),
         ] {
             assert_eq!(escaped_lines(text), shown);
         }
@@ -127,8 +151,10 @@ mod tests {
     #[test]
     fn json_keeps_its_meaning() {
         let text = "{\"a\u{202e}\":\"\u{e0041}\u{7f}\"}";
-        let (plain, shown): (serde_json::Value, serde_json::Value) =
-            (serde_json::from_str(text).unwrap(), serde_json::from_str(&escaped_lines(text)).unwrap());
+        let (plain, shown): (serde_json::Value, serde_json::Value) = (
+            serde_json::from_str(text).unwrap(),
+            serde_json::from_str(&escaped_lines(text)).unwrap(),
+        );
         assert_eq!(plain, shown);
     }
 }

@@ -34,13 +34,22 @@ enum Reading {
 impl ItemPattern {
     pub(crate) fn new(text: &str, kind: ItemKind, servers: &Servers) -> Self {
         let reading = match (text.split_once('/'), kind) {
-            (Some((server, name)), _) if kind == ItemKind::Names || names_a_server(server, name) => {
-                Reading::Server { server: server.to_owned(), name: name.to_owned() }
+            (Some((server, name)), _)
+                if kind == ItemKind::Names || names_a_server(server, name) =>
+            {
+                Reading::Server {
+                    server: server.to_owned(),
+                    name: name.to_owned(),
+                }
             }
             (_, ItemKind::Names) if servers.has_prefix(text) => Reading::Prefixed,
             _ => Reading::Own,
         };
-        Self { text: text.to_owned(), kind, reading }
+        Self {
+            text: text.to_owned(),
+            kind,
+            reading,
+        }
     }
 
     /// Whether it is about an item in the one way in which it is read: what it opens.
@@ -51,11 +60,17 @@ impl ItemPattern {
         }
         match &self.reading {
             Reading::Own => servers.bare(server, name, true).any(is_match),
-            Reading::Prefixed => {
-                servers.prefixed(server, name, true).any(|spelling| servers.any_matches(&spelling, is_match))
-            }
-            Reading::Server { server: of, name: pattern } => {
-                matches(of, server) && servers.bare(server, name, true).any(|name| matches(pattern, name))
+            Reading::Prefixed => servers
+                .prefixed(server, name, true)
+                .any(|spelling| servers.any_matches(&spelling, is_match)),
+            Reading::Server {
+                server: of,
+                name: pattern,
+            } => {
+                matches(of, server)
+                    && servers
+                        .bare(server, name, true)
+                        .any(|name| matches(pattern, name))
             }
         }
     }
@@ -70,13 +85,18 @@ impl ItemPattern {
     /// Whether it can be read as being about an item: what it forbids, or asks more scopes for.
     pub(crate) fn may_mean(&self, servers: &Servers, server: &str, name: &str) -> bool {
         let is_match = |name: &str| matches(&self.text, name);
-        if is_match(name) || is_match(&format!("{server}/{name}")) || self.means(servers, server, name) {
+        if is_match(name)
+            || is_match(&format!("{server}/{name}"))
+            || self.means(servers, server, name)
+        {
             return true;
         }
         let is_any = |spelling: &str| servers.any_matches(spelling, is_match);
         self.kind == ItemKind::Names
             && (servers.bare(server, name, false).any(is_any)
-                || servers.prefixed(server, name, false).any(|spelling| is_any(&spelling)))
+                || servers
+                    .prefixed(server, name, false)
+                    .any(|spelling| is_any(&spelling)))
     }
 
     /// Whether it can be read as being about a URI that is given in lower case, ignoring the case of its own letters.

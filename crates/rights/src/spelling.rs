@@ -40,20 +40,42 @@ impl Servers {
     pub fn new(servers: &[ServerNames], separator: &str, max_length: Option<usize>) -> Self {
         let mut labels: Vec<String> = Vec::with_capacity(servers.len());
         let mut all = BTreeMap::new();
-        for ServerNames { name, prefix, renames } in servers {
+        for ServerNames {
+            name,
+            prefix,
+            renames,
+        } in servers
+        {
             let unique = unique_label(name, &labels);
-            let default = || [label(name), unique.clone()].map(|label| format!("{label}{separator}"));
-            let prefixes = prefix.clone().map_or_else(|| default().into(), |prefix| BTreeSet::from([prefix]));
+            let default =
+                || [label(name), unique.clone()].map(|label| format!("{label}{separator}"));
+            let prefixes = prefix
+                .clone()
+                .map_or_else(|| default().into(), |prefix| BTreeSet::from([prefix]));
             labels.push(unique);
-            all.insert(name.clone(), Spelling { prefixes, renames: renames.iter().cloned().collect() });
+            all.insert(
+                name.clone(),
+                Spelling {
+                    prefixes,
+                    renames: renames.iter().cloned().collect(),
+                },
+            );
         }
-        Self { separator: separator.to_owned(), max_length, all }
+        Self {
+            separator: separator.to_owned(),
+            max_length,
+            all,
+        }
     }
 
     /// Whether names that begin like `pattern` may have a prefix in front: it has the separator, or begins with a prefix.
     pub(crate) fn has_prefix(&self, pattern: &str) -> bool {
         let head = pattern.split('*').next().unwrap_or_default();
-        let mut prefixes = self.all.values().flat_map(|server| &server.prefixes).filter(|prefix| !prefix.is_empty());
+        let mut prefixes = self
+            .all
+            .values()
+            .flat_map(|server| &server.prefixes)
+            .filter(|prefix| !prefix.is_empty());
         let has_separator = !self.separator.is_empty() && pattern.contains(&self.separator);
         has_separator || prefixes.any(|prefix| head.starts_with(prefix.as_str()))
     }
@@ -62,13 +84,23 @@ impl Servers {
     pub(crate) fn may_begin_with_prefix(&self, server: &str, pattern: &str) -> bool {
         let head = pattern.split('*').next().unwrap_or_default();
         let is_open = head.len() < pattern.len();
-        let mut prefixes = self.all.get(server).into_iter().flat_map(|server| &server.prefixes);
-        prefixes.any(|prefix| head.starts_with(prefix.as_str()) || is_open && prefix.starts_with(head))
+        let mut prefixes = self
+            .all
+            .get(server)
+            .into_iter()
+            .flat_map(|server| &server.prefixes);
+        prefixes
+            .any(|prefix| head.starts_with(prefix.as_str()) || is_open && prefix.starts_with(head))
     }
 
     /// What a server's item can be called without its server: its own name, and the one that it is renamed to. `is_exact`
     /// leaves out a new name that is another item's own.
-    pub(crate) fn bare<'a>(&'a self, server: &str, name: &'a str, is_exact: bool) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn bare<'a>(
+        &'a self,
+        server: &str,
+        name: &'a str,
+        is_exact: bool,
+    ) -> impl Iterator<Item = &'a str> {
         let renames = self.all.get(server).map(|server| &server.renames);
         let new = renames.and_then(|renames| {
             let new = renames.get(name)?;
@@ -84,20 +116,39 @@ impl Servers {
         name: &'a str,
         is_exact: bool,
     ) -> impl Iterator<Item = String> + 'a {
-        let prefixes = self.all.get(server).into_iter().flat_map(|server| &server.prefixes);
-        prefixes.flat_map(move |prefix| self.bare(server, name, is_exact).map(move |bare| format!("{prefix}{bare}")))
+        let prefixes = self
+            .all
+            .get(server)
+            .into_iter()
+            .flat_map(|server| &server.prefixes);
+        prefixes.flat_map(move |prefix| {
+            self.bare(server, name, is_exact)
+                .map(move |bare| format!("{prefix}{bare}"))
+        })
     }
 
     /// `name`, and what it becomes if it is too long for clients.
     pub(crate) fn any_matches(&self, name: &str, is_match: impl Fn(&str) -> bool) -> bool {
-        is_match(name) || self.max_length.and_then(|max| shortened(name, max)).is_some_and(|short| is_match(&short))
+        is_match(name)
+            || self
+                .max_length
+                .and_then(|max| shortened(name, max))
+                .is_some_and(|short| is_match(&short))
     }
 }
 
 /// A server's name in the characters that tool names may have for common clients.
 #[must_use]
 pub fn label(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 /// The label of a server after those of the servers before it: names that differ only in characters that labels lack get
@@ -125,5 +176,7 @@ pub fn shortened(name: &str, max: usize) -> Option<String> {
 /// The 32-bit FNV-1a hash of `name`, which every process makes the same.
 #[must_use]
 pub fn hash(name: &str) -> u32 {
-    name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }

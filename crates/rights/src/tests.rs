@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use crate::{ItemFilter, ItemKind, ItemRule, ServerNames, Servers, WrittenPattern};
 
 fn server(name: &str, prefix: Option<&str>) -> ServerNames {
-    ServerNames { name: name.to_owned(), prefix: prefix.map(str::to_owned), renames: Vec::new() }
+    ServerNames {
+        name: name.to_owned(),
+        prefix: prefix.map(str::to_owned),
+        renames: Vec::new(),
+    }
 }
 
 fn servers(all: &[ServerNames]) -> Arc<Servers> {
@@ -30,23 +34,46 @@ fn denies(all: &Arc<Servers>, pattern: &str, server: &str, name: &str) -> bool {
 fn pattern_means_the_same_with_any_number_of_servers() {
     let memory = || server("memory", None);
     for all in [vec![memory()], vec![memory(), server("time", None)]].map(|all| servers(&all)) {
-        for pattern in
-            ["delete_*", "memory__delete_*", "memory/delete_*", "mem*__delete_*", "*/delete_*", "*__delete_*"]
-        {
+        for pattern in [
+            "delete_*",
+            "memory__delete_*",
+            "memory/delete_*",
+            "mem*__delete_*",
+            "*/delete_*",
+            "*__delete_*",
+        ] {
             assert!(allows(&all, pattern, "memory", "delete_all"), "{pattern}");
             assert!(denies(&all, pattern, "memory", "delete_all"), "{pattern}");
-            assert!(ItemRule::new(&all, pattern).is_about("memory", "delete_all"), "{pattern}");
-            assert!(!allows(&all, pattern, "memory", "read") && !denies(&all, pattern, "memory", "read"), "{pattern}");
+            assert!(
+                ItemRule::new(&all, pattern).is_about("memory", "delete_all"),
+                "{pattern}"
+            );
+            assert!(
+                !allows(&all, pattern, "memory", "read")
+                    && !denies(&all, pattern, "memory", "read"),
+                "{pattern}"
+            );
         }
     }
 }
 
 #[test]
 fn allowed_name_is_not_taken_by_another_server() {
-    let all = servers(&[server("git", None), server("web", Some("web_")), server("evil", None)]);
-    for (pattern, name) in [("git__*", "git__log"), ("git/*", "git/log"), ("web_*", "web_fetch")] {
+    let all = servers(&[
+        server("git", None),
+        server("web", Some("web_")),
+        server("evil", None),
+    ]);
+    for (pattern, name) in [
+        ("git__*", "git__log"),
+        ("git/*", "git/log"),
+        ("web_*", "web_fetch"),
+    ] {
         assert!(!allows(&all, pattern, "evil", name), "{pattern} {name}");
-        assert!(denies(&all, pattern, "evil", name), "denied in every reading: {pattern} {name}");
+        assert!(
+            denies(&all, pattern, "evil", name),
+            "denied in every reading: {pattern} {name}"
+        );
     }
     assert!(allows(&all, "web_*", "web", "fetch") && allows(&all, "git__*", "git", "log"));
     assert!(allows(&all, "*/web_fetch", "evil", "web_fetch"));
@@ -54,10 +81,18 @@ fn allowed_name_is_not_taken_by_another_server() {
 
 #[test]
 fn renamed_tool_has_the_rights_of_both_names_unless_the_new_one_is_another_tools_own() {
-    let renames = [("old", "new"), ("x", "y"), ("y", "x")].map(|(old, new)| (old.to_owned(), new.to_owned())).to_vec();
-    let all = servers(&[ServerNames { renames, ..server("a", None) }]);
+    let renames = [("old", "new"), ("x", "y"), ("y", "x")]
+        .map(|(old, new)| (old.to_owned(), new.to_owned()))
+        .to_vec();
+    let all = servers(&[ServerNames {
+        renames,
+        ..server("a", None)
+    }]);
     for pattern in ["new", "a/new", "a__new", "old", "a__old"] {
-        assert!(allows(&all, pattern, "a", "old") && denies(&all, pattern, "a", "old"), "{pattern}");
+        assert!(
+            allows(&all, pattern, "a", "old") && denies(&all, pattern, "a", "old"),
+            "{pattern}"
+        );
     }
     assert!(allows(&all, "a__x", "a", "x") && !allows(&all, "a__x", "a", "y"));
     assert!(denies(&all, "a__x", "a", "x") && denies(&all, "a__x", "a", "y"));
@@ -70,11 +105,22 @@ fn uri_belongs_to_a_server_only_where_that_is_written() {
         ItemFilter::new(&all, ItemKind::Uris, Some(&texts(&[pattern])), &[]).permits(server, uri)
     };
     assert!(permits("files/file:///x?q=*", "files", "file:///x?q=1"));
-    assert!(!permits("files/file:///*", "evil", "file:///x") && !permits("files/*", "evil", "files/x"));
-    assert!(permits("file:///*", "evil", "file:///x") && permits("*/public/*", "files", "file:///public/x"));
-    let deny = ItemFilter::new(&all, ItemKind::Uris, None, &texts(&["Files/file:///Private/*"]));
     assert!(
-        deny.denies_lower_case("files", "file:///private/x") && !deny.denies_lower_case("evil", "file:///private/x")
+        !permits("files/file:///*", "evil", "file:///x") && !permits("files/*", "evil", "files/x")
+    );
+    assert!(
+        permits("file:///*", "evil", "file:///x")
+            && permits("*/public/*", "files", "file:///public/x")
+    );
+    let deny = ItemFilter::new(
+        &all,
+        ItemKind::Uris,
+        None,
+        &texts(&["Files/file:///Private/*"]),
+    );
+    assert!(
+        deny.denies_lower_case("files", "file:///private/x")
+            && !deny.denies_lower_case("evil", "file:///private/x")
     );
 }
 
@@ -86,9 +132,15 @@ fn filter_of_a_server_matches_its_own_names_however_they_look() {
         ItemFilter::new(&all, ItemKind::Names, allow.as_deref(), &texts(deny)).of_server("git")
     };
     for pattern in ["log", "git__log", "git/log", "l*", "git__*"] {
-        assert!(filter(&[pattern], &[]).permits("git", "log") && !filter(&[], &[pattern]).permits("git", "log"));
+        assert!(
+            filter(&[pattern], &[]).permits("git", "log")
+                && !filter(&[], &[pattern]).permits("git", "log")
+        );
     }
-    assert!(filter(&["a__b", "a/b"], &[]).permits("git", "a__b") && filter(&["a/b"], &[]).permits("git", "a/b"));
+    assert!(
+        filter(&["a__b", "a/b"], &[]).permits("git", "a__b")
+            && filter(&["a/b"], &[]).permits("git", "a/b")
+    );
     assert!(!filter(&["web__log", "web/log"], &[]).permits("git", "log"));
 }
 
@@ -118,20 +170,34 @@ fn written_pattern_concerns_the_servers_that_it_names() {
 
 /// Names of tools and of servers that are easily taken for each other.
 fn name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["a", "b", "a__x", "x", "b-x", "x_y", "a_x", "a/x", "b__a__x", "new"])
-        .prop_map(str::to_owned)
+    prop::sample::select(vec![
+        "a", "b", "a__x", "x", "b-x", "x_y", "a_x", "a/x", "b__a__x", "new",
+    ])
+    .prop_map(str::to_owned)
 }
 
 fn pattern() -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(vec!["a", "b", "x", "*", "__", "/", "_", "-", "y", "new"]), 1..6)
-        .prop_map(|parts| parts.concat())
+    prop::collection::vec(
+        prop::sample::select(vec!["a", "b", "x", "*", "__", "/", "_", "-", "y", "new"]),
+        1..6,
+    )
+    .prop_map(|parts| parts.concat())
 }
 
 fn any_server() -> impl Strategy<Value = ServerNames> {
     // A prefix without a separator takes patterns that begin with it, which the check of the configuration warns of.
-    let prefix = prop::option::of(prop::sample::select(vec!["", "p__", "a__b__"]).prop_map(str::to_owned));
-    (prop::sample::select(vec!["a", "b", "c", "x-y"]), prefix, prop::collection::vec((name(), name()), 0..3))
-        .prop_map(|(name, prefix, renames)| ServerNames { name: name.to_owned(), prefix, renames })
+    let prefix =
+        prop::option::of(prop::sample::select(vec!["", "p__", "a__b__"]).prop_map(str::to_owned));
+    (
+        prop::sample::select(vec!["a", "b", "c", "x-y"]),
+        prefix,
+        prop::collection::vec((name(), name()), 0..3),
+    )
+        .prop_map(|(name, prefix, renames)| ServerNames {
+            name: name.to_owned(),
+            prefix,
+            renames,
+        })
 }
 
 proptest! {

@@ -20,13 +20,21 @@ impl WrittenPattern {
     /// A pattern in a configuration with these servers. It `opens` something, or forbids it or asks more for it.
     #[must_use]
     pub fn new(servers: &Arc<Servers>, kind: ItemKind, text: &str, opens: bool) -> Self {
-        Self { servers: Arc::clone(servers), pattern: ItemPattern::new(text, kind, servers), of: None, opens }
+        Self {
+            servers: Arc::clone(servers),
+            pattern: ItemPattern::new(text, kind, servers),
+            of: None,
+            opens,
+        }
     }
 
     /// The pattern where the configuration gives the server.
     #[must_use]
     pub fn of_server(self, server: &str) -> Self {
-        Self { of: Some(server.to_owned()), ..self }
+        Self {
+            of: Some(server.to_owned()),
+            ..self
+        }
     }
 
     /// The text.
@@ -62,8 +70,14 @@ impl WrittenPattern {
     }
 
     /// The ways to write an item, the usual one first, for texts about what may have been meant.
-    pub fn spellings<'a>(&'a self, server: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    pub fn spellings<'a>(
+        &'a self,
+        server: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = String> + 'a {
         let with_server = format!("{server}/{name}");
-        std::iter::once(name.to_owned()).chain([with_server]).chain(self.servers.prefixed(server, name, true))
+        std::iter::once(name.to_owned())
+            .chain([with_server])
+            .chain(self.servers.prefixed(server, name, true))
     }
 }

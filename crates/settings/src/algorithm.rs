@@ -51,6 +51,9 @@ impl Algorithm {
     pub fn named(name: &str) -> Option<Self> {
         // RFC 9864 deprecates the name `EdDSA` in favour of this one.
         let name = if name == "Ed25519" { "EdDSA" } else { name };
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, algorithm)| *algorithm)
     }
 }

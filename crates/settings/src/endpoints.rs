@@ -28,6 +28,9 @@ pub struct EndpointUrl {
 impl fmt::Debug for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = origin_of(&self.url);
-        f.debug_struct("EndpointUrl").field("url", &format_args!("{url}")).field("zone", &self.zone).finish()
+        f.debug_struct("EndpointUrl")
+            .field("url", &format_args!("{url}"))
+            .field("zone", &self.zone)
+            .finish()
     }
 }

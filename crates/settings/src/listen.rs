@@ -53,10 +53,17 @@ impl FromStr for ListenAddress {
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         if let Some(path) = text.strip_prefix(UNIX) {
             let is_file = !path.is_empty() && !path.ends_with('/') && !path.contains('\0');
-            return if is_file { Ok(Self::Unix(path.into())) } else { Err(NotAnAddress) };
+            return if is_file {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err(NotAnAddress)
+            };
         }
         // A port without an address is one of this machine alone: who wants to be reached from others says so.
-        let port = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+        let port = text
+            .strip_prefix("localhost:")
+            .or_else(|| text.strip_prefix(':'))
+            .unwrap_or(text);
         match parsed_port(port) {
             Some(port) => Ok(Self::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
             None => text.parse().map(Self::Ip).map_err(|_| NotAnAddress),
@@ -66,7 +73,9 @@ impl FromStr for ListenAddress {
 
 /// A port in decimal digits alone: `+80` is none.
 fn parsed_port(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+    text.parse()
+        .ok()
+        .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl fmt::Display for ListenAddress {
@@ -95,16 +104,35 @@ mod tests {
 
     #[test]
     fn address_is_of_tcp_or_a_unix_socket() {
-        for (text, is_local) in
-            [("127.0.0.1:80", true), ("[::1]:80", true), ("0.0.0.0:80", false), ("unix:/run/fanlight.sock", true)]
-        {
+        for (text, is_local) in [
+            ("127.0.0.1:80", true),
+            ("[::1]:80", true),
+            ("0.0.0.0:80", false),
+            ("unix:/run/fanlight.sock", true),
+        ] {
             let address: ListenAddress = text.parse().unwrap();
-            assert_eq!((address.to_string().as_str(), address.is_local()), (text, is_local));
+            assert_eq!(
+                (address.to_string().as_str(), address.is_local()),
+                (text, is_local)
+            );
         }
-        assert!("[::ffff:127.0.0.1]:80".parse::<ListenAddress>().unwrap().is_local());
-        for wrong in
-            ["127.0.0.1", "unix:", "unix:/run/", "/run/fanlight.sock", "", ":", "localhost", "localhost:", "+80"]
-        {
+        assert!(
+            "[::ffff:127.0.0.1]:80"
+                .parse::<ListenAddress>()
+                .unwrap()
+                .is_local()
+        );
+        for wrong in [
+            "127.0.0.1",
+            "unix:",
+            "unix:/run/",
+            "/run/fanlight.sock",
+            "",
+            ":",
+            "localhost",
+            "localhost:",
+            "+80",
+        ] {
             assert_eq!(wrong.parse::<ListenAddress>(), Err(NotAnAddress), "{wrong}");
         }
     }
@@ -112,9 +140,19 @@ mod tests {
     #[test]
     fn port_without_an_address_is_one_of_this_machine() {
         for text in ["8080", ":8080", "localhost:8080"] {
-            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), "127.0.0.1:8080", "{text}");
+            assert_eq!(
+                text.parse::<ListenAddress>().unwrap().to_string(),
+                "127.0.0.1:8080",
+                "{text}"
+            );
         }
-        for wrong in ["80800", ":-1", "localhost:99999", "example.com:80", "::8080"] {
+        for wrong in [
+            "80800",
+            ":-1",
+            "localhost:99999",
+            "example.com:80",
+            "::8080",
+        ] {
             assert_eq!(wrong.parse::<ListenAddress>(), Err(NotAnAddress), "{wrong}");
         }
     }

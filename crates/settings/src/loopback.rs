@@ -5,7 +5,10 @@ use std::net::IpAddr;
 /// Whether the host of a URL is this machine, whoever resolves it.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let address = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
@@ -18,7 +21,14 @@ mod tests {
         for host in ["localhost", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["", "a.b", "localhost.a.b", "127.0.0.1.a.b", "10.0.0.1", "[::]"] {
+        for host in [
+            "",
+            "a.b",
+            "localhost.a.b",
+            "127.0.0.1.a.b",
+            "10.0.0.1",
+            "[::]",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
     }

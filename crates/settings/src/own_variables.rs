@@ -4,7 +4,8 @@
 #[must_use]
 pub fn is_own_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    name.starts_with("FANLIGHT_") || (name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS"))
+    name.starts_with("FANLIGHT_")
+        || (name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("HEADERS"))
 }
 
 #[cfg(test)]
@@ -13,12 +14,21 @@ mod tests {
 
     #[test]
     fn own_variables_are_those_of_fanlight_and_the_headers_for_its_collector() {
-        for own in
-            ["FANLIGHT_KEY", "FANLIGHT_ADMIN_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"]
-        {
+        for own in [
+            "FANLIGHT_KEY",
+            "FANLIGHT_ADMIN_TOKEN",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        ] {
             assert!(is_own_variable(own), "{own}");
         }
-        for other in ["FANLIGHT", "MY_FANLIGHT_KEY", "OTEL_EXPORTER_OTLP_ENDPOINT", "HOME", ""] {
+        for other in [
+            "FANLIGHT",
+            "MY_FANLIGHT_KEY",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "HOME",
+            "",
+        ] {
             assert!(!is_own_variable(other), "{other}");
         }
     }

@@ -24,13 +24,19 @@ impl Secret {
     /// Hides a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: Zeroizing::new(text.into()), reference: None }
+        Self {
+            text: Zeroizing::new(text.into()),
+            reference: None,
+        }
     }
 
     /// Hides the text that a reference to variables stands for.
     #[must_use]
     pub fn referred_to(reference: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { reference: Some(Zeroizing::new(reference.into())), ..Self::new(text) }
+        Self {
+            reference: Some(Zeroizing::new(reference.into())),
+            ..Self::new(text)
+        }
     }
 
     /// Whether the configuration says the same in its place, though a reference may stand for another text now.

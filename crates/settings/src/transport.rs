@@ -53,12 +53,28 @@ impl Transport {
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Http { url, headers }, Self::Http { url: other_url, headers: others })
-            | (Self::Sse { url, headers }, Self::Sse { url: other_url, headers: others }) => {
-                let is_same = |((name, value), (other_name, other)): (&(String, Secret), &(String, Secret))| {
-                    name == other_name && value.is_written_as(other)
-                };
-                url == other_url && headers.len() == others.len() && headers.iter().zip(others).all(is_same)
+            (
+                Self::Http { url, headers },
+                Self::Http {
+                    url: other_url,
+                    headers: others,
+                },
+            )
+            | (
+                Self::Sse { url, headers },
+                Self::Sse {
+                    url: other_url,
+                    headers: others,
+                },
+            ) => {
+                let is_same =
+                    |((name, value), (other_name, other)): (
+                        &(String, Secret),
+                        &(String, Secret),
+                    )| { name == other_name && value.is_written_as(other) };
+                url == other_url
+                    && headers.len() == others.len()
+                    && headers.iter().zip(others).all(is_same)
             }
             _ => self == other,
         }
@@ -68,8 +84,14 @@ impl Transport {
     #[must_use]
     pub fn at(self, url: &str) -> Self {
         match self {
-            Self::Http { headers, .. } => Self::Http { url: url.to_owned(), headers },
-            Self::Sse { headers, .. } => Self::Sse { url: url.to_owned(), headers },
+            Self::Http { headers, .. } => Self::Http {
+                url: url.to_owned(),
+                headers,
+            },
+            Self::Sse { headers, .. } => Self::Sse {
+                url: url.to_owned(),
+                headers,
+            },
             other => other,
         }
     }
@@ -87,7 +109,12 @@ impl Transport {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stdio { command, args, env, cwd } => f
+            Self::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+            } => f
                 .debug_struct("Stdio")
                 .field("command", command)
                 .field("args", &format_args!("[{} hidden]", args.len()))
@@ -95,13 +122,19 @@ impl fmt::Debug for Transport {
                 .field("cwd", cwd)
                 .finish(),
             Self::Http { url, headers } | Self::Sse { url, headers } => f
-                .debug_struct(if matches!(self, Self::Sse { .. }) { "Sse" } else { "Http" })
+                .debug_struct(if matches!(self, Self::Sse { .. }) {
+                    "Sse"
+                } else {
+                    "Http"
+                })
                 .field("url", &format_args!("{}", origin_of(url)))
                 .field("headers", headers)
                 .finish(),
-            Self::Incomplete { is_process, why } => {
-                f.debug_struct("Incomplete").field("is_process", is_process).field("why", why).finish()
-            }
+            Self::Incomplete { is_process, why } => f
+                .debug_struct("Incomplete")
+                .field("is_process", is_process)
+                .field("why", why)
+                .finish(),
         }
     }
 }
@@ -129,11 +162,20 @@ mod tests {
         };
         let url = "https://me:s3cret@host/s3cret?key=s3cret";
         let headers = || vec![("authorization".into(), Secret::new("s3cret"))];
-        let http = Transport::Http { url: url.into(), headers: headers() };
-        let sse = Transport::Sse { url: url.into(), headers: headers() };
+        let http = Transport::Http {
+            url: url.into(),
+            headers: headers(),
+        };
+        let sse = Transport::Sse {
+            url: url.into(),
+            headers: headers(),
+        };
         let shown = format!("{stdio:?} {http:?} {sse:?} {}", Secret::new("s3cret"));
         assert!(!shown.contains("s3cret"), "{shown}");
-        assert!(shown.contains("TOKEN") && shown.contains("https://host"), "{shown}");
+        assert!(
+            shown.contains("TOKEN") && shown.contains("https://host"),
+            "{shown}"
+        );
         assert_eq!(origin_of("not a url with s3cret"), "***");
     }
 }

@@ -57,51 +57,95 @@ impl ValkeyUrl {
 
     fn parsed(text: &str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
-        let (base, kind) = scheme.split_once('+').map_or((scheme, ""), |(base, kind)| (base, kind));
+        let (base, kind) = scheme
+            .split_once('+')
+            .map_or((scheme, ""), |(base, kind)| (base, kind));
         let is_tls = match base {
             "valkey" | "redis" => false,
             "valkeys" | "rediss" => true,
             _ => return None,
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, hosts) =
-            authority.rsplit_once('@').map_or((None, authority), |(credentials, hosts)| (Some(credentials), hosts));
-        let database = || if path.is_empty() { Some(0) } else { path.parse().ok() };
+        let (credentials, hosts) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(credentials, hosts)| {
+                (Some(credentials), hosts)
+            });
+        let database = || {
+            if path.is_empty() {
+                Some(0)
+            } else {
+                path.parse().ok()
+            }
+        };
         let (kind, database, port) = match kind {
             "" => (ValkeyKind::Single, database()?, PORT),
             "cluster" if path.is_empty() => (ValkeyKind::Cluster, 0, PORT),
-            "sentinel" if is_name(path) => (ValkeyKind::Sentinel(path.to_owned()), 0, SENTINEL_PORT),
+            "sentinel" if is_name(path) => {
+                (ValkeyKind::Sentinel(path.to_owned()), 0, SENTINEL_PORT)
+            }
             _ => return None,
         };
-        let hosts: Vec<_> = hosts.split(',').map(|host| host_of(host, port)).collect::<Option<_>>()?;
+        let hosts: Vec<_> = hosts
+            .split(',')
+            .map(|host| host_of(host, port))
+            .collect::<Option<_>>()?;
         if kind == ValkeyKind::Single && hosts.len() > 1 {
             return None;
         }
         let (user, password) = credentials.map_or(Some((None, None)), credentials_of)?;
-        Some(Self { kind, is_tls, hosts, user, password, database })
+        Some(Self {
+            kind,
+            is_tls,
+            hosts,
+            user,
+            password,
+            database,
+        })
     }
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 fn host_of(text: &str, default_port: u16) -> Option<(String, u16)> {
     let url = Url::parse(&format!("http://{text}")).ok()?;
-    let is_bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !text.ends_with(['/', ':']);
-    let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let is_bare = url.path() == "/"
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && !text.ends_with(['/', ':']);
+    let host = url
+        .host_str()?
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
     // 80 is what `http` leaves out.
-    let port = url.port().unwrap_or(if text.ends_with(":80") { 80 } else { default_port });
+    let port = url.port().unwrap_or(if text.ends_with(":80") {
+        80
+    } else {
+        default_port
+    });
     is_bare.then_some((host, port))
 }
 
 /// User and password, each percent-encoded.
 fn credentials_of(text: &str) -> Option<(Option<String>, Option<Secret>)> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
-    let decoded =
-        |text: &str| percent_encoding::percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned());
+    let decoded = |text: &str| {
+        percent_encoding::percent_decode_str(text)
+            .decode_utf8()
+            .ok()
+            .map(|text| text.into_owned())
+    };
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
-    Some((given(decoded(user)?), given(decoded(password)?).map(Secret::new)))
+    Some((
+        given(decoded(user)?),
+        given(decoded(password)?).map(Secret::new),
+    ))
 }
 
 impl fmt::Display for ValkeyUrl {
@@ -118,7 +162,12 @@ impl fmt::Display for ValkeyUrl {
             false => format!("{host}:{port}"),
         };
         let hosts: Vec<_> = self.hosts.iter().map(host).collect();
-        write!(f, "{}{kind}://{}{path}", if self.is_tls { "valkeys" } else { "valkey" }, hosts.join(","))
+        write!(
+            f,
+            "{}{kind}://{}{path}",
+            if self.is_tls { "valkeys" } else { "valkey" },
+            hosts.join(",")
+        )
     }
 }
 
@@ -147,10 +196,17 @@ mod tests {
             ("redis://10.0.0.1:80/2", "valkey://10.0.0.1:80/2"),
             ("rediss://me:s3cret@[::1]:7000", "valkeys://[::1]:7000"),
             ("valkeys+cluster://a:1,b", "valkeys+cluster://a:1,b:6379"),
-            ("redis+sentinel://:s3cret@a,b:7/main", "valkey+sentinel://a:26379,b:7/main"),
+            (
+                "redis+sentinel://:s3cret@a,b:7/main",
+                "valkey+sentinel://a:26379,b:7/main",
+            ),
         ] {
             let url = ValkeyUrl::parse(text).unwrap();
-            assert_eq!((url.to_string().as_str(), format!("{url:?}").as_str()), (shown, shown), "{text}");
+            assert_eq!(
+                (url.to_string().as_str(), format!("{url:?}").as_str()),
+                (shown, shown),
+                "{text}"
+            );
         }
     }
 
@@ -158,7 +214,10 @@ mod tests {
     fn user_and_password_are_decoded_and_hidden() {
         let url = ValkeyUrl::parse("rediss://me%40home:s3cret%2F@h").unwrap();
         assert_eq!(
-            (url.user.as_deref(), url.password.as_ref().map(Secret::expose)),
+            (
+                url.user.as_deref(),
+                url.password.as_ref().map(Secret::expose)
+            ),
             (Some("me@home"), Some("s3cret/"))
         );
         let without_user = ValkeyUrl::parse("redis://:s3cret@h").unwrap();

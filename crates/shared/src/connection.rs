@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_settings::ValkeyKind;
-use redis::{ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind};
+use redis::{
+    ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind,
+};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -108,7 +110,10 @@ impl Shared {
     /// If they can't be used: the certificates, most likely.
     pub fn new(settings: Settings, certificates: Certificates) -> Result<Self, Unusable> {
         check(&settings, &certificates)?;
-        let state = State { since: SystemTime::now(), trouble: Some("not connected yet".into()) };
+        let state = State {
+            since: SystemTime::now(),
+            trouble: Some("not connected yet".into()),
+        };
         Ok(Self(Arc::new(Inner {
             settings,
             certificates: ArcSwap::from_pointee(certificates),
@@ -186,8 +191,12 @@ impl Shared {
     /// # Errors
     ///
     /// If Valkey has not run it, or has not said so in time.
-    pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, SharedError> {
-        self.ask(|mut link| async move { script.invoke_async(&mut link).await }).await
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, SharedError> {
+        self.ask(|mut link| async move { script.invoke_async(&mut link).await })
+            .await
     }
 
     /// Runs a script that may run more than once, again and again until Valkey has answered, or until `deadline`: it may just have been
@@ -203,7 +212,9 @@ impl Shared {
     ) -> Result<T, SharedError> {
         loop {
             match self.run(script).await {
-                Err(SharedError::Away(_) | SharedError::Unanswered) if Instant::now() < deadline => {
+                Err(SharedError::Away(_) | SharedError::Unanswered)
+                    if Instant::now() < deadline =>
+                {
                     sleep(RETRY.0).await;
                 }
                 done => return done,
@@ -238,11 +249,17 @@ impl Shared {
                 return Ok(true);
             }
             let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut link).await?;
-            let has_replicas = matches!(role.get(2), Some(redis::Value::Array(replicas)) if !replicas.is_empty());
+            let has_replicas =
+                matches!(role.get(2), Some(redis::Value::Array(replicas)) if !replicas.is_empty());
             if !has_replicas {
                 return Ok(true);
             }
-            redis::cmd("WAIT").arg(1).arg(millis).query_async::<u64>(&mut link).await.map(|count| count > 0)
+            redis::cmd("WAIT")
+                .arg(1)
+                .arg(millis)
+                .query_async::<u64>(&mut link)
+                .await
+                .map(|count| count > 0)
         })
         .await
     }
@@ -256,7 +273,11 @@ impl Shared {
             return Err(SharedError::Away(self.trouble()));
         };
         let answer = timeout(WITHIN, ask(Link::clone(&link))).await;
-        let counter = if matches!(answer, Ok(Ok(_))) { &self.0.answered } else { &self.0.failed };
+        let counter = if matches!(answer, Ok(Ok(_))) {
+            &self.0.answered
+        } else {
+            &self.0.failed
+        };
         counter.fetch_add(1, Ordering::Relaxed);
         match answer {
             Ok(Ok(value)) => Ok(value),
@@ -292,7 +313,11 @@ impl Shared {
     /// If that fails.
     pub async fn connected(&self) -> Result<(), SharedError> {
         self.0.tried.notified().await;
-        if self.is_away() { Err(SharedError::Away(self.trouble())) } else { Ok(()) }
+        if self.is_away() {
+            Err(SharedError::Away(self.trouble()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether it is certain that it cannot be reached now.
@@ -359,10 +384,14 @@ impl Shared {
         match kind {
             // In a cluster, others may still be reached, and the client of it subscribes again by itself: what was published
             // meanwhile is known by reading it.
-            PushKind::Disconnection if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) => {
+            PushKind::Disconnection
+                if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) =>
+            {
                 self.lost(None, "the connection broke");
             }
-            PushKind::Message | PushKind::Subscribe => self.0.changes.send_modify(|count| *count += 1),
+            PushKind::Message | PushKind::Subscribe => {
+                self.0.changes.send_modify(|count| *count += 1)
+            }
             _ => {}
         }
     }
@@ -402,7 +431,10 @@ impl Shared {
     }
 
     fn trouble(&self) -> Arc<str> {
-        self.state().trouble.clone().unwrap_or_else(|| "the connection broke".into())
+        self.state()
+            .trouble
+            .clone()
+            .unwrap_or_else(|| "the connection broke".into())
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -412,13 +444,20 @@ impl Shared {
 }
 
 fn check(settings: &Settings, certificates: &Certificates) -> Result<(), Unusable> {
-    settings.check(certificates).map_err(|error| Unusable { url: settings.url.to_string(), reason: text_of(&error) })
+    settings.check(certificates).map_err(|error| Unusable {
+        url: settings.url.to_string(),
+        reason: text_of(&error),
+    })
 }
 
 /// Whether an error means that this connection is of no more use: it broke, or leads to a server that became a replica of
 /// another, or that is loading its data.
 fn is_of_connection(error: &RedisError) -> bool {
-    let of_server = [ServerErrorKind::ReadOnly, ServerErrorKind::BusyLoading, ServerErrorKind::MasterDown];
+    let of_server = [
+        ServerErrorKind::ReadOnly,
+        ServerErrorKind::BusyLoading,
+        ServerErrorKind::MasterDown,
+    ];
     match error.kind() {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::ClusterConnectionNotFound => true,
         ErrorKind::Server(kind) => of_server.contains(&kind),

@@ -8,8 +8,9 @@ use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-    Pipeline, ProtocolVersion, RedisConnectionInfo, RedisFuture, RedisResult, TlsCertificates, TlsMode, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo as _, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisFuture,
+    RedisResult, TlsCertificates, TlsMode, Value,
 };
 
 /// How long connecting to one server may take.
@@ -79,15 +80,25 @@ impl Settings {
             ValkeyKind::Single => {
                 let client = self.client(certificates)?;
                 let config = config.set_push_sender(pushed);
-                Ok(Link::One(client.get_multiplexed_async_connection_with_config(&config).await?))
+                Ok(Link::One(
+                    client
+                        .get_multiplexed_async_connection_with_config(&config)
+                        .await?,
+                ))
             }
             ValkeyKind::Sentinel(name) => {
                 let mut client = self.sentinels(name, certificates)?.build()?;
                 let config = config.set_push_sender(pushed);
-                Ok(Link::One(client.get_async_connection_with_config(&config).await?))
+                Ok(Link::One(
+                    client.get_async_connection_with_config(&config).await?,
+                ))
             }
             ValkeyKind::Cluster => {
-                let client = self.cluster(certificates)?.response_timeout(within).push_sender(pushed).build()?;
+                let client = self
+                    .cluster(certificates)?
+                    .response_timeout(within)
+                    .push_sender(pushed)
+                    .build()?;
                 Ok(Link::Cluster(client.get_async_connection().await?))
             }
         }
@@ -95,7 +106,11 @@ impl Settings {
 
     /// How long connecting may take.
     pub(crate) fn longest_connect(&self) -> Duration {
-        if self.url.kind == ValkeyKind::Cluster { CONNECT_CLUSTER.1 } else { CONNECT }
+        if self.url.kind == ValkeyKind::Cluster {
+            CONNECT_CLUSTER.1
+        } else {
+            CONNECT
+        }
     }
 
     /// Checks what can be checked without a connection.
@@ -112,7 +127,10 @@ impl Settings {
     }
 
     fn cluster(&self, certificates: &Certificates) -> RedisResult<ClusterClientBuilder> {
-        let nodes = self.addresses().map(|address| self.info(Some(address))).collect::<RedisResult<Vec<_>>>()?;
+        let nodes = self
+            .addresses()
+            .map(|address| self.info(Some(address)))
+            .collect::<RedisResult<Vec<_>>>()?;
         let mut builder = ClusterClientBuilder::new(nodes)
             .connection_timeout(CONNECT_CLUSTER.0)
             .retries(REDIRECTS)
@@ -134,18 +152,28 @@ impl Settings {
     }
 
     /// Sentinels, and the primary, with the same user, password and certificates.
-    fn sentinels(&self, name: &str, certificates: &Certificates) -> RedisResult<SentinelClientBuilder> {
-        let mut builder = SentinelClientBuilder::new(self.addresses(), name, SentinelServerType::Master)?
-            .set_client_to_redis_protocol(ProtocolVersion::RESP3);
+    fn sentinels(
+        &self,
+        name: &str,
+        certificates: &Certificates,
+    ) -> RedisResult<SentinelClientBuilder> {
+        let mut builder =
+            SentinelClientBuilder::new(self.addresses(), name, SentinelServerType::Master)?
+                .set_client_to_redis_protocol(ProtocolVersion::RESP3);
         if let Some(user) = &self.url.user {
-            builder = builder.set_client_to_redis_username(user).set_client_to_sentinel_username(user);
+            builder = builder
+                .set_client_to_redis_username(user)
+                .set_client_to_sentinel_username(user);
         }
         if let Some(password) = self.url.password.as_ref().map(Secret::expose) {
-            builder = builder.set_client_to_redis_password(password).set_client_to_sentinel_password(password);
+            builder = builder
+                .set_client_to_redis_password(password)
+                .set_client_to_sentinel_password(password);
         }
         if self.url.is_tls {
-            builder =
-                builder.set_client_to_redis_tls_mode(TlsMode::Secure).set_client_to_sentinel_tls_mode(TlsMode::Secure);
+            builder = builder
+                .set_client_to_redis_tls_mode(TlsMode::Secure)
+                .set_client_to_sentinel_tls_mode(TlsMode::Secure);
         }
         Ok(match self.tls(certificates) {
             Some(certificates) => builder
@@ -157,15 +185,25 @@ impl Settings {
 
     fn addresses(&self) -> impl Iterator<Item = ConnectionAddr> {
         let is_tls = self.url.is_tls;
-        self.url.hosts.iter().cloned().map(move |(host, port)| match is_tls {
-            true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
-            false => ConnectionAddr::Tcp(host, port),
-        })
+        self.url
+            .hosts
+            .iter()
+            .cloned()
+            .map(move |(host, port)| match is_tls {
+                true => ConnectionAddr::TcpTls {
+                    host,
+                    port,
+                    insecure: false,
+                    tls_params: None,
+                },
+                false => ConnectionAddr::Tcp(host, port),
+            })
     }
 
     fn info(&self, address: Option<ConnectionAddr>) -> RedisResult<ConnectionInfo> {
-        let mut redis =
-            RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(self.url.database));
+        let mut redis = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(i64::from(self.url.database));
         if let Some(user) = &self.url.user {
             redis = redis.set_username(user);
         }
@@ -178,9 +216,17 @@ impl Settings {
     }
 
     fn tls(&self, Certificates { ca, own }: &Certificates) -> Option<TlsCertificates> {
-        let client_tls = own.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        let client_tls = own
+            .clone()
+            .map(|(client_cert, client_key)| ClientTlsConfig {
+                client_cert,
+                client_key,
+            });
         let is_needed = self.url.is_tls && (client_tls.is_some() || ca.is_some());
-        is_needed.then(|| TlsCertificates { client_tls, root_cert: ca.clone() })
+        is_needed.then(|| TlsCertificates {
+            client_tls,
+            root_cert: ca.clone(),
+        })
     }
 }
 

@@ -147,7 +147,8 @@ return 1
 });
 
 /// Whether a process is in the list.
-static IS_LISTED: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
+static IS_LISTED: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
 
 /// This process, as it joins.
 #[derive(Clone, Debug)]
@@ -224,15 +225,31 @@ impl Membership {
     /// Of this process, which joins when [`Self::keep`] runs.
     #[must_use]
     pub fn new(shared: Shared, me: Me) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let written = [false, true].map(|is_ending| {
             let (name, version) = (me.name.clone(), me.version.to_owned());
-            let written = Written { name, address: me.address, version, since, is_ending };
+            let written = Written {
+                name,
+                address: me.address,
+                version,
+                since,
+                is_ending,
+            };
             // Its members are texts and numbers, which cannot fail to be written.
             serde_json::to_string(&written).unwrap_or_default()
         });
         let (members, lease, renewed) = (ArcSwap::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(Inner { shared, id: me.id, written, members, lease, renewed }))
+        Self(Arc::new(Inner {
+            shared,
+            id: me.id,
+            written,
+            members,
+            lease,
+            renewed,
+        }))
     }
 
     /// Joins, and renews the lease until `end`; then leaves. The others are told when it is `ending`.
@@ -285,7 +302,10 @@ impl Membership {
     /// The epoch of this process; `None` while it holds no lease, so that others may think that it is gone.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
-        self.0.lease().filter(|lease| Instant::now() < lease.until).map(|lease| lease.epoch)
+        self.0
+            .lease()
+            .filter(|lease| Instant::now() < lease.until)
+            .map(|lease| lease.epoch)
     }
 
     /// The processes that live, this one included, as last heard of.
@@ -297,7 +317,12 @@ impl Membership {
     /// The process of this id, if it lives.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<Member> {
-        self.0.members.load().iter().find(|member| member.id == id).cloned()
+        self.0
+            .members
+            .load()
+            .iter()
+            .find(|member| member.id == id)
+            .cloned()
     }
 
     /// Whether a process lives, as far as is known. One that has joined just now is waited for, until it is known where it is reached.
@@ -323,21 +348,37 @@ impl Membership {
     }
 
     async fn renew(&self, is_ending: bool, version: &mut String) -> Result<(), SharedError> {
-        let Inner { shared, id, written, .. } = &*self.0;
+        let Inner {
+            shared,
+            id,
+            written,
+            ..
+        } = &*self.0;
         let asked = Instant::now();
         let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
         let mut script = self.script(&RENEW);
-        script.arg(id).arg(earlier).arg(&written[usize::from(is_ending)]);
-        script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX)).arg(&*version);
+        script
+            .arg(id)
+            .arg(earlier)
+            .arg(&written[usize::from(is_ending)]);
+        script
+            .arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX))
+            .arg(&*version);
         let mut answer = shared.run::<Vec<String>>(&script).await?.into_iter();
         let (epoch, known) = (answer.next(), answer.next());
         let Some(epoch) = epoch.and_then(|epoch| epoch.parse().ok()) else {
-            return Err(SharedError::Refused("the answer to a renewal has no epoch".to_owned()));
+            return Err(SharedError::Refused(
+                "the answer to a renewal has no epoch".to_owned(),
+            ));
         };
         let known = known.unwrap_or_default();
         if known != *version {
             let earlier = self.0.members.load();
-            let earlier = if answer.next().as_deref() == Some("some") { &earlier[..] } else { &[] };
+            let earlier = if answer.next().as_deref() == Some("some") {
+                &earlier[..]
+            } else {
+                &[]
+            };
             self.0.members.store(Arc::new(members(earlier, answer)));
             *version = known;
         }
@@ -348,7 +389,10 @@ impl Membership {
             }
             _ => {}
         }
-        *self.0.lease() = Some(Lease { epoch, until: asked + LEASE });
+        *self.0.lease() = Some(Lease {
+            epoch,
+            until: asked + LEASE,
+        });
         self.0.renewed.notify_waiters();
         Ok(())
     }
@@ -361,7 +405,11 @@ impl Membership {
     pub async fn doubt(&self, id: &str, deadline: Instant) -> Result<(), SharedError> {
         let mut script = self.script(&DOUBT);
         script.arg(id);
-        self.0.shared.run_until::<i64>(deadline, &script).await.map(drop)
+        self.0
+            .shared
+            .run_until::<i64>(deadline, &script)
+            .await
+            .map(drop)
     }
 
     async fn leave(&self) {
@@ -370,7 +418,12 @@ impl Membership {
         }
         let mut script = self.script(&LEAVE);
         script.arg(&self.0.id);
-        if let Err(error) = self.0.shared.run_until::<i64>(Instant::now() + LEASE, &script).await {
+        if let Err(error) = self
+            .0
+            .shared
+            .run_until::<i64>(Instant::now() + LEASE, &script)
+            .await
+        {
             tracing::debug!(%error, "the lease of this replica was not ended; it ends by itself");
         }
     }
@@ -390,17 +443,36 @@ fn members(earlier: &[Member], changes: impl Iterator<Item = String>) -> Vec<Mem
     let texts: Vec<String> = changes.collect();
     let pairs = texts.as_chunks::<2>().0;
     let changed: HashSet<&str> = pairs.iter().map(|[id, _]| id.as_str()).collect();
-    let others = earlier.iter().filter(|member| !changed.contains(member.id.as_str())).cloned();
-    let mut members: Vec<_> = others.chain(pairs.iter().filter_map(|[id, text]| member(id, text))).collect();
+    let others = earlier
+        .iter()
+        .filter(|member| !changed.contains(member.id.as_str()))
+        .cloned();
+    let mut members: Vec<_> = others
+        .chain(pairs.iter().filter_map(|[id, text]| member(id, text)))
+        .collect();
     members.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
     members
 }
 
 fn member(id: &str, text: &str) -> Option<Member> {
     let (epoch, written) = text.split_once(' ')?;
-    let Written { name, address, version, since, is_ending } = serde_json::from_str(written).ok()?;
+    let Written {
+        name,
+        address,
+        version,
+        since,
+        is_ending,
+    } = serde_json::from_str(written).ok()?;
     let since = UNIX_EPOCH.checked_add(Duration::from_secs(since))?;
-    Some(Member { id: id.to_owned(), epoch: epoch.parse().ok()?, name, address, version, since, is_ending })
+    Some(Member {
+        id: id.to_owned(),
+        epoch: epoch.parse().ok()?,
+        name,
+        address,
+        version,
+        since,
+        is_ending,
+    })
 }
 
 impl fmt::Debug for Membership {
@@ -415,19 +487,28 @@ mod tests {
 
     #[test]
     fn members_are_read_and_sorted_by_name() {
-        let text =
-            |epoch, name| format!(r#"{epoch} {{"name":"{name}","address":"10.0.0.1:8443","version":"1","since":60}}"#);
+        let text = |epoch, name| {
+            format!(
+                r#"{epoch} {{"name":"{name}","address":"10.0.0.1:8443","version":"1","since":60}}"#
+            )
+        };
         let texts = ["x", &text(7, "b"), "y", &text(8, "a"), "z", "9 {}"].map(str::to_owned);
         let all = members(&[], texts.into_iter());
         let shown = |members: &[Member]| -> Vec<_> {
-            members.iter().map(|one| (one.id.clone(), one.epoch, one.name.clone())).collect()
+            members
+                .iter()
+                .map(|one| (one.id.clone(), one.epoch, one.name.clone()))
+                .collect()
         };
         let is = |id: &str, epoch, name: &str| (id.to_owned(), epoch, name.to_owned());
         assert_eq!(shown(&all), [is("y", 8, "a"), is("x", 7, "b")]);
         assert_eq!(all[0].address, "10.0.0.1:8443".parse().ok());
         // One is gone, one has joined anew, and one has come.
         let changes = ["y", "", "x", &text(9, "b"), "w", &text(10, "c")].map(str::to_owned);
-        assert_eq!(shown(&members(&all, changes.into_iter())), [is("x", 9, "b"), is("w", 10, "c")]);
+        assert_eq!(
+            shown(&members(&all, changes.into_iter())),
+            [is("x", 9, "b"), is("w", 10, "c")]
+        );
         assert_eq!(shown(&members(&all, std::iter::empty())), shown(&all));
     }
 }

@@ -45,11 +45,19 @@ impl ActiveSpan {
         };
         let ids = RandomIdGenerator::default();
         let trace_id = above.map_or_else(|| ids.new_trace_id(), TraceContext::trace_id);
-        let sampled = recorder.sampling.samples(above.map(TraceContext::is_sampled), trace_id);
+        let sampled = recorder
+            .sampling
+            .samples(above.map(TraceContext::is_sampled), trace_id);
         let context = TraceContext::within(above, trace_id, ids.new_span_id(), sampled);
-        let parent = above.map(|above| ParentSpan { id: above.span_id(), is_remote });
+        let parent = above.map(|above| ParentSpan {
+            id: above.span_id(),
+            is_remote,
+        });
         let record = Arc::new(Record::new(start, context, parent, baggage, forwarded));
-        Self { recorder: Arc::clone(recorder), record }
+        Self {
+            recorder: Arc::clone(recorder),
+            record,
+        }
     }
 
     pub(crate) fn recorder(&self) -> &Arc<Recorder> {
@@ -73,7 +81,11 @@ impl ActiveSpan {
             }
             return Propagation::of_span(&record.context, record.baggage.clone());
         }
-        record.forwarded.as_deref().map(Propagation::of_headers).unwrap_or_default()
+        record
+            .forwarded
+            .as_deref()
+            .map(Propagation::of_headers)
+            .unwrap_or_default()
     }
 
     /// Ends the span; only the first end counts.
@@ -87,6 +99,9 @@ impl ActiveSpan {
 impl fmt::Debug for ActiveSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let context = &self.record.context;
-        f.debug_tuple("ActiveSpan").field(&context.trace_id()).field(&context.span_id()).finish()
+        f.debug_tuple("ActiveSpan")
+            .field(&context.trace_id())
+            .field(&context.span_id())
+            .finish()
     }
 }

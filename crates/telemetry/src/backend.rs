@@ -9,10 +9,12 @@ use opentelemetry::KeyValue;
 
 use crate::error_type::ErrorType;
 use crate::message::{Moment, Transport};
-use crate::metrics::{BACKEND_HTTP, BackendLabels, BackendMetrics, Metrics, SessionSide, Side, Timer};
+use crate::metrics::{
+    BACKEND_HTTP, BackendLabels, BackendMetrics, Metrics, SessionSide, Side, Timer,
+};
 use crate::names::{
-    BACKEND_NAME, NETWORK_PEER_ADDRESS, NETWORK_PEER_PORT, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
-    NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
+    BACKEND_NAME, NETWORK_PEER_ADDRESS, NETWORK_PEER_PORT, NETWORK_PROTOCOL_NAME,
+    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, SERVER_ADDRESS, SERVER_PORT,
 };
 use crate::subject::Target;
 
@@ -40,7 +42,11 @@ pub struct ContentPolicy {
 #[cfg(any(test, feature = "test-support"))]
 impl Default for ContentPolicy {
     fn default() -> Self {
-        Self { arguments: false, results: false, max_bytes: 4096 }
+        Self {
+            arguments: false,
+            results: false,
+            max_bytes: 4096,
+        }
     }
 }
 
@@ -108,17 +114,36 @@ impl BackendTelemetry {
         });
         let (trace_context, content) = (info.trace_context, info.content);
         let is_replica = false;
-        Self(Arc::new(Shared { name, attributes, transport, trace_context, content, registry, metrics, is_replica }))
+        Self(Arc::new(Shared {
+            name,
+            attributes,
+            transport,
+            trace_context,
+            content,
+            registry,
+            metrics,
+            is_replica,
+        }))
     }
 
     /// That of one of its several endpoints, with the same counters. `address` is where the endpoint is, if that is not left
     /// to whoever connects.
     #[must_use]
     pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
-        let Shared { name, trace_context, content, registry, metrics, .. } = &*self.0;
+        let Shared {
+            name,
+            trace_context,
+            content,
+            registry,
+            metrics,
+            ..
+        } = &*self.0;
         let (mut attributes, transport) = attributes(name, endpoint);
         if let Some(address) = address {
-            attributes.push(KeyValue::new(NETWORK_PEER_ADDRESS, address.ip().to_string()));
+            attributes.push(KeyValue::new(
+                NETWORK_PEER_ADDRESS,
+                address.ip().to_string(),
+            ));
             attributes.push(KeyValue::new(NETWORK_PEER_PORT, i64::from(address.port())));
         }
         Self(Arc::new(Shared {
@@ -149,8 +174,14 @@ impl BackendTelemetry {
     /// Counts a request that could not be sent, which has no span of its own.
     pub fn not_sent(&self, method: &Method, target: Target<'_>, error: ErrorType) {
         if let Some(registry) = &self.0.registry {
-            let timer =
-                Timer::start(Arc::clone(registry), Side::Unsent, Some(self.labels()), method, target, Moment::now());
+            let timer = Timer::start(
+                Arc::clone(registry),
+                Side::Unsent,
+                Some(self.labels()),
+                method,
+                target,
+                Moment::now(),
+            );
             timer.stop(Some(error), Duration::ZERO);
         }
     }
@@ -164,7 +195,10 @@ impl BackendTelemetry {
 
     /// The labels of its messages.
     pub(crate) fn labels(&self) -> BackendLabels {
-        BackendLabels { index: self.metrics().index(), transport: self.0.transport }
+        BackendLabels {
+            index: self.metrics().index(),
+            transport: self.0.transport,
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

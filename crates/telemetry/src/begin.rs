@@ -45,9 +45,15 @@ impl Parent {
     #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.shared().registry.clone();
-        let span =
-            self.recorder().map(|recorder| ServerSpan::begin(recorder, message, Some(backend), self.active_span()));
-        ServerSpan::new(span.map_or_else(Self::default, Self::active), registry, Some(backend), message)
+        let span = self.recorder().map(|recorder| {
+            ServerSpan::begin(recorder, message, Some(backend), self.active_span())
+        });
+        ServerSpan::new(
+            span.map_or_else(Self::default, Self::active),
+            registry,
+            Some(backend),
+            message,
+        )
     }
 
     /// The span of a copy of this request that goes to a mirror: the client does not wait for it, so it begins a trace of its
@@ -63,7 +69,11 @@ impl Parent {
                 backend: None,
                 attempt: None,
                 began: self.now(),
-                links: self.record().map(|span| span.context.clone()).into_iter().collect(),
+                links: self
+                    .record()
+                    .map(|span| span.context.clone())
+                    .into_iter()
+                    .collect(),
             };
             ActiveSpan::begin(recorder, start, &Ancestor::None, None, None)
         });

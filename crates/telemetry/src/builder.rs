@@ -48,16 +48,25 @@ impl Builder {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
-        let metrics = Metrics::new(settings.metrics).with_dropped_log_lines(Arc::clone(&settings.dropped_log_lines));
+        let metrics = Metrics::new(settings.metrics)
+            .with_dropped_log_lines(Arc::clone(&settings.dropped_log_lines));
         let metrics = Arc::new(metrics);
-        Self { settings, resource, metrics, export: None }
+        Self {
+            settings,
+            resource,
+            metrics,
+            export: None,
+        }
     }
 
     /// Exports sampled spans through `exporter`, in batches.
     #[must_use]
     pub fn export_spans(self, exporter: impl SpanExporter + 'static, batch: BatchSettings) -> Self {
         let export = BatchExport::new(exporter, batch, &self.resource, Arc::clone(&self.metrics));
-        Self { export: Some(export), ..self }
+        Self {
+            export: Some(export),
+            ..self
+        }
     }
 
     /// Starts telemetry. The guard ends it.
@@ -66,10 +75,18 @@ impl Builder {
     ///
     /// If the trace file cannot be opened or a thread cannot be started.
     pub fn start(self) -> Result<(Telemetry, Guard), StartError> {
-        let Self { settings, resource, metrics, export } = self;
+        let Self {
+            settings,
+            resource,
+            metrics,
+            export,
+        } = self;
         let is_delivered = settings.console || settings.file.is_some() || export.is_some();
         let (ring, writers) = if settings.tracing {
-            (settings.ring.map(|limits| Arc::new(Ring::new(limits))), writers(&settings, &resource, &metrics)?)
+            (
+                settings.ring.map(|limits| Arc::new(Ring::new(limits))),
+                writers(&settings, &resource, &metrics)?,
+            )
         } else {
             (None, Vec::new())
         };
@@ -77,10 +94,19 @@ impl Builder {
         // Spans that go nowhere are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
             let (sampling, propagators) = (settings.sampling, settings.propagators);
-            Arc::new(Recorder { pipeline, sampling, propagators, running: Running::default(), is_delivered })
+            Arc::new(Recorder {
+                pipeline,
+                sampling,
+                propagators,
+                running: Running::default(),
+                is_delivered,
+            })
         });
         let guard = Guard::new(recorder.clone());
-        Ok((Telemetry::new(recorder, ring, metrics, resource, settings.propagators), guard))
+        Ok((
+            Telemetry::new(recorder, ring, metrics, resource, settings.propagators),
+            guard,
+        ))
     }
 }
 
@@ -95,7 +121,11 @@ impl Telemetry {
     }
 }
 
-fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> Result<Vec<Worker>, StartError> {
+fn writers(
+    settings: &Settings,
+    resource: &Resource,
+    metrics: &Arc<Metrics>,
+) -> Result<Vec<Worker>, StartError> {
     let mut writers = Vec::new();
     if settings.console {
         let console = Console::new(io::stderr());
@@ -103,21 +133,36 @@ fn writers(settings: &Settings, resource: &Resource, metrics: &Arc<Metrics>) -> 
     }
     if let Some(file) = &settings.file {
         let open = TraceFile::open(file.clone(), resource.clone());
-        let open = open.map_err(|source| StartError::File { path: file.path.display().to_string(), source })?;
+        let open = open.map_err(|source| StartError::File {
+            path: file.path.display().to_string(),
+            source,
+        })?;
         writers.push(start("trace-file", open, settings, metrics)?);
     }
     Ok(writers)
 }
 
-fn start(name: &str, writer: impl Write, settings: &Settings, metrics: &Arc<Metrics>) -> Result<Worker, StartError> {
-    Worker::start(name, writer, settings.span_queue, Arc::clone(metrics)).map_err(StartError::Thread)
+fn start(
+    name: &str,
+    writer: impl Write,
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+) -> Result<Worker, StartError> {
+    Worker::start(name, writer, settings.span_queue, Arc::clone(metrics))
+        .map_err(StartError::Thread)
 }
 
 fn resource(settings: &Settings) -> Resource {
-    let given = settings.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let given = settings
+        .resource
+        .iter()
+        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     Resource::builder_empty()
         .with_service_name("fanlight")
-        .with_attribute(KeyValue::new("service.version", settings.service_version.clone()))
+        .with_attribute(KeyValue::new(
+            "service.version",
+            settings.service_version.clone(),
+        ))
         .with_attributes(given)
         .build()
 }

@@ -26,7 +26,11 @@ impl ClientName {
             let value = info?.get(key)?;
             Some(Box::<str>::from(truncated(&value.as_str()?, LONGEST)))
         };
-        let made = Self { name: text("name"), version: text("version"), principal: principal.cloned() };
+        let made = Self {
+            name: text("name"),
+            version: text("version"),
+            principal: principal.cloned(),
+        };
         let is_known = made.name.is_some() || made.principal.is_some();
         is_known.then(|| Arc::new(made))
     }
@@ -75,13 +79,27 @@ mod tests {
     fn client_is_named_by_what_is_known() {
         let info = Json::literal(r#"{"name":"a\u0062","version":"1.0","title":"x"}"#);
         let (ann, both) = (Arc::from("ann"), ClientName::of(Some(&info), None).unwrap());
-        assert_eq!((both.name(), both.version(), both.principal()), (Some("ab"), Some("1.0"), None));
+        assert_eq!(
+            (both.name(), both.version(), both.principal()),
+            (Some("ab"), Some("1.0"), None)
+        );
         assert_eq!(both.label().as_deref(), Some("ab 1.0"));
         let odd = Json::literal(r#"{"name":7}"#);
         assert_eq!(ClientName::of(Some(&odd), None), None);
-        assert_eq!(ClientName::of(Some(&odd), Some(&ann)).unwrap().principal(), Some("ann"));
+        assert_eq!(
+            ClientName::of(Some(&odd), Some(&ann)).unwrap().principal(),
+            Some("ann")
+        );
         assert_eq!(ClientName::of(None, None), None);
         let long = Json::parse(format!(r#"{{"name":"{}"}}"#, "é".repeat(9000)).into(), 8).unwrap();
-        assert_eq!(ClientName::of(Some(&long), None).unwrap().name().unwrap().chars().count(), LONGEST);
+        assert_eq!(
+            ClientName::of(Some(&long), None)
+                .unwrap()
+                .name()
+                .unwrap()
+                .chars()
+                .count(),
+            LONGEST
+        );
     }
 }

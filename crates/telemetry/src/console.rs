@@ -28,7 +28,10 @@ pub(crate) struct Console<W> {
 
 impl<W: io::Write> Console<W> {
     pub(crate) fn new(out: W) -> Self {
-        Self { out, waiting: VecDeque::new() }
+        Self {
+            out,
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Prints `top` and its descendants among the waiting spans.
@@ -76,7 +79,9 @@ fn branch(text: &mut String, span: &SpanData, others: &mut Vec<Arc<SpanData>>, d
         text.push('\n');
     }
     let own = span.span_context.span_id();
-    let (children, rest): (Vec<_>, Vec<_>) = others.drain(..).partition(|other| other.parent_span_id == own);
+    let (children, rest): (Vec<_>, Vec<_>) = others
+        .drain(..)
+        .partition(|other| other.parent_span_id == own);
     *others = rest;
     for child in children {
         branch(text, &child, others, depth + 1);
@@ -84,7 +89,10 @@ fn branch(text: &mut String, span: &SpanData, others: &mut Vec<Arc<SpanData>>, d
 }
 
 fn line(text: &mut String, span: &SpanData, depth: usize) {
-    let lasted = span.end_time.duration_since(span.start_time).unwrap_or(Duration::ZERO);
+    let lasted = span
+        .end_time
+        .duration_since(span.start_time)
+        .unwrap_or(Duration::ZERO);
     text.push_str(&"  ".repeat(depth));
     text.push_str(&format!("{:?} ", span.span_kind).to_uppercase());
     push_plain(text, &span.name);
@@ -120,7 +128,9 @@ fn push_plain(text: &mut String, from: &str) {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, TraceContextExt, Tracer as _, TracerProvider as _};
+    use opentelemetry::trace::{
+        Span as _, SpanBuilder, SpanKind, TraceContextExt, Tracer as _, TracerProvider as _,
+    };
     use opentelemetry::{Context, KeyValue};
     use opentelemetry_sdk::trace::{SdkTracerProvider, Span};
 
@@ -129,8 +139,9 @@ mod tests {
 
     fn begin(name: &'static str, kind: SpanKind, parent: Option<&Span>) -> Span {
         let tracer = SdkTracerProvider::builder().build().tracer("test");
-        let around = parent
-            .map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent.span_context().clone()));
+        let around = parent.map_or_else(Context::new, |parent| {
+            Context::new().with_remote_span_context(parent.span_context().clone())
+        });
         tracer.build_with_context(SpanBuilder::from_name(name).with_kind(kind), &around)
     }
 
@@ -146,9 +157,15 @@ mod tests {
         child.set_attribute(KeyValue::new(ERROR_TYPE, "timeout"));
         child.add_event("notifications/progress", Vec::new());
         let grandchild = begin("elicitation/create", SpanKind::Server, Some(&child));
-        let stranger = begin("ping", SpanKind::Client, Some(&begin("other", SpanKind::Server, None)));
+        let stranger = begin(
+            "ping",
+            SpanKind::Client,
+            Some(&begin("other", SpanKind::Server, None)),
+        );
         let mut console = Console::new(Vec::new());
-        console.write(&[data(&grandchild), data(&stranger), data(&child)]).unwrap();
+        console
+            .write(&[data(&grandchild), data(&stranger), data(&child)])
+            .unwrap();
         assert!(console.out.is_empty(), "nothing is finished yet");
         console.write(&[data(&top)]).unwrap();
         let text = String::from_utf8(console.out).unwrap();
@@ -156,7 +173,8 @@ mod tests {
         assert!(lines[0].starts_with("trace ") && lines.len() == 5, "{text}");
         assert!(lines[1].starts_with("  SERVER tools/call add "));
         assert!(
-            lines[2].starts_with("    CLIENT tools/call \\u001b[31madd @calc ") && lines[2].ends_with("ERROR timeout")
+            lines[2].starts_with("    CLIENT tools/call \\u001b[31madd @calc ")
+                && lines[2].ends_with("ERROR timeout")
         );
         assert_eq!(lines[3].trim(), "· notifications/progress");
         assert!(lines[4].starts_with("      SERVER elicitation/create "));

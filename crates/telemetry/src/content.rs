@@ -12,23 +12,39 @@ pub(crate) fn has_content(method: &Method) -> bool {
 }
 
 /// Records the arguments in `params`, if that is switched on.
-pub(crate) fn record_arguments(span: &Record, policy: ContentPolicy, method: &Method, params: &Json) {
+pub(crate) fn record_arguments(
+    span: &Record,
+    policy: ContentPolicy,
+    method: &Method,
+    params: &Json,
+) {
     if !policy.arguments || !has_content(method) {
         return;
     }
-    let Some(arguments) = params.get("arguments") else { return };
+    let Some(arguments) = params.get("arguments") else {
+        return;
+    };
     span.update(|fields| match method {
-        Method::GetPrompt => fields.optional().variables = redact::redacted_members(&arguments, policy.max_bytes),
+        Method::GetPrompt => {
+            fields.optional().variables = redact::redacted_members(&arguments, policy.max_bytes)
+        }
         _ => fields.optional().arguments = Some(redact::redacted(&arguments, policy.max_bytes)),
     });
 }
 
 /// Records the result of a tool call, if that is switched on.
-pub(crate) fn record_result(span: &Record, policy: ContentPolicy, method: &Method, answer: &Response) {
+pub(crate) fn record_result(
+    span: &Record,
+    policy: ContentPolicy,
+    method: &Method,
+    answer: &Response,
+) {
     if !policy.results || *method != Method::CallTool {
         return;
     }
     if let Some(result) = answer.result() {
-        span.update(|fields| fields.optional().result = Some(redact::redacted(&result, policy.max_bytes)));
+        span.update(|fields| {
+            fields.optional().result = Some(redact::redacted(&result, policy.max_bytes))
+        });
     }
 }

@@ -36,14 +36,32 @@ impl TraceContext {
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (trace_id, span_id, flags) = parse_traceparent(traceparent)?;
-        let tracestate = tracestate.filter(|text| !text.is_empty() && is_tracestate(text)).map(Arc::from);
-        Some(Self { trace_id, span_id, flags, tracestate })
+        let tracestate = tracestate
+            .filter(|text| !text.is_empty() && is_tracestate(text))
+            .map(Arc::from);
+        Some(Self {
+            trace_id,
+            span_id,
+            flags,
+            tracestate,
+        })
     }
 
     /// The context of a span of this process, a child of `above`.
-    pub(crate) fn within(above: Option<&Self>, trace_id: TraceId, span_id: SpanId, sampled: bool) -> Self {
-        let (flags, tracestate) = above.map_or((0, None), |above| (above.flags, above.tracestate.clone()));
-        Self { trace_id, span_id, flags: flags & !1 | u8::from(sampled), tracestate }
+    pub(crate) fn within(
+        above: Option<&Self>,
+        trace_id: TraceId,
+        span_id: SpanId,
+        sampled: bool,
+    ) -> Self {
+        let (flags, tracestate) =
+            above.map_or((0, None), |above| (above.flags, above.tracestate.clone()));
+        Self {
+            trace_id,
+            span_id,
+            flags: flags & !1 | u8::from(sampled),
+            tracestate,
+        }
     }
 
     /// The trace.
@@ -84,8 +102,18 @@ impl TraceContext {
 
     /// The context for the OpenTelemetry SDK.
     pub(crate) fn to_span_context(&self, is_remote: bool) -> SpanContext {
-        let state = self.tracestate.as_deref().and_then(|text| TraceState::from_str(text).ok()).unwrap_or_default();
-        SpanContext::new(self.trace_id, self.span_id, TraceFlags::new(self.flags), is_remote, state)
+        let state = self
+            .tracestate
+            .as_deref()
+            .and_then(|text| TraceState::from_str(text).ok())
+            .unwrap_or_default();
+        SpanContext::new(
+            self.trace_id,
+            self.span_id,
+            TraceFlags::new(self.flags),
+            is_remote,
+            state,
+        )
     }
 }
 
@@ -97,7 +125,11 @@ impl Traceparent {
     fn new(trace_id: TraceId, span_id: SpanId, flags: u8) -> Self {
         let mut text = [0; 55];
         // The text has exactly as many bytes.
-        let _ = write!(text.as_mut_slice(), "00-{trace_id}-{span_id}-{:02x}", flags & KNOWN_FLAGS);
+        let _ = write!(
+            text.as_mut_slice(),
+            "00-{trace_id}-{span_id}-{:02x}",
+            flags & KNOWN_FLAGS
+        );
         Self(text)
     }
 
@@ -123,14 +155,19 @@ impl fmt::Debug for Traceparent {
 
 /// Whether `text` may be forwarded as `baggage`: printable ASCII within the size limit. Its members are not parsed.
 pub(crate) fn is_baggage(text: &str) -> bool {
-    !text.is_empty() && text.len() <= MAX_BAGGAGE_BYTES && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t'))
+    !text.is_empty()
+        && text.len() <= MAX_BAGGAGE_BYTES
+        && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t'))
 }
 
 /// W3C Trace Context, 3.2. A version above 00 may have further fields, and its unknown flags are ignored (3.2.4, 4.3).
 fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, u8)> {
     let (fixed, rest) = text.split_at_checked(55)?;
     // HEXDIGLC: lower case only (3.2.2).
-    if !fixed.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-')) {
+    if !fixed
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'))
+    {
         return None;
     }
     let mut parts = fixed.splitn(4, '-');
@@ -138,12 +175,23 @@ fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, u8)> {
     let (version, trace_id, span_id, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
     let byte = |text: &str| u8::from_str_radix(text, 16).ok();
     let (version, flags) = (byte(version)?, byte(flags)?);
-    let is_whole = if version == 0 { rest.is_empty() } else { rest.is_empty() || rest.starts_with('-') };
-    let (trace_id, span_id) = (TraceId::from_hex(trace_id).ok()?, SpanId::from_hex(span_id).ok()?);
+    let is_whole = if version == 0 {
+        rest.is_empty()
+    } else {
+        rest.is_empty() || rest.starts_with('-')
+    };
+    let (trace_id, span_id) = (
+        TraceId::from_hex(trace_id).ok()?,
+        SpanId::from_hex(span_id).ok()?,
+    );
     if version == 0xff || !is_whole || trace_id == TraceId::INVALID || span_id == SpanId::INVALID {
         return None;
     }
-    Some((trace_id, span_id, flags & if version == 0 { KNOWN_FLAGS } else { 1 }))
+    Some((
+        trace_id,
+        span_id,
+        flags & if version == 0 { KNOWN_FLAGS } else { 1 },
+    ))
 }
 
 /// W3C Trace Context, 3.3.1: a list of `key=value`, empty members allowed, no key twice.
@@ -157,7 +205,9 @@ fn is_tracestate(text: &str) -> bool {
         if member.is_empty() {
             continue;
         }
-        let Some((key, value)) = member.split_once('=') else { return false };
+        let Some((key, value)) = member.split_once('=') else {
+            return false;
+        };
         if keys.len() == MAX_TRACESTATE_MEMBERS
             || !is_tracestate_key(key)
             || !is_tracestate_value(value)
@@ -173,8 +223,13 @@ fn is_tracestate(text: &str) -> bool {
 fn is_tracestate_key(key: &str) -> bool {
     let part = |text: &str, longest: usize| {
         (1..=longest).contains(&text.len())
-            && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/'))
-            && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'*' | b'/'))
+            && text
+                .bytes()
+                .next()
+                .is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
     match key.split_once('@') {
         None => part(key, 256),
@@ -184,7 +239,9 @@ fn is_tracestate_key(key: &str) -> bool {
 
 fn is_tracestate_value(value: &str) -> bool {
     (1..=256).contains(&value.len())
-        && value.bytes().all(|byte| matches!(byte, 0x20..=0x7e) && byte != b',' && byte != b'=')
+        && value
+            .bytes()
+            .all(|byte| matches!(byte, 0x20..=0x7e) && byte != b',' && byte != b'=')
 }
 
 #[cfg(test)]
@@ -197,13 +254,23 @@ mod tests {
 
     #[test]
     fn traceparent_is_parsed_and_written_back() {
-        let context = TraceContext::parse(VALID, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).unwrap();
-        assert_eq!(context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        let context =
+            TraceContext::parse(VALID, Some("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")).unwrap();
+        assert_eq!(
+            context.trace_id().to_string(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
         assert_eq!(context.span_id().to_string(), "00f067aa0ba902b7");
         assert!(context.is_sampled());
         assert_eq!(context.traceparent().as_str(), VALID);
-        assert_eq!(context.tracestate().unwrap().as_ref(), "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE");
-        assert_eq!(context.to_span_context(true).trace_state().get("rojo"), Some("00f067aa0ba902b7"));
+        assert_eq!(
+            context.tracestate().unwrap().as_ref(),
+            "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
+        );
+        assert_eq!(
+            context.to_span_context(true).trace_state().get("rojo"),
+            Some("00f067aa0ba902b7")
+        );
     }
 
     #[test]
@@ -228,7 +295,13 @@ mod tests {
     #[test]
     fn later_version_is_parsed_as_far_as_known() {
         let later = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-ff-what-else";
-        assert_eq!(TraceContext::parse(later, None).unwrap().traceparent().as_str(), VALID);
+        assert_eq!(
+            TraceContext::parse(later, None)
+                .unwrap()
+                .traceparent()
+                .as_str(),
+            VALID
+        );
         let glued = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.what";
         assert_eq!(TraceContext::parse(glued, None), None);
     }
@@ -244,13 +317,24 @@ mod tests {
 
     #[test]
     fn malformed_tracestate_is_ignored_alone() {
-        let many = (0..33).map(|n| format!("k{n}=v")).collect::<Vec<_>>().join(",");
-        for state in ["", ",", "a", "A=1", "a=1,a=2", "a=1=2", "a=\u{e9}", "@a=1", "a@=1", "a@b@c=1", &many] {
+        let many = (0..33)
+            .map(|n| format!("k{n}=v"))
+            .collect::<Vec<_>>()
+            .join(",");
+        for state in [
+            "", ",", "a", "A=1", "a=1,a=2", "a=1=2", "a=\u{e9}", "@a=1", "a@=1", "a@b@c=1", &many,
+        ] {
             let context = TraceContext::parse(VALID, Some(state)).unwrap();
             assert_eq!(context.tracestate(), None, "{state}");
         }
         for state in ["a=1", "a=1, ,b=2\t,", "1tenant@system=x y", "a_-*/=\u{20}!"] {
-            assert!(TraceContext::parse(VALID, Some(state)).unwrap().tracestate().is_some(), "{state}");
+            assert!(
+                TraceContext::parse(VALID, Some(state))
+                    .unwrap()
+                    .tracestate()
+                    .is_some(),
+                "{state}"
+            );
         }
     }
 

@@ -22,7 +22,10 @@ pub struct Ids {
 
 impl Ids {
     pub(crate) fn of(context: &TraceContext) -> Self {
-        Self { trace_id: context.trace_id(), span_id: context.span_id() }
+        Self {
+            trace_id: context.trace_id(),
+            span_id: context.span_id(),
+        }
     }
 }
 
@@ -39,6 +42,9 @@ pub fn current() -> Option<Ids> {
 }
 
 /// Runs `work` with this span as the current one.
-pub(crate) fn within<F: Future>(span: Option<Ids>, work: F) -> impl Future<Output = F::Output> + use<F> {
+pub(crate) fn within<F: Future>(
+    span: Option<Ids>,
+    work: F,
+) -> impl Future<Output = F::Output> + use<F> {
     CURRENT.scope(span, work)
 }

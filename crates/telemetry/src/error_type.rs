@@ -27,7 +27,10 @@ impl Outcome<'_> {
     /// A failure without a message.
     #[must_use]
     pub fn failed(error: ErrorType) -> Self {
-        Self::Failed { error, message: None }
+        Self::Failed {
+            error,
+            message: None,
+        }
     }
 
     /// The class of error; `None` on success.
@@ -164,7 +167,10 @@ mod tests {
 
     #[test]
     fn bounded_error_has_known_codes_only() {
-        assert_eq!(ErrorType::JsonRpc(code::INVALID_PARAMS).bounded().as_text(), "-32602");
+        assert_eq!(
+            ErrorType::JsonRpc(code::INVALID_PARAMS).bounded().as_text(),
+            "-32602"
+        );
         assert_eq!(ErrorType::JsonRpc(4711).as_text(), "4711");
         assert_eq!(ErrorType::JsonRpc(4711).bounded().as_text(), OTHER);
         assert_eq!(ErrorType::HttpStatus(999).bounded().as_text(), OTHER);

@@ -34,9 +34,14 @@ impl Event {
             Method::Progress => {
                 let params = notification.params();
                 let number = |key: &str| params.as_ref()?.get(key)?.as_text().parse().ok();
-                Self::Progress { progress: number("progress"), total: number("total") }
+                Self::Progress {
+                    progress: number("progress"),
+                    total: number("total"),
+                }
             }
-            _ => Self::Log { level: notification.log_level() },
+            _ => Self::Log {
+                level: notification.log_level(),
+            },
         })
     }
 
@@ -54,9 +59,10 @@ impl Event {
                 let total = total.map(|value| KeyValue::new(event::PROGRESS_TOTAL, value));
                 value.into_iter().chain(total).collect()
             }
-            Self::Log { level } => {
-                level.map(|level| KeyValue::new(event::LOG_LEVEL, level.as_str())).into_iter().collect()
-            }
+            Self::Log { level } => level
+                .map(|level| KeyValue::new(event::LOG_LEVEL, level.as_str()))
+                .into_iter()
+                .collect(),
         }
     }
 }

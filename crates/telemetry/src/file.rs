@@ -31,7 +31,13 @@ impl TraceFile {
         let file = append_to(&settings.path)?;
         let size = file.metadata()?.len();
         let is_cut = size > 0 && last_byte(&settings.path).is_ok_and(|byte| byte != b'\n');
-        Ok(Self { settings, resource, file, size, is_cut })
+        Ok(Self {
+            settings,
+            resource,
+            file,
+            size,
+            is_cut,
+        })
     }
 
     /// Appends a line. Where that fails in the middle, the part that was written is removed; if that is not possible

@@ -68,20 +68,40 @@ impl Inbound {
         if carriers.trust == TrustInbound::Ignore {
             return Self::default();
         }
-        let meta = carriers.meta.and_then(MetaContext::read).unwrap_or_default();
+        let meta = carriers
+            .meta
+            .and_then(MetaContext::read)
+            .unwrap_or_default();
         let header = carriers.headers.context();
         let baggage = carriers.headers.baggage().or(meta.baggage);
         if carriers.trust == TrustInbound::Link {
             let mut links: Vec<TraceContext> = meta.context.into_iter().collect();
-            links.extend(header.filter(|header| !links.iter().any(|link| link.is_same_span(header))));
-            return Self { parent: None, links, baggage: None };
+            links.extend(
+                header.filter(|header| !links.iter().any(|link| link.is_same_span(header))),
+            );
+            return Self {
+                parent: None,
+                links,
+                baggage: None,
+            };
         }
         match (meta.context, header) {
             (Some(parent), header) => {
-                let links = header.filter(|header| !header.is_same_span(&parent)).into_iter().collect();
-                Self { parent: Some(parent), links, baggage }
+                let links = header
+                    .filter(|header| !header.is_same_span(&parent))
+                    .into_iter()
+                    .collect();
+                Self {
+                    parent: Some(parent),
+                    links,
+                    baggage,
+                }
             }
-            (None, parent) => Self { parent, links: Vec::new(), baggage },
+            (None, parent) => Self {
+                parent,
+                links: Vec::new(),
+                baggage,
+            },
         }
     }
 }
@@ -92,10 +112,17 @@ impl Inbound {
 pub fn without_trace_context(params: &Json) -> Option<Json> {
     let member = params.members().find(|member| member.is(params, "_meta"))?;
     let meta = params.slice(member.value.clone());
-    let is_context = |member: &Member| [TRACEPARENT, TRACESTATE, BAGGAGE].iter().any(|name| member.is(&meta, name));
-    meta.members()
-        .any(|member| is_context(&member))
-        .then(|| params.with_indexed(member.value, &rewrite_object(&meta, |member| !is_context(member), b"")))
+    let is_context = |member: &Member| {
+        [TRACEPARENT, TRACESTATE, BAGGAGE]
+            .iter()
+            .any(|name| member.is(&meta, name))
+    };
+    meta.members().any(|member| is_context(&member)).then(|| {
+        params.with_indexed(
+            member.value,
+            &rewrite_object(&meta, |member| !is_context(member), b""),
+        )
+    })
 }
 
 impl HeaderContext {
@@ -104,7 +131,10 @@ impl HeaderContext {
         if carriers.trust != TrustInbound::Trust {
             return None;
         }
-        Some(Self { context: carriers.headers.context()?, baggage: carriers.headers.baggage() })
+        Some(Self {
+            context: carriers.headers.context()?,
+            baggage: carriers.headers.baggage(),
+        })
     }
 }
 
@@ -114,7 +144,9 @@ impl Headers<'_> {
     }
 
     fn baggage(&self) -> Option<Arc<str>> {
-        self.baggage.filter(|text| context::is_baggage(text)).map(Arc::from)
+        self.baggage
+            .filter(|text| context::is_baggage(text))
+            .map(Arc::from)
     }
 }
 
@@ -132,7 +164,10 @@ impl MetaContext {
         let (parent, state) = (text(parent), text(state));
         let baggage = text(baggage).filter(|text| context::is_baggage(text));
         let context = parent.and_then(|parent| TraceContext::parse(&parent, state.as_deref()));
-        Some(Self { context, baggage: baggage.map(Arc::from) })
+        Some(Self {
+            context,
+            baggage: baggage.map(Arc::from),
+        })
     }
 }
 
@@ -143,12 +178,26 @@ mod tests {
     const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
-    fn read(meta: &str, header: Option<&str>, trust: TrustInbound) -> (Option<String>, Vec<String>) {
+    fn read(
+        meta: &str,
+        header: Option<&str>,
+        trust: TrustInbound,
+    ) -> (Option<String>, Vec<String>) {
         let meta = Json::parse(meta.to_owned().into(), 8).unwrap();
-        let headers = Headers { traceparent: header, ..Headers::default() };
-        let inbound = Inbound::read(&Carriers { meta: Some(&meta), headers, trust });
+        let headers = Headers {
+            traceparent: header,
+            ..Headers::default()
+        };
+        let inbound = Inbound::read(&Carriers {
+            meta: Some(&meta),
+            headers,
+            trust,
+        });
         let text = |context: &TraceContext| context.traceparent().to_string();
-        (inbound.parent.as_ref().map(text), inbound.links.iter().map(text).collect())
+        (
+            inbound.parent.as_ref().map(text),
+            inbound.links.iter().map(text).collect(),
+        )
     }
 
     fn with(traceparent: &str) -> String {
@@ -161,7 +210,10 @@ mod tests {
         assert_eq!(read(&with(A), None, trust), (Some(A.into()), vec![]));
         assert_eq!(read("{}", Some(A), trust), (Some(A.into()), vec![]));
         assert_eq!(read(&with(A), Some(A), trust), (Some(A.into()), vec![]));
-        assert_eq!(read(&with(A), Some(B), trust), (Some(A.into()), vec![B.into()]));
+        assert_eq!(
+            read(&with(A), Some(B), trust),
+            (Some(A.into()), vec![B.into()])
+        );
         assert_eq!(read("{}", None, trust), (None, vec![]));
     }
 
@@ -169,8 +221,14 @@ mod tests {
     fn malformed_values_are_ignored() {
         let trust = TrustInbound::Trust;
         assert_eq!(read(&with("00-bad"), None, trust), (None, vec![]));
-        assert_eq!(read(&with("00-bad"), Some(B), trust), (Some(B.into()), vec![]));
-        assert_eq!(read(&with(A), Some("00-bad"), trust), (Some(A.into()), vec![]));
+        assert_eq!(
+            read(&with("00-bad"), Some(B), trust),
+            (Some(B.into()), vec![])
+        );
+        assert_eq!(
+            read(&with(A), Some("00-bad"), trust),
+            (Some(A.into()), vec![])
+        );
         assert_eq!(read(r#"{"traceparent":7}"#, None, trust), (None, vec![]));
         assert_eq!(read("[]", None, trust), (None, vec![]));
         let escaped = format!(r#"{{"trace\u0070arent":"{A}"}}"#);
@@ -181,22 +239,44 @@ mod tests {
 
     #[test]
     fn untrusted_contexts_are_linked_or_ignored() {
-        assert_eq!(read(&with(A), Some(B), TrustInbound::Link), (None, vec![A.into(), B.into()]));
-        assert_eq!(read(&with(A), Some(A), TrustInbound::Link), (None, vec![A.into()]));
-        assert_eq!(read(&with(A), Some(B), TrustInbound::Ignore), (None, vec![]));
+        assert_eq!(
+            read(&with(A), Some(B), TrustInbound::Link),
+            (None, vec![A.into(), B.into()])
+        );
+        assert_eq!(
+            read(&with(A), Some(A), TrustInbound::Link),
+            (None, vec![A.into()])
+        );
+        assert_eq!(
+            read(&with(A), Some(B), TrustInbound::Ignore),
+            (None, vec![])
+        );
     }
 
     #[test]
     fn untrusted_baggage_is_dropped() {
-        let meta = Json::parse(format!(r#"{{"traceparent":"{A}","baggage":"user=alice"}}"#).into(), 8).unwrap();
-        let headers = Headers { traceparent: Some(A), baggage: Some("user=bob"), ..Headers::default() };
+        let meta = Json::parse(
+            format!(r#"{{"traceparent":"{A}","baggage":"user=alice"}}"#).into(),
+            8,
+        )
+        .unwrap();
+        let headers = Headers {
+            traceparent: Some(A),
+            baggage: Some("user=bob"),
+            ..Headers::default()
+        };
         for trust in [TrustInbound::Link, TrustInbound::Ignore] {
-            let carriers = Carriers { meta: Some(&meta), headers, trust };
+            let carriers = Carriers {
+                meta: Some(&meta),
+                headers,
+                trust,
+            };
             assert_eq!(Inbound::read(&carriers).baggage, None);
             assert_eq!(HeaderContext::read(&carriers), None);
         }
-        let stripped =
-            trust_stripped(r#"{"_meta":{"traceparent":"a","tracestate":"b","k":1,"bagg\u0061ge":"c"},"x":1}"#);
+        let stripped = trust_stripped(
+            r#"{"_meta":{"traceparent":"a","tracestate":"b","k":1,"bagg\u0061ge":"c"},"x":1}"#,
+        );
         assert_eq!(stripped.unwrap().as_text(), r#"{"_meta":{"k":1},"x":1}"#);
         assert!(trust_stripped(r#"{"_meta":{"k":1}}"#).is_none() && trust_stripped("{}").is_none());
     }
@@ -207,10 +287,17 @@ mod tests {
 
     #[test]
     fn tracestate_and_baggage_are_read_with_the_parent() {
-        let meta = format!(r#"{{"traceparent":"{A}","tracestate":"a=1","baggage":"user=a\u006cice"}}"#);
+        let meta =
+            format!(r#"{{"traceparent":"{A}","tracestate":"a=1","baggage":"user=a\u006cice"}}"#);
         let meta = Json::parse(meta.into(), 8).unwrap();
-        let inbound = Inbound::read(&Carriers { meta: Some(&meta), ..Carriers::default() });
-        assert_eq!(inbound.parent.unwrap().tracestate().unwrap().as_ref(), "a=1");
+        let inbound = Inbound::read(&Carriers {
+            meta: Some(&meta),
+            ..Carriers::default()
+        });
+        assert_eq!(
+            inbound.parent.unwrap().tracestate().unwrap().as_ref(),
+            "a=1"
+        );
         assert_eq!(inbound.baggage.unwrap().as_ref(), "user=alice");
     }
 }

@@ -19,14 +19,20 @@ impl Moment {
     /// Now.
     #[must_use]
     pub fn now() -> Self {
-        Self { wall: SystemTime::now(), steady: Instant::now() }
+        Self {
+            wall: SystemTime::now(),
+            steady: Instant::now(),
+        }
     }
 
     /// Now, with the system time derived from this moment: later moments of a message read one clock only, and stay in
     /// order even if the system clock is set meanwhile.
     pub(crate) fn later(&self) -> Self {
         let steady = Instant::now();
-        Self { wall: self.wall + steady.saturating_duration_since(self.steady), steady }
+        Self {
+            wall: self.wall + steady.saturating_duration_since(self.steady),
+            steady,
+        }
     }
 
     /// How long ago it was.

@@ -27,7 +27,9 @@ pub fn traces(resource: &Resource, spans: &[Arc<SpanData>]) -> String {
 fn resource_spans(out: &mut String, resource: &Resource, spans: &[Arc<SpanData>]) {
     out.push_str(r#"{"resource":{"attributes":["#);
     let attributes = resource.iter().map(|(key, value)| (key.as_str(), value));
-    list(out, attributes, |out, (key, value)| key_value(out, key, value));
+    list(out, attributes, |out, (key, value)| {
+        key_value(out, key, value)
+    });
     out.push_str(r#"]},"scopeSpans":[{"scope":{"name":"#);
     let scope = spans.first().map(|span| &span.instrumentation_scope);
     string(out, scope.map_or("fanlight", |scope| scope.name()));
@@ -44,9 +46,18 @@ fn span(out: &mut String, span: &SpanData) {
     out.push('{');
     ids(out, &span.span_context);
     if span.parent_span_id != SpanId::INVALID {
-        append(out, format_args!(r#","parentSpanId":"{}""#, span.parent_span_id));
+        append(
+            out,
+            format_args!(r#","parentSpanId":"{}""#, span.parent_span_id),
+        );
     }
-    append(out, format_args!(r#","flags":{},"name":"#, flags(&span.span_context, span.parent_span_is_remote)));
+    append(
+        out,
+        format_args!(
+            r#","flags":{},"name":"#,
+            flags(&span.span_context, span.parent_span_is_remote)
+        ),
+    );
     string(out, &span.name);
     append(
         out,
@@ -58,11 +69,29 @@ fn span(out: &mut String, span: &SpanData) {
         ),
     );
     attributes(out, &span.attributes);
-    append(out, format_args!(r#"],"droppedAttributesCount":{},"events":["#, span.dropped_attributes_count));
+    append(
+        out,
+        format_args!(
+            r#"],"droppedAttributesCount":{},"events":["#,
+            span.dropped_attributes_count
+        ),
+    );
     list(out, span.events.iter(), event);
-    append(out, format_args!(r#"],"droppedEventsCount":{},"links":["#, span.events.dropped_count));
+    append(
+        out,
+        format_args!(
+            r#"],"droppedEventsCount":{},"links":["#,
+            span.events.dropped_count
+        ),
+    );
     list(out, span.links.iter(), link);
-    append(out, format_args!(r#"],"droppedLinksCount":{},"status":{{"#, span.links.dropped_count));
+    append(
+        out,
+        format_args!(
+            r#"],"droppedLinksCount":{},"status":{{"#,
+            span.links.dropped_count
+        ),
+    );
     match &span.status {
         Status::Unset => {}
         Status::Ok => out.push_str(r#""code":1"#),
@@ -75,11 +104,20 @@ fn span(out: &mut String, span: &SpanData) {
 }
 
 fn event(out: &mut String, event: &Event) {
-    append(out, format_args!(r#"{{"timeUnixNano":"{}","name":"#, nanos(event.timestamp)));
+    append(
+        out,
+        format_args!(r#"{{"timeUnixNano":"{}","name":"#, nanos(event.timestamp)),
+    );
     string(out, &event.name);
     out.push_str(r#","attributes":["#);
     attributes(out, &event.attributes);
-    append(out, format_args!(r#"],"droppedAttributesCount":{}}}"#, event.dropped_attributes_count));
+    append(
+        out,
+        format_args!(
+            r#"],"droppedAttributesCount":{}}}"#,
+            event.dropped_attributes_count
+        ),
+    );
 }
 
 fn link(out: &mut String, link: &Link) {
@@ -87,14 +125,30 @@ fn link(out: &mut String, link: &Link) {
     ids(out, &link.span_context);
     append(
         out,
-        format_args!(r#","flags":{},"attributes":["#, flags(&link.span_context, link.span_context.is_remote())),
+        format_args!(
+            r#","flags":{},"attributes":["#,
+            flags(&link.span_context, link.span_context.is_remote())
+        ),
     );
     attributes(out, &link.attributes);
-    append(out, format_args!(r#"],"droppedAttributesCount":{}}}"#, link.dropped_attributes_count));
+    append(
+        out,
+        format_args!(
+            r#"],"droppedAttributesCount":{}}}"#,
+            link.dropped_attributes_count
+        ),
+    );
 }
 
 fn ids(out: &mut String, context: &SpanContext) {
-    append(out, format_args!(r#""traceId":"{}","spanId":"{}""#, context.trace_id(), context.span_id()));
+    append(
+        out,
+        format_args!(
+            r#""traceId":"{}","spanId":"{}""#,
+            context.trace_id(),
+            context.span_id()
+        ),
+    );
     let state = context.trace_state().header();
     if !state.is_empty() {
         out.push_str(r#","traceState":"#);
@@ -119,7 +173,9 @@ fn kind(kind: &SpanKind) -> u8 {
 }
 
 fn attributes(out: &mut String, attributes: &[KeyValue]) {
-    list(out, attributes, |out, attribute| key_value(out, attribute.key.as_str(), &attribute.value));
+    list(out, attributes, |out, attribute| {
+        key_value(out, attribute.key.as_str(), &attribute.value)
+    });
 }
 
 fn key_value(out: &mut String, key: &str, value: &Value) {
@@ -153,7 +209,11 @@ fn double(out: &mut String, value: f64) {
     }
 }
 
-fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
+fn list<T>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut String, T),
+) {
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
             out.push(',');
@@ -173,5 +233,7 @@ fn append(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn nanos(time: SystemTime) -> u128 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos()
 }

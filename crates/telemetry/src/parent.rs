@@ -117,7 +117,8 @@ impl Parent {
 
     /// Ready once an operator has cancelled the request; otherwise the task of `cx` is woken then.
     pub fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
-        self.record().map_or(Poll::Pending, |span| span.poll_cancelled_by_operator(cx))
+        self.record()
+            .map_or(Poll::Pending, |span| span.poll_cancelled_by_operator(cx))
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -152,7 +153,8 @@ impl Parent {
 
     /// Now, for spans that start under this one.
     pub(crate) fn now(&self) -> Moment {
-        self.record().map_or_else(Moment::now, |span| span.start.began.later())
+        self.record()
+            .map_or_else(Moment::now, |span| span.start.began.later())
     }
 
     pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
@@ -182,9 +184,19 @@ impl Parent {
     pub(crate) fn begin(&self, start: impl FnOnce() -> SpanStart) -> Option<ActiveSpan> {
         let recorder = self.recorder()?;
         let (ancestor, baggage, forwarded) = match self.active_span() {
-            Some(span) => (Ancestor::Active(span), span.record().baggage.clone(), span.record().forwarded.clone()),
+            Some(span) => (
+                Ancestor::Active(span),
+                span.record().baggage.clone(),
+                span.record().forwarded.clone(),
+            ),
             None => (Ancestor::None, None, None),
         };
-        Some(ActiveSpan::begin(recorder, start(), &ancestor, baggage, forwarded))
+        Some(ActiveSpan::begin(
+            recorder,
+            start(),
+            &ancestor,
+            baggage,
+            forwarded,
+        ))
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor as _};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor as _,
+};
 
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
@@ -35,8 +37,17 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(ring: Option<Arc<Ring>>, writers: Vec<Worker>, exporter: Option<BatchExport>) -> Self {
-        Self { ring, writers, exporter, is_closed: AtomicBool::new(false) }
+    pub(crate) fn new(
+        ring: Option<Arc<Ring>>,
+        writers: Vec<Worker>,
+        exporter: Option<BatchExport>,
+    ) -> Self {
+        Self {
+            ring,
+            writers,
+            exporter,
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     /// Whether spans go nowhere.
@@ -67,11 +78,19 @@ impl Pipeline {
         }
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let exported =
-            self.exporter.as_ref().map_or(Ok(()), |exporter| exporter.processor.shutdown_with_timeout(left()));
+        let exported = self.exporter.as_ref().map_or(Ok(()), |exporter| {
+            exporter.processor.shutdown_with_timeout(left())
+        });
         // Writing takes milliseconds and is done even if the exporter has used up the time.
-        let written = self.writers.iter().all(|writer| writer.stop(Instant::now() + left().max(LAST_WRITE)));
-        if written { exported } else { exported.and(Err(OTelSdkError::Timeout(timeout))) }
+        let written = self
+            .writers
+            .iter()
+            .all(|writer| writer.stop(Instant::now() + left().max(LAST_WRITE)));
+        if written {
+            exported
+        } else {
+            exported.and(Err(OTelSdkError::Timeout(timeout)))
+        }
     }
 }
 
@@ -100,15 +119,26 @@ impl BatchExport {
         metrics: Arc<Metrics>,
     ) -> Self {
         let queued = Arc::new(AtomicUsize::new(0));
-        let counted = Counted { exporter, queued: Arc::clone(&queued), metrics: Arc::clone(&metrics) };
+        let counted = Counted {
+            exporter,
+            queued: Arc::clone(&queued),
+            metrics: Arc::clone(&metrics),
+        };
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
             .with_max_export_batch_size(settings.size)
             .with_scheduled_delay(settings.delay)
             .build();
-        let mut processor = BatchSpanProcessor::builder(counted).with_batch_config(config).build();
+        let mut processor = BatchSpanProcessor::builder(counted)
+            .with_batch_config(config)
+            .build();
         processor.set_resource(resource);
-        Self { processor, queued, capacity: settings.queue, metrics }
+        Self {
+            processor,
+            queued,
+            capacity: settings.queue,
+            metrics,
+        }
     }
 
     fn offer(&self, span: &Record) {
@@ -135,7 +165,8 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
         if result.is_err() {
-            self.metrics.span_dropped(DropReason::ExportFailed, count as u64);
+            self.metrics
+                .span_dropped(DropReason::ExportFailed, count as u64);
         }
         result
     }

@@ -46,13 +46,26 @@ impl Propagation {
     /// The context of a span.
     pub(crate) fn of_span(context: &TraceContext, baggage: Option<Arc<str>>) -> Self {
         let tracestate = context.tracestate().cloned();
-        Self { mode: Mode::Replace, traceparent: Some(context.traceparent()), tracestate, baggage }
+        Self {
+            mode: Mode::Replace,
+            traceparent: Some(context.traceparent()),
+            tracestate,
+            baggage,
+        }
     }
 
     /// Baggage without a context.
     pub(crate) fn of_baggage(baggage: Option<Arc<str>>) -> Self {
-        let mode = if baggage.is_some() { Mode::IfAbsent } else { Mode::Untouched };
-        Self { mode, baggage, ..Self::default() }
+        let mode = if baggage.is_some() {
+            Mode::IfAbsent
+        } else {
+            Mode::Untouched
+        };
+        Self {
+            mode,
+            baggage,
+            ..Self::default()
+        }
     }
 
     /// The context of received headers, forwarded unchanged.
@@ -67,12 +80,18 @@ impl Propagation {
 
     /// No context.
     pub(crate) fn omitted() -> Self {
-        Self { mode: Mode::Omit, ..Self::default() }
+        Self {
+            mode: Mode::Omit,
+            ..Self::default()
+        }
     }
 
     /// The headers of an HTTP request that carries the message.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let traceparent = self.traceparent.as_ref().map(|text| (TRACEPARENT, text.as_str()));
+        let traceparent = self
+            .traceparent
+            .as_ref()
+            .map(|text| (TRACEPARENT, text.as_str()));
         let tracestate = self.tracestate.as_deref().map(|text| (TRACESTATE, text));
         let baggage = self.baggage.as_deref().map(|text| (BAGGAGE, text));
         traceparent.into_iter().chain(tracestate).chain(baggage)
@@ -81,7 +100,11 @@ impl Propagation {
     /// For a message in an HTTP request: a context that is only forwarded stays in the headers there.
     #[must_use]
     pub fn within_http(&self) -> Self {
-        if self.mode == Mode::IfAbsent { Self::default() } else { self.clone() }
+        if self.mode == Mode::IfAbsent {
+            Self::default()
+        } else {
+            self.clone()
+        }
     }
 
     /// Whether the message stays unchanged.
@@ -94,13 +117,21 @@ impl Propagation {
     /// unchanged.
     #[must_use]
     pub fn into_params(&self, params: Option<&Json>) -> Option<Json> {
-        let Some(params) = params else { return self.new_params() };
+        let Some(params) = params else {
+            return self.new_params();
+        };
         if self.leaves_untouched() || !params.is_object() {
             return Some(params.clone());
         }
         let Some(member) = params.members().find(|member| member.is(params, "_meta")) else {
-            let Some(own) = self.new_params() else { return Some(params.clone()) };
-            let own = own.as_text().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default();
+            let Some(own) = self.new_params() else {
+                return Some(params.clone());
+            };
+            let own = own
+                .as_text()
+                .strip_prefix('{')
+                .and_then(|text| text.strip_suffix('}'))
+                .unwrap_or_default();
             let mut edits = Edits::new(params.bytes().clone());
             edits.insert_members(0, own.as_bytes());
             return Some(edits.finish_json());
@@ -117,14 +148,19 @@ impl Propagation {
             return meta.clone();
         }
         let changes = self.changes(meta);
-        let removes = meta.members().any(|member| matches!(of(&changes, meta, &member), Some(Change::Remove)));
+        let removes = meta
+            .members()
+            .any(|member| matches!(of(&changes, meta, &member), Some(Change::Remove)));
         let twice = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).is_err();
         if removes || twice {
-            let keeps = |member: &Member| matches!(of(&changes, meta, member), None | Some(Change::Keep));
+            let keeps =
+                |member: &Member| matches!(of(&changes, meta, member), None | Some(Change::Keep));
             return rewrite_object(meta, keeps, &self.members(meta));
         }
         let mut edits = Edits::new(meta.bytes().clone());
-        let set = changes.iter().filter_map(|(key, change)| change.text().map(|text| (*key, text)));
+        let set = changes
+            .iter()
+            .filter_map(|(key, change)| change.text().map(|text| (*key, text)));
         let mut added = Vec::new();
         for (key, text) in set {
             match meta.members().find(|member| member.is(meta, key)) {
@@ -164,11 +200,17 @@ impl Propagation {
         let (parent, state) = match self.mode {
             Mode::Untouched => (Change::Keep, Change::Keep),
             Mode::Omit => (Change::Remove, Change::Remove),
-            Mode::IfAbsent if has(TRACEPARENT) || self.traceparent.is_none() => (Change::Keep, Change::Keep),
+            Mode::IfAbsent if has(TRACEPARENT) || self.traceparent.is_none() => {
+                (Change::Keep, Change::Keep)
+            }
             // A `tracestate` belongs to its `traceparent`, and goes with it.
             Mode::Replace | Mode::IfAbsent => (
-                self.traceparent.as_ref().map_or(Change::Keep, |text| Change::Set(text.as_str())),
-                self.tracestate.as_deref().map_or(Change::Remove, |text| state_change(meta, text)),
+                self.traceparent
+                    .as_ref()
+                    .map_or(Change::Keep, |text| Change::Set(text.as_str())),
+                self.tracestate
+                    .as_deref()
+                    .map_or(Change::Remove, |text| state_change(meta, text)),
             ),
         };
         let baggage = match (self.mode, self.baggage.as_deref()) {
@@ -176,14 +218,24 @@ impl Propagation {
             (Mode::Replace | Mode::IfAbsent, Some(text)) if !has(BAGGAGE) => Change::Set(text),
             _ => Change::Keep,
         };
-        [(TRACEPARENT, parent), (TRACESTATE, state), (BAGGAGE, baggage)]
+        [
+            (TRACEPARENT, parent),
+            (TRACESTATE, state),
+            (BAGGAGE, baggage),
+        ]
     }
 }
 
 /// An equal `tracestate` keeps its bytes, escapes included.
 fn state_change<'a>(meta: &Json, text: &'a str) -> Change<'a> {
-    let same = meta.get(TRACESTATE).is_some_and(|state| state.as_str().is_some_and(|given| given == text));
-    if same { Change::Keep } else { Change::Set(text) }
+    let same = meta
+        .get(TRACESTATE)
+        .is_some_and(|state| state.as_str().is_some_and(|given| given == text));
+    if same {
+        Change::Keep
+    } else {
+        Change::Set(text)
+    }
 }
 
 impl Change<'_> {
@@ -195,8 +247,15 @@ impl Change<'_> {
     }
 }
 
-fn of<'a, 'b>(changes: &'a [(&'static str, Change<'b>); 3], meta: &Json, member: &Member) -> Option<&'a Change<'b>> {
-    changes.iter().find(|(key, _)| member.is(meta, key)).map(|(_, change)| change)
+fn of<'a, 'b>(
+    changes: &'a [(&'static str, Change<'b>); 3],
+    meta: &Json,
+    member: &Member,
+) -> Option<&'a Change<'b>> {
+    changes
+        .iter()
+        .find(|(key, _)| member.is(meta, key))
+        .map(|(_, change)| change)
 }
 
 fn push_member(out: &mut Vec<u8>, key: &str, text: &str) {
@@ -220,11 +279,17 @@ mod tests {
     }
 
     fn ours(state: Option<&str>, baggage: Option<&str>) -> Propagation {
-        Propagation::of_span(&TraceContext::parse(A, state).unwrap(), baggage.map(Arc::from))
+        Propagation::of_span(
+            &TraceContext::parse(A, state).unwrap(),
+            baggage.map(Arc::from),
+        )
     }
 
     fn spliced(propagation: &Propagation, params: &str) -> String {
-        propagation.into_params(Some(&json(params))).unwrap().to_string()
+        propagation
+            .into_params(Some(&json(params)))
+            .unwrap()
+            .to_string()
     }
 
     #[test]
@@ -232,7 +297,10 @@ mod tests {
         let params = format!(
             "{{ \"name\" : \"x\",\n\"_meta\" : {{ \"a\\u0062\" : 1.0e0 ,\"traceparent\": \"{B}\" , \"baggage\":\"k=\\u0076\" }} , \"z\":[ ] }}"
         );
-        assert_eq!(spliced(&ours(None, Some("other=1")), &params), params.replace(B, A));
+        assert_eq!(
+            spliced(&ours(None, Some("other=1")), &params),
+            params.replace(B, A)
+        );
     }
 
     #[test]
@@ -245,7 +313,10 @@ mod tests {
             spliced(&ours(None, Some("b=2")), r#"{"name":"x"}"#),
             format!(r#"{{"_meta":{{"traceparent":"{A}","baggage":"b=2"}},"name":"x"}}"#)
         );
-        assert_eq!(spliced(&ours(None, None), "{}"), format!(r#"{{"_meta":{{"traceparent":"{A}"}}}}"#));
+        assert_eq!(
+            spliced(&ours(None, None), "{}"),
+            format!(r#"{{"_meta":{{"traceparent":"{A}"}}}}"#)
+        );
         let made = ours(None, None).into_params(None).unwrap().to_string();
         assert_eq!(made, format!(r#"{{"_meta":{{"traceparent":"{A}"}}}}"#));
     }
@@ -253,7 +324,10 @@ mod tests {
     #[test]
     fn tracestate_of_another_trace_is_removed() {
         let params = format!(r#"{{"_meta":{{"tracestate":"old=1", "k":1,"traceparent":"{B}"}}}}"#);
-        assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{ "k":1,"traceparent":"{A}"}}}}"#));
+        assert_eq!(
+            spliced(&ours(None, None), &params),
+            format!(r#"{{"_meta":{{ "k":1,"traceparent":"{A}"}}}}"#)
+        );
         let replaced = spliced(&ours(Some("new=1"), None), &params);
         assert_eq!(replaced, params.replace(B, A).replace("old", "new"));
     }
@@ -261,13 +335,19 @@ mod tests {
     #[test]
     fn equal_tracestate_keeps_its_escapes() {
         let params = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a\u003d1"}}}}"#);
-        assert_eq!(spliced(&ours(Some("a=1"), None), &params), params.replace(B, A));
+        assert_eq!(
+            spliced(&ours(Some("a=1"), None), &params),
+            params.replace(B, A)
+        );
     }
 
     #[test]
     fn duplicate_member_is_sent_once() {
         let params = format!(r#"{{"_meta":{{"traceparent":"x","traceparent":"{B}","k":1}}}}"#);
-        assert_eq!(spliced(&ours(None, None), &params), format!(r#"{{"_meta":{{"k":1,"traceparent":"{A}"}}}}"#));
+        assert_eq!(
+            spliced(&ours(None, None), &params),
+            format!(r#"{{"_meta":{{"k":1,"traceparent":"{A}"}}}}"#)
+        );
     }
 
     #[test]
@@ -288,7 +368,10 @@ mod tests {
 
     #[test]
     fn header_context_is_added_only_if_absent() {
-        let header = HeaderContext { context: TraceContext::parse(A, Some("v=1")).unwrap(), baggage: None };
+        let header = HeaderContext {
+            context: TraceContext::parse(A, Some("v=1")).unwrap(),
+            baggage: None,
+        };
         let propagation = Propagation::of_headers(&header);
         let with = format!(r#"{{"_meta":{{"traceparent":"{B}"}}}}"#);
         assert_eq!(spliced(&propagation, &with), with);
@@ -296,23 +379,38 @@ mod tests {
             spliced(&propagation, r#"{"_meta":{}}"#),
             format!(r#"{{"_meta":{{"traceparent":"{A}","tracestate":"v=1"}}}}"#)
         );
-        assert_eq!(propagation.headers().collect::<Vec<_>>(), [("traceparent", A), ("tracestate", "v=1")]);
+        assert_eq!(
+            propagation.headers().collect::<Vec<_>>(),
+            [("traceparent", A), ("tracestate", "v=1")]
+        );
     }
 
     #[test]
     fn baggage_goes_out_without_a_context() {
         let propagation = Propagation::of_baggage(Some(Arc::from("k=v")));
         let with = format!(r#"{{"_meta":{{"traceparent":"{B}","tracestate":"a=1"}}}}"#);
-        let added = format!(r#"{{"_meta":{{"baggage":"k=v","traceparent":"{B}","tracestate":"a=1"}}}}"#);
+        let added =
+            format!(r#"{{"_meta":{{"baggage":"k=v","traceparent":"{B}","tracestate":"a=1"}}}}"#);
         assert_eq!(spliced(&propagation, &with), added);
-        assert_eq!(propagation.headers().collect::<Vec<_>>(), [("baggage", "k=v")]);
+        assert_eq!(
+            propagation.headers().collect::<Vec<_>>(),
+            [("baggage", "k=v")]
+        );
         assert!(Propagation::of_baggage(None).leaves_untouched());
     }
 
     #[test]
     fn omitting_removes_the_three_members_alone() {
-        let params = format!(r#"{{"_meta":{{"traceparent":"{B}","k":1,"baggage":"b=1","tracestate":"a=1"}}}}"#);
-        assert_eq!(spliced(&Propagation::omitted(), &params), r#"{"_meta":{"k":1}}"#);
-        assert_eq!(spliced(&Propagation::omitted(), r#"{"name":"x"}"#), r#"{"name":"x"}"#);
+        let params = format!(
+            r#"{{"_meta":{{"traceparent":"{B}","k":1,"baggage":"b=1","tracestate":"a=1"}}}}"#
+        );
+        assert_eq!(
+            spliced(&Propagation::omitted(), &params),
+            r#"{"_meta":{"k":1}}"#
+        );
+        assert_eq!(
+            spliced(&Propagation::omitted(), r#"{"name":"x"}"#),
+            r#"{"name":"x"}"#
+        );
     }
 }

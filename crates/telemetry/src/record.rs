@@ -128,7 +128,15 @@ impl Record {
         forwarded: Option<Arc<HeaderContext>>,
     ) -> Self {
         let (flags, fields) = (AtomicU8::new(0), Mutex::default());
-        Self { start, context, parent, baggage, forwarded, flags, fields }
+        Self {
+            start,
+            context,
+            parent,
+            baggage,
+            forwarded,
+            flags,
+            fields,
+        }
     }
 
     pub(crate) fn trace_id(&self) -> TraceId {
@@ -145,14 +153,19 @@ impl Record {
 
     /// What is recorded of the call, if it is known.
     pub(crate) fn content(&self) -> Option<ContentPolicy> {
-        self.fields().optional.as_ref().and_then(|optional| optional.content)
+        self.fields()
+            .optional
+            .as_ref()
+            .and_then(|optional| optional.content)
     }
 
     pub(crate) fn event(&self, event: impl FnOnce() -> Event) {
         self.update(|fields| {
             let optional = fields.optional();
             if optional.events.len() < MOST_EVENTS {
-                optional.events.push((self.start.began.later().wall(), event()));
+                optional
+                    .events
+                    .push((self.start.began.later().wall(), event()));
             } else {
                 optional.dropped_events = optional.dropped_events.saturating_add(1);
             }
@@ -178,7 +191,8 @@ impl Record {
             if fields.lasted.is_some() {
                 return false;
             }
-            self.flags.fetch_or(CANCELLED | BY_OPERATOR, Ordering::Relaxed);
+            self.flags
+                .fetch_or(CANCELLED | BY_OPERATOR, Ordering::Relaxed);
             fields.waker.take()
         };
         waker.into_iter().for_each(Waker::wake);
@@ -192,8 +206,15 @@ impl Record {
         if self.has(BY_OPERATOR) {
             return Poll::Ready(());
         }
-        let is_known = fields.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        let before = if is_known || fields.lasted.is_some() { None } else { fields.waker.replace(cx.waker().clone()) };
+        let is_known = fields
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()));
+        let before = if is_known || fields.lasted.is_some() {
+            None
+        } else {
+            fields.waker.replace(cx.waker().clone())
+        };
         drop(fields);
         // To drop a waker may drop its task, which may end this span.
         drop(before);
@@ -212,7 +233,11 @@ impl Record {
         }
         fields.lasted = Some(lasted);
         fields.error = outcome.error();
-        if let Outcome::Failed { message: Some(message), .. } = outcome {
+        if let Outcome::Failed {
+            message: Some(message),
+            ..
+        } = outcome
+        {
             fields.optional().message = Some(truncated(message, LONGEST_MESSAGE).to_owned());
         }
         let (size, waker) = (self.size(&fields), fields.waker.take());
@@ -240,16 +265,35 @@ impl Record {
         };
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
         let context = |context: &TraceContext| context.tracestate().map_or(0, |state| state.len());
-        let links: usize = self.start.links.iter().map(|link| size_of::<TraceContext>() + context(link)).sum();
-        let forwarded = self
-            .forwarded
+        let links: usize = self
+            .start
+            .links
+            .iter()
+            .map(|link| size_of::<TraceContext>() + context(link))
+            .sum();
+        let forwarded = self.forwarded.as_ref().map_or(0, |forwarded| {
+            size_of::<HeaderContext>() + context(&forwarded.context) + text(&forwarded.baggage)
+        });
+        let optional = fields
+            .optional
             .as_ref()
-            .map_or(0, |forwarded| size_of::<HeaderContext>() + context(&forwarded.context) + text(&forwarded.baggage));
-        let optional = fields.optional.as_ref().map_or(0, |optional| optional.size());
-        let session = fields.session.as_ref().map_or(0, |session| heap(&session.0));
+            .map_or(0, |optional| optional.size());
+        let session = fields
+            .session
+            .as_ref()
+            .map_or(0, |session| heap(&session.0));
         let client = fields.client.as_ref().map_or(0, |client| client.size());
         let around = context(&self.context) + text(&self.baggage) + forwarded;
-        size_of::<Self>() + OVERHEAD + name + method + id + session + client + around + links + optional
+        size_of::<Self>()
+            + OVERHEAD
+            + name
+            + method
+            + id
+            + session
+            + client
+            + around
+            + links
+            + optional
     }
 }
 
@@ -264,7 +308,11 @@ impl OptionalFields {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let events = self.events.capacity() * size_of::<(SystemTime, Event)>();
         let spans = self.server_spans.as_ref().map_or(0, |spans| spans.len());
-        let variables: usize = self.variables.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let variables: usize = self
+            .variables
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
         size_of::<Self>()
             + events
             + spans
@@ -277,5 +325,9 @@ impl OptionalFields {
 
 /// The bytes of `text` outside of its own fields.
 fn heap(text: &SmolStr) -> usize {
-    if text.is_heap_allocated() { text.len() } else { 0 }
+    if text.is_heap_allocated() {
+        text.len()
+    } else {
+        0
+    }
 }

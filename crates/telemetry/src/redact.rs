@@ -23,7 +23,10 @@ pub(crate) fn redacted(content: &Json, longest: usize) -> String {
     write(&mut out, content, longest);
     let mut text = String::from_utf8_lossy(&out).into_owned();
     if text.len() > longest {
-        let end = (0..=longest).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=longest)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         text.truncate(end);
         text.push_str(CUT);
     }
@@ -61,17 +64,24 @@ fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
         Kind::String => write_string(out, value, longest),
         _ => {
             let bytes = value.bytes();
-            out.extend_from_slice(bytes.get(..bytes.len().min(longest + 1)).unwrap_or_default());
+            out.extend_from_slice(
+                bytes
+                    .get(..bytes.len().min(longest + 1))
+                    .unwrap_or_default(),
+            );
         }
     }
 }
 
 fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
     // `{"name": "password", "value": …}`: some lists of headers and variables look like this.
-    let names_a_secret = ["name", "key", "header"].iter().filter_map(|key| value.get(key)).any(|name| {
-        let name = name.as_str();
-        name.is_some_and(|name| is_secret(&name))
-    });
+    let names_a_secret = ["name", "key", "header"]
+        .iter()
+        .filter_map(|key| value.get(key))
+        .any(|name| {
+            let name = name.as_str();
+            name.is_some_and(|name| is_secret(&name))
+        });
     out.push(b'{');
     for (index, member) in value.members().enumerate() {
         if out.len() > longest {
@@ -83,7 +93,9 @@ fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
         out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
         out.push(b':');
         // A malformed name counts as secret.
-        let hidden = member.name(value).is_none_or(|name| is_secret(&name) || (names_a_secret && name == "value"));
+        let hidden = member
+            .name(value)
+            .is_none_or(|name| is_secret(&name) || (names_a_secret && name == "value"));
         if hidden {
             out.extend_from_slice(BLANK);
         } else {
@@ -110,7 +122,9 @@ fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
         } else {
             write(out, &element, longest);
         }
-        is_secret_option = element.as_str().is_some_and(|text| text.starts_with('-') && is_secret(&text));
+        is_secret_option = element
+            .as_str()
+            .is_some_and(|text| text.starts_with('-') && is_secret(&text));
     }
     out.push(b']');
 }
@@ -118,11 +132,20 @@ fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
 /// Only the beginning that can be shown is looked at, and a text without secrets keeps its escapes.
 fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
     let bytes = value.bytes();
-    let shown = bytes.get(..bytes.len().min(longest + 1)).unwrap_or_default();
-    let is_plain = !shown.iter().any(|byte| matches!(byte, b':' | b'=' | b'\\' | b' ' | b'.'));
+    let shown = bytes
+        .get(..bytes.len().min(longest + 1))
+        .unwrap_or_default();
+    let is_plain = !shown
+        .iter()
+        .any(|byte| matches!(byte, b':' | b'=' | b'\\' | b' ' | b'.'));
     let text = if is_plain { None } else { value.as_str() };
-    let Some(text) = text else { return out.extend_from_slice(shown) };
-    let end = (0..=text.len().min(longest)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let Some(text) = text else {
+        return out.extend_from_slice(shown);
+    };
+    let end = (0..=text.len().min(longest))
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or(0);
     match text::without_secrets(text.get(..end).unwrap_or_default()) {
         // Without the truncated rest it is already too long.
         Some(clean) => {
@@ -145,7 +168,9 @@ mod tests {
 
     #[test]
     fn secrets_are_replaced_at_any_depth() {
-        let content = json(r#"{"a":1,"API_Key":"s3","deep":[{"x-auth-token":{"v":"s3"}},"t"],"pass\u0077ord":"s3"}"#);
+        let content = json(
+            r#"{"a":1,"API_Key":"s3","deep":[{"x-auth-token":{"v":"s3"}},"t"],"pass\u0077ord":"s3"}"#,
+        );
         let text = redacted(&content, 4096);
         assert!(!text.contains("s3"), "{text}");
         assert_eq!(
@@ -170,7 +195,10 @@ mod tests {
             r#"{"text":"\u0070assword\u003ds3cret"}"#,
         ] {
             let text = redacted(&json(content), 4096);
-            assert!(!text.contains("s3cret") && !text.contains("53") && text.contains("[redacted]"), "{text}");
+            assert!(
+                !text.contains("s3cret") && !text.contains("53") && text.contains("[redacted]"),
+                "{text}"
+            );
             assert!(Json::parse(text.clone().into(), 16).is_ok(), "{text}");
         }
     }
@@ -191,7 +219,13 @@ mod tests {
         assert!(text.len() <= 100 + CUT.len() && text.ends_with(CUT));
         let many = format!("[{}0]", "0,".repeat(100_000));
         assert!(redacted(&json(&many), 64).len() <= 64 + CUT.len());
-        let cut = redacted(&json(&format!(r#""token=s3cret {}""#, "a ".repeat(100_000))), 64);
-        assert!(cut.len() <= 64 + CUT.len() && cut.ends_with(CUT) && !cut.contains("s3cret"), "{cut}");
+        let cut = redacted(
+            &json(&format!(r#""token=s3cret {}""#, "a ".repeat(100_000))),
+            64,
+        );
+        assert!(
+            cut.len() <= 64 + CUT.len() && cut.ends_with(CUT) && !cut.contains("s3cret"),
+            "{cut}"
+        );
     }
 }

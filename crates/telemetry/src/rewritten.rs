@@ -63,7 +63,10 @@ impl Rewritten {
 
 impl std::fmt::Display for Rewritten {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = NAMES.iter().filter(|(one, _)| self.includes(*one)).map(|(_, name)| *name);
+        let names = NAMES
+            .iter()
+            .filter(|(one, _)| self.includes(*one))
+            .map(|(_, name)| *name);
         f.write_str(&names.collect::<Vec<_>>().join(", "))
     }
 }
@@ -74,8 +77,14 @@ mod tests {
 
     #[test]
     fn names_are_listed_in_order() {
-        assert_eq!(Rewritten::ARGUMENTS.and(Rewritten::NAME).to_string(), "name, arguments");
-        assert_eq!(Rewritten::META.when(false).and(Rewritten::NONE), Rewritten::default());
+        assert_eq!(
+            Rewritten::ARGUMENTS.and(Rewritten::NAME).to_string(),
+            "name, arguments"
+        );
+        assert_eq!(
+            Rewritten::META.when(false).and(Rewritten::NONE),
+            Rewritten::default()
+        );
         assert!(Rewritten::default().is_empty() && Rewritten::default().to_string().is_empty());
     }
 }

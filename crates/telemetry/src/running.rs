@@ -56,7 +56,11 @@ pub struct RunningRequest {
 impl Default for Running {
     fn default() -> Self {
         let recent = (0..RECENT).map(|_| Mutex::new(Weak::new())).collect();
-        Self { next: AtomicUsize::new(0), recent, long: Mutex::default() }
+        Self {
+            next: AtomicUsize::new(0),
+            recent,
+            long: Mutex::default(),
+        }
     }
 }
 
@@ -64,9 +68,13 @@ impl Running {
     /// Enters a request.
     pub(crate) fn enter(&self, request: &Arc<Record>) {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % RECENT;
-        let Some(place) = self.recent.get(index) else { return };
-        let before =
-            std::mem::replace(&mut *place.lock().unwrap_or_else(PoisonError::into_inner), Arc::downgrade(request));
+        let Some(place) = self.recent.get(index) else {
+            return;
+        };
+        let before = std::mem::replace(
+            &mut *place.lock().unwrap_or_else(PoisonError::into_inner),
+            Arc::downgrade(request),
+        );
         if let Some(before) = before.upgrade()
             && before.is_running()
         {
@@ -101,9 +109,12 @@ impl Running {
             long.kept.retain(runs);
             long.kept.iter().filter_map(Weak::upgrade).collect()
         };
-        all.extend(
-            self.recent.iter().filter_map(|place| place.lock().unwrap_or_else(PoisonError::into_inner).upgrade()),
-        );
+        all.extend(self.recent.iter().filter_map(|place| {
+            place
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .upgrade()
+        }));
         all.retain(|one| one.is_running());
         all
     }
@@ -118,13 +129,19 @@ impl Running {
     /// Cancels the request with this span, in hexadecimal; returns its name, if it was running.
     pub(crate) fn cancel(&self, span_id: &str) -> Option<String> {
         let all = self.all();
-        let meant = all.iter().find(|one| one.context.span_id().to_string() == span_id)?;
-        meant.cancel_by_operator().then(|| meant.name().into_owned())
+        let meant = all
+            .iter()
+            .find(|one| one.context.span_id().to_string() == span_id)?;
+        meant
+            .cancel_by_operator()
+            .then(|| meant.name().into_owned())
     }
 }
 
 fn runs(request: &Weak<Record>) -> bool {
-    request.upgrade().is_some_and(|request| request.is_running())
+    request
+        .upgrade()
+        .is_some_and(|request| request.is_running())
 }
 
 fn view(request: &Record) -> RunningRequest {
@@ -181,7 +198,17 @@ mod tests {
         all[0].end(&Outcome::Finished, Duration::ZERO);
         let further: Vec<_> = (0..LONG / TRIED).map(|_| request()).collect();
         further.iter().for_each(|one| running.enter(one));
-        assert_eq!(running.long.lock().unwrap().kept.iter().filter(|one| runs(one)).count(), LONG);
+        assert_eq!(
+            running
+                .long
+                .lock()
+                .unwrap()
+                .kept
+                .iter()
+                .filter(|one| runs(one))
+                .count(),
+            LONG
+        );
     }
 
     #[derive(Default)]
@@ -209,11 +236,19 @@ mod tests {
         assert_eq!(running.cancel(&id), None);
         // An ended request holds no task.
         let ended = request();
-        assert!(ended.poll_cancelled_by_operator(&Context::from_waker(&waker)).is_pending());
+        assert!(
+            ended
+                .poll_cancelled_by_operator(&Context::from_waker(&waker))
+                .is_pending()
+        );
         let held = Arc::strong_count(&woken);
         ended.end(&Outcome::Finished, Duration::ZERO);
         assert_eq!(Arc::strong_count(&woken), held - 1);
-        assert!(ended.poll_cancelled_by_operator(&Context::from_waker(&waker)).is_pending());
+        assert!(
+            ended
+                .poll_cancelled_by_operator(&Context::from_waker(&waker))
+                .is_pending()
+        );
         assert_eq!(Arc::strong_count(&woken), held - 1);
     }
 }

@@ -11,7 +11,12 @@ const MOST: usize = 64 * 1024;
 
 /// Those in `answer`, as JSON without secrets that something names.
 pub(crate) fn of(answer: &Response) -> Option<String> {
-    let spans = answer.result()?.get("_meta")?.get("otel")?.get("traces")?.get("resourceSpans")?;
+    let spans = answer
+        .result()?
+        .get("_meta")?
+        .get("otel")?
+        .get("traces")?
+        .get("resourceSpans")?;
     let is_kept = spans.kind() == Kind::Array && spans.bytes().len() <= MOST;
     // Masked text may be longer than the original.
     is_kept.then(|| redact::redacted(&spans, 4 * MOST))
@@ -24,19 +29,30 @@ mod tests {
     use super::*;
 
     fn spans(result: String) -> Option<String> {
-        of(&Response::from_result(&Json::parse(result.into(), 32).unwrap()))
+        of(&Response::from_result(
+            &Json::parse(result.into(), 32).unwrap(),
+        ))
     }
 
     #[test]
     fn spans_of_a_server_are_kept_without_secrets() {
-        let with =
-            |spans: &str| format!(r#"{{"content":[],"_meta":{{"otel":{{"traces":{{"resourceSpans":{spans}}}}}}}}}"#);
+        let with = |spans: &str| {
+            format!(
+                r#"{{"content":[],"_meta":{{"otel":{{"traces":{{"resourceSpans":{spans}}}}}}}}}"#
+            )
+        };
         let span = r#"[{"scopeSpans":[{"spans":[{"name":"db","attributes":[{"key":"password","value":"s3cret"}]}]}]}]"#;
         let kept = spans(with(span)).unwrap();
-        assert!(kept.contains(r#""name":"db""#) && !kept.contains("s3cret"), "{kept}");
+        assert!(
+            kept.contains(r#""name":"db""#) && !kept.contains("s3cret"),
+            "{kept}"
+        );
         assert_eq!(spans(with("{}")), None);
         assert_eq!(spans(with(&format!(r#"["{}"]"#, "x".repeat(MOST)))), None);
-        assert_eq!(spans(r#"{"content":[],"_meta":{"otel":7}}"#.to_owned()), None);
+        assert_eq!(
+            spans(r#"{"content":[],"_meta":{"otel":7}}"#.to_owned()),
+            None
+        );
         assert_eq!(spans(r#"{"content":[]}"#.to_owned()), None);
     }
 }

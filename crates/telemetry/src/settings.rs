@@ -84,7 +84,11 @@ pub struct BatchSettings {
 impl Default for BatchSettings {
     /// The defaults of OpenTelemetry: 2048 spans, 512 in a batch, five seconds.
     fn default() -> Self {
-        Self { queue: 2048, size: 512, delay: Duration::from_secs(5) }
+        Self {
+            queue: 2048,
+            size: 512,
+            delay: Duration::from_secs(5),
+        }
     }
 }
 
@@ -100,7 +104,10 @@ pub struct Propagators {
 impl Default for Propagators {
     /// Both, as OpenTelemetry has it.
     fn default() -> Self {
-        Self { trace_context: true, baggage: true }
+        Self {
+            trace_context: true,
+            baggage: true,
+        }
     }
 }
 
@@ -110,14 +117,20 @@ impl Propagators {
         let baggage = found.baggage.filter(|_| self.baggage);
         match self.trace_context {
             true => Inbound { baggage, ..found },
-            false => Inbound { baggage, ..Inbound::default() },
+            false => Inbound {
+                baggage,
+                ..Inbound::default()
+            },
         }
     }
 
     /// The context of headers that is forwarded where nothing is recorded.
     pub(crate) fn header(self, carriers: &Carriers<'_>) -> Option<HeaderContext> {
         let found = HeaderContext::read(carriers).filter(|_| self.trace_context)?;
-        Some(HeaderContext { baggage: found.baggage.filter(|_| self.baggage), ..found })
+        Some(HeaderContext {
+            baggage: found.baggage.filter(|_| self.baggage),
+            ..found
+        })
     }
 }
 
@@ -144,8 +157,13 @@ impl Sampling {
         match (self, above) {
             (Self::AlwaysOn, _) | (Self::ParentBasedAlwaysOn, None) => true,
             (Self::AlwaysOff, _) | (Self::ParentBasedAlwaysOff, None) => false,
-            (Self::Ratio(ratio), _) | (Self::ParentBasedRatio(ratio), None) => is_among(ratio, trace_id),
-            (Self::ParentBasedAlwaysOn | Self::ParentBasedAlwaysOff | Self::ParentBasedRatio(_), Some(above)) => above,
+            (Self::Ratio(ratio), _) | (Self::ParentBasedRatio(ratio), None) => {
+                is_among(ratio, trace_id)
+            }
+            (
+                Self::ParentBasedAlwaysOn | Self::ParentBasedAlwaysOff | Self::ParentBasedRatio(_),
+                Some(above),
+            ) => above,
         }
     }
 }
@@ -172,9 +190,21 @@ mod tests {
             (Sampling::ParentBasedAlwaysOff, [false, false], true, false),
             (Sampling::ParentBasedRatio(0.5), [true, false], true, false),
         ] {
-            assert_eq!([low, high].map(|id| sampling.samples(None, id)), root, "{sampling:?}");
-            assert_eq!(sampling.samples(Some(true), low), below_sampled, "{sampling:?}");
-            assert_eq!(sampling.samples(Some(false), low), below_unsampled, "{sampling:?}");
+            assert_eq!(
+                [low, high].map(|id| sampling.samples(None, id)),
+                root,
+                "{sampling:?}"
+            );
+            assert_eq!(
+                sampling.samples(Some(true), low),
+                below_sampled,
+                "{sampling:?}"
+            );
+            assert_eq!(
+                sampling.samples(Some(false), low),
+                below_unsampled,
+                "{sampling:?}"
+            );
         }
     }
 }

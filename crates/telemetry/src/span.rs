@@ -38,7 +38,13 @@ impl ServerSpan {
     /// A span that records nothing.
     #[must_use]
     pub fn off() -> Self {
-        Self { parent: Parent::default(), timer: None, from_backend: false, network: None, call: None }
+        Self {
+            parent: Parent::default(),
+            timer: None,
+            from_backend: false,
+            network: None,
+            call: None,
+        }
     }
 
     pub(crate) fn begin(
@@ -75,7 +81,13 @@ impl ServerSpan {
         } else {
             recorder.propagators.header(&message.carriers)
         };
-        ActiveSpan::begin(recorder, start, &ancestor, inbound.baggage, forwarded.map(Arc::new))
+        ActiveSpan::begin(
+            recorder,
+            start,
+            &ancestor,
+            inbound.baggage,
+            forwarded.map(Arc::new),
+        )
     }
 
     pub(crate) fn new(
@@ -94,7 +106,13 @@ impl ServerSpan {
                 message.received,
             )
         });
-        Self { parent, timer, from_backend: backend.is_some(), network: None, call: None }
+        Self {
+            parent,
+            timer,
+            from_backend: backend.is_some(),
+            network: None,
+            call: None,
+        }
     }
 
     /// The parent of work for the message.
@@ -178,11 +196,19 @@ impl ServerSpan {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
         }
-        if let Some((span, policy)) = self.parent.record().and_then(|span| Some((span, span.content()?))) {
+        if let Some((span, policy)) = self
+            .parent
+            .record()
+            .and_then(|span| Some((span, span.content()?)))
+        {
             content::record_result(span, policy, method, answer);
         }
         let unseen = self.parent.active_span().is_none() && self.timer.is_none();
-        if unseen { Verdict::default() } else { Verdict::of(method, answer) }
+        if unseen {
+            Verdict::default()
+        } else {
+            Verdict::of(method, answer)
+        }
     }
 
     /// Ends the span: the last frame has been sent, or never will be.
@@ -192,7 +218,10 @@ impl ServerSpan {
 
     fn end(&mut self, outcome: &Outcome<'_>) {
         if let Some((method, params)) = self.call.take()
-            && let Some((span, policy)) = self.parent.record().and_then(|span| Some((span, span.content()?)))
+            && let Some((span, policy)) = self
+                .parent
+                .record()
+                .and_then(|span| Some((span, span.content()?)))
         {
             content::record_arguments(span, policy, &method, &params);
         }
@@ -218,10 +247,19 @@ pub struct ClientSpan {
 impl ClientSpan {
     /// A span that records nothing and reads no clock.
     pub(crate) fn off(within: Parent, backend: Option<BackendTelemetry>) -> Self {
-        Self { span: None, within, backend, timer: None }
+        Self {
+            span: None,
+            within,
+            backend,
+            timer: None,
+        }
     }
 
-    pub(crate) fn start(backend: Option<&BackendTelemetry>, message: &Departure<'_>, began: Moment) -> SpanStart {
+    pub(crate) fn start(
+        backend: Option<&BackendTelemetry>,
+        message: &Departure<'_>,
+        began: Moment,
+    ) -> SpanStart {
         SpanStart {
             kind: Kind::Client,
             method: Some(stored::method(message.method)),
@@ -244,15 +282,31 @@ impl ClientSpan {
         // Messages to clients are not counted: `mcp.client.operation.duration` is by backend.
         let timer = backend.and_then(|backend| {
             let registry = Arc::clone(backend.shared().registry.as_ref()?);
-            Some(Timer::start(registry, Side::Client, Some(backend.labels()), message.method, message.target, began))
+            Some(Timer::start(
+                registry,
+                Side::Client,
+                Some(backend.labels()),
+                message.method,
+                message.target,
+                began,
+            ))
         });
-        Self { span, within, backend: backend.cloned(), timer }
+        Self {
+            span,
+            within,
+            backend: backend.cloned(),
+            timer,
+        }
     }
 
     /// The trace context that goes out with the message.
     #[must_use]
     pub fn propagation(&self) -> Propagation {
-        let policy = self.backend.as_ref().map(|backend| backend.shared().trace_context).unwrap_or_default();
+        let policy = self
+            .backend
+            .as_ref()
+            .map(|backend| backend.shared().trace_context)
+            .unwrap_or_default();
         match (&self.span, self.within.forwarded()) {
             _ if policy == TraceContextPolicy::Omit => Propagation::omitted(),
             (Some(span), _) => span.propagation(),
@@ -264,12 +318,18 @@ impl ClientSpan {
     /// The parent of work for this message: a request of the backend, a connection.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.span.as_ref().map_or_else(|| self.within.clone(), |span| Parent::active(span.clone()))
+        self.span
+            .as_ref()
+            .map_or_else(|| self.within.clone(), |span| Parent::active(span.clone()))
     }
 
     /// The negotiated revision, to be set once.
     pub fn set_revision(&mut self, revision: Revision) {
-        set_revision(self.span.as_ref().map(ActiveSpan::record), self.timer.as_mut(), revision);
+        set_revision(
+            self.span.as_ref().map(ActiveSpan::record),
+            self.timer.as_mut(),
+            revision,
+        );
     }
 
     /// The id of the session with the receiver, to be set once. Only a digest is shown.
@@ -287,7 +347,12 @@ impl ClientSpan {
     /// Ends the span with the response.
     pub fn answered(self, method: &Method, answer: &Response) {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
-            names::learn(registry, self.backend.as_ref().map(BackendTelemetry::metrics), method, answer);
+            names::learn(
+                registry,
+                self.backend.as_ref().map(BackendTelemetry::metrics),
+                method,
+                answer,
+            );
         }
         if self.span.is_none() && self.timer.is_none() {
             return self.finish(&Outcome::Finished);
@@ -309,9 +374,18 @@ impl ClientSpan {
 
     /// Keeps the spans that the server returned, where results are recorded.
     fn record_server_spans(&self, answer: &Response) {
-        let (Some(span), Some(backend)) = (&self.span, &self.backend) else { return };
-        if let Some(text) = backend.shared().content.results.then(|| server_spans::of(answer)).flatten() {
-            span.record().update(|fields| fields.optional().server_spans = Some(text.into()));
+        let (Some(span), Some(backend)) = (&self.span, &self.backend) else {
+            return;
+        };
+        if let Some(text) = backend
+            .shared()
+            .content
+            .results
+            .then(|| server_spans::of(answer))
+            .flatten()
+        {
+            span.record()
+                .update(|fields| fields.optional().server_spans = Some(text.into()));
         }
     }
 
@@ -323,7 +397,11 @@ impl ClientSpan {
 impl Drop for ClientSpan {
     fn drop(&mut self) {
         let cancelled = self.within.is_cancelled();
-        self.end(&if cancelled { Outcome::failed(ErrorType::Cancelled) } else { Outcome::Abandoned });
+        self.end(&if cancelled {
+            Outcome::failed(ErrorType::Cancelled)
+        } else {
+            Outcome::Abandoned
+        });
     }
 }
 
@@ -341,7 +419,9 @@ impl ConnectSpan {
     /// The parent of the messages of the handshake.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.span.clone().map_or_else(Parent::default, Parent::active)
+        self.span
+            .clone()
+            .map_or_else(Parent::default, Parent::active)
     }
 
     /// Ends the span: the backend is connected, or is not.
@@ -374,13 +454,16 @@ impl MirrorSpan {
     /// The parent of the copy.
     #[must_use]
     pub fn parent(&self) -> Parent {
-        self.span.clone().map_or_else(Parent::default, Parent::active)
+        self.span
+            .clone()
+            .map_or_else(Parent::default, Parent::active)
     }
 
     /// Ends the span: this has become of the copy.
     pub fn finish(mut self, outcome: &str) {
         if let Some(span) = &self.span {
-            span.record().update(|fields| fields.optional().mirror = Some(outcome.to_owned()));
+            span.record()
+                .update(|fields| fields.optional().mirror = Some(outcome.to_owned()));
         }
         end(None, self.span.take(), &Outcome::Finished);
     }
@@ -395,8 +478,13 @@ impl Drop for MirrorSpan {
 /// Ends a span. Timer and span are taken from their owner, so that only the first end counts.
 fn end(timer: Option<Timer>, span: Option<ActiveSpan>, outcome: &Outcome<'_>) {
     // One duration for both.
-    let began = span.as_ref().map(|span| span.record().start.began).or(timer.as_ref().map(Timer::began));
-    let Some(lasted) = began.map(|began| began.elapsed()) else { return };
+    let began = span
+        .as_ref()
+        .map(|span| span.record().start.began)
+        .or(timer.as_ref().map(Timer::began));
+    let Some(lasted) = began.map(|began| began.elapsed()) else {
+        return;
+    };
     if let Some(timer) = timer {
         timer.stop(outcome.error(), lasted);
     }

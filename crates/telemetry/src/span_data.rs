@@ -11,11 +11,12 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::message::Network;
 use crate::names::{
-    ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION, CONNECT_SPAN, ENDPOINT,
-    ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME, GEN_AI_PROMPT_VARIABLE,
-    GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME, JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME,
-    MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI, MCP_SESSION_ID, MIRROR, MIRROR_SPAN, NETWORK_PROTOCOL_NAME,
-    NETWORK_PROTOCOL_VERSION, NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN,
+    ATTEMPT, CACHE_HIT, CANARY, CLIENT_ADDRESS, CLIENT_NAME, CLIENT_PORT, CLIENT_VERSION,
+    CONNECT_SPAN, ENDPOINT, ERROR_MESSAGE, ERROR_TYPE, GEN_AI_OPERATION_NAME, GEN_AI_PROMPT_NAME,
+    GEN_AI_PROMPT_VARIABLE, GEN_AI_TOOL_CALL_ARGUMENTS, GEN_AI_TOOL_CALL_RESULT, GEN_AI_TOOL_NAME,
+    JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI,
+    MCP_SESSION_ID, MIRROR, MIRROR_SPAN, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
+    NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN,
     RPC_RESPONSE_STATUS_CODE,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
@@ -57,11 +58,15 @@ impl Record {
     /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a malformed method is
     /// `_OTHER`.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        let Some(method) = &self.start.method else { return self.name_without_method().into() };
+        let Some(method) = &self.start.method else {
+            return self.name_without_method().into();
+        };
         let method = method_name(method);
         match &self.start.subject {
             Subject::Tool(name) | Subject::Prompt(name) => {
-                [&*method, " ", truncated(name, LONGEST_NAME)].concat().into()
+                [&*method, " ", truncated(name, LONGEST_NAME)]
+                    .concat()
+                    .into()
             }
             Subject::None | Subject::Resource(_) => method,
         }
@@ -69,7 +74,11 @@ impl Record {
 
     /// The name of a span that belongs to no message.
     pub(crate) fn name_without_method(&self) -> &'static str {
-        if self.start.backend.is_some() { CONNECT_SPAN } else { MIRROR_SPAN }
+        if self.start.backend.is_some() {
+            CONNECT_SPAN
+        } else {
+            MIRROR_SPAN
+        }
     }
 
     fn attributes(&self, fields: &SpanFields) -> Vec<KeyValue> {
@@ -78,59 +87,98 @@ impl Record {
         if let Some(backend) = &self.start.backend {
             out.extend_from_slice(&backend.shared().attributes);
         }
-        out.extend(self.start.attempt.map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))));
+        out.extend(
+            self.start
+                .attempt
+                .map(|attempt| KeyValue::new(ATTEMPT, i64::from(attempt))),
+        );
         if let Some(network) = fields.network {
             describe_network(&mut out, network);
         }
-        out.extend(fields.revision.map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())));
-        out.extend(fields.session.as_ref().map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())));
+        out.extend(
+            fields
+                .revision
+                .map(|revision| KeyValue::new(MCP_PROTOCOL_VERSION, revision.as_str())),
+        );
+        out.extend(
+            fields
+                .session
+                .as_ref()
+                .map(|session| KeyValue::new(MCP_SESSION_ID, session.shown())),
+        );
         out.extend(fields.cache_hit.map(|hit| KeyValue::new(CACHE_HIT, hit)));
-        let failures = fields.partial_failures.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        let failures = fields
+            .partial_failures
+            .map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         out.extend(failures.map(|count| KeyValue::new(PARTIAL_FAILURES, count)));
         if !fields.rewritten.is_empty() {
             out.push(KeyValue::new(REWRITTEN, fields.rewritten.to_string()));
         }
         if let Some(optional) = &fields.optional {
-            let text = |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
+            let text =
+                |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
             out.extend(text(CANARY, &optional.canary));
             out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));
             out.extend(text(GEN_AI_TOOL_CALL_ARGUMENTS, &optional.arguments));
             out.extend(text(GEN_AI_TOOL_CALL_RESULT, &optional.result));
+            out.extend(optional.variables.iter().map(|(name, value)| {
+                KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())
+            }));
             out.extend(
                 optional
-                    .variables
-                    .iter()
-                    .map(|(name, value)| KeyValue::new([GEN_AI_PROMPT_VARIABLE, ".", name].concat(), value.clone())),
+                    .endpoint
+                    .as_ref()
+                    .map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))),
             );
-            out.extend(optional.endpoint.as_ref().map(|path| KeyValue::new(ENDPOINT, Arc::clone(path))));
         }
         if let Some(client) = &fields.client {
-            let named =
-                [(CLIENT_NAME, client.name()), (CLIENT_VERSION, client.version()), (PRINCIPAL, client.principal())];
-            out.extend(named.into_iter().filter_map(|(key, text)| Some(KeyValue::new(key, text?.to_owned()))));
+            let named = [
+                (CLIENT_NAME, client.name()),
+                (CLIENT_VERSION, client.version()),
+                (PRINCIPAL, client.principal()),
+            ];
+            out.extend(
+                named
+                    .into_iter()
+                    .filter_map(|(key, text)| Some(KeyValue::new(key, text?.to_owned()))),
+            );
         }
         if let Some(error) = fields.error {
             match self.is_failure(fields) {
                 true => out.push(KeyValue::new(ERROR_TYPE, error.as_text())),
-                false => out.extend(message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message))),
+                false => {
+                    out.extend(message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message)))
+                }
             }
-            out.extend(error.status_code().map(|code| KeyValue::new(RPC_RESPONSE_STATUS_CODE, code.to_string())));
+            out.extend(
+                error
+                    .status_code()
+                    .map(|code| KeyValue::new(RPC_RESPONSE_STATUS_CODE, code.to_string())),
+            );
         }
         out
     }
 
     /// Whether the span has failed: not if the sender of the message has made the mistake.
     fn is_failure(&self, fields: &SpanFields) -> bool {
-        fields.error.is_some_and(|error| self.start.kind != Kind::Server || !error.is_mistake_of_sender())
+        fields
+            .error
+            .is_some_and(|error| self.start.kind != Kind::Server || !error.is_mistake_of_sender())
     }
 
     fn status(&self, fields: &SpanFields) -> Status {
-        if self.is_failure(fields) { Status::error(message(fields).unwrap_or_default()) } else { Status::Unset }
+        if self.is_failure(fields) {
+            Status::error(message(fields).unwrap_or_default())
+        } else {
+            Status::Unset
+        }
     }
 
     fn describe_message(&self, out: &mut Vec<KeyValue>) {
-        let Some(method) = &self.start.method else { return };
+        let Some(method) = &self.start.method else {
+            return;
+        };
         out.push(match method.known_name() {
             Some(known) => KeyValue::new(MCP_METHOD_NAME, known),
             None => KeyValue::new(MCP_METHOD_NAME, method.as_str().to_owned()),
@@ -157,7 +205,12 @@ impl Record {
 
     fn links(&self) -> SpanLinks {
         let mut links = SpanLinks::default();
-        links.links.extend(self.start.links.iter().map(|link| Link::with_context(link.to_span_context(true))));
+        links.links.extend(
+            self.start
+                .links
+                .iter()
+                .map(|link| Link::with_context(link.to_span_context(true))),
+        );
         links
     }
 }
@@ -167,14 +220,24 @@ fn method_name(method: &Method) -> Cow<'static, str> {
         return Cow::Borrowed(known);
     }
     let name = method.as_str();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'$');
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'$');
     let ok = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain);
-    if ok { Cow::Owned(name.to_owned()) } else { Cow::Borrowed(OTHER) }
+    if ok {
+        Cow::Owned(name.to_owned())
+    } else {
+        Cow::Borrowed(OTHER)
+    }
 }
 
 fn describe_network(out: &mut Vec<KeyValue>, network: Network) {
-    out.push(KeyValue::new(NETWORK_TRANSPORT, network.transport().as_str()));
-    let Network::Http { version, client } = network else { return };
+    out.push(KeyValue::new(
+        NETWORK_TRANSPORT,
+        network.transport().as_str(),
+    ));
+    let Network::Http { version, client } = network else {
+        return;
+    };
     out.push(KeyValue::new(NETWORK_PROTOCOL_NAME, "http"));
     out.push(KeyValue::new(NETWORK_PROTOCOL_VERSION, version));
     if let Some(client) = client {
@@ -187,16 +250,24 @@ fn describe_network(out: &mut Vec<KeyValue>, network: Network) {
 
 fn events(optional: Option<&OptionalFields>) -> SpanEvents {
     let mut events = SpanEvents::default();
-    let Some(optional) = optional else { return events };
-    events
-        .events
-        .extend(optional.events.iter().map(|(at, event)| SpanEvent::new(event.name(), *at, event.attributes(), 0)));
+    let Some(optional) = optional else {
+        return events;
+    };
+    events.events.extend(
+        optional
+            .events
+            .iter()
+            .map(|(at, event)| SpanEvent::new(event.name(), *at, event.attributes(), 0)),
+    );
     events.dropped_count = optional.dropped_events;
     events
 }
 
 fn message(fields: &SpanFields) -> Option<String> {
-    fields.optional.as_ref().and_then(|optional| optional.message.clone())
+    fields
+        .optional
+        .as_ref()
+        .and_then(|optional| optional.message.clone())
 }
 
 #[cfg(test)]
@@ -211,11 +282,31 @@ mod tests {
 
     #[test]
     fn span_name_is_method_and_tool_or_prompt() {
-        assert_eq!(name(Method::CallTool, Target::Tool("add")), "tools/call add");
-        assert_eq!(name(Method::GetPrompt, Target::Prompt("greet")), "prompts/get greet");
-        assert_eq!(name(Method::ReadResource, Target::Resource("file:///x")), "resources/read");
-        assert_eq!(name(Method::from_name("vendor/do-it"), Target::None), "vendor/do-it");
-        assert_eq!(name(Method::from_name("https://x/?token=1"), Target::None), OTHER);
-        assert!(name(Method::CallTool, Target::Tool(&"é".repeat(500))).chars().count() < 200);
+        assert_eq!(
+            name(Method::CallTool, Target::Tool("add")),
+            "tools/call add"
+        );
+        assert_eq!(
+            name(Method::GetPrompt, Target::Prompt("greet")),
+            "prompts/get greet"
+        );
+        assert_eq!(
+            name(Method::ReadResource, Target::Resource("file:///x")),
+            "resources/read"
+        );
+        assert_eq!(
+            name(Method::from_name("vendor/do-it"), Target::None),
+            "vendor/do-it"
+        );
+        assert_eq!(
+            name(Method::from_name("https://x/?token=1"), Target::None),
+            OTHER
+        );
+        assert!(
+            name(Method::CallTool, Target::Tool(&"é".repeat(500)))
+                .chars()
+                .count()
+                < 200
+        );
     }
 }

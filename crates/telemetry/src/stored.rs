@@ -62,7 +62,10 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
     match id {
         Id::Number(number) => Some(StoredId::Number(number)),
         Id::Json(json) if json.is_null() => None,
-        Id::Json(json) => Some(json.as_str().map_or_else(|| text(json.as_text()), |value| text(&value))),
+        Id::Json(json) => Some(
+            json.as_str()
+                .map_or_else(|| text(json.as_text()), |value| text(&value)),
+        ),
     }
 }
 
@@ -71,11 +74,18 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
 pub fn recorded_uri(uri: &str) -> SmolStr {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();
-    let Some((scheme, rest)) = plain.split_once("://") else { return SmolStr::new(truncated(plain, LONGEST_VALUE)) };
+    let Some((scheme, rest)) = plain.split_once("://") else {
+        return SmolStr::new(truncated(plain, LONGEST_VALUE));
+    };
     let authority_end = rest.find('/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at_checked(authority_end).unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    SmolStr::new(truncated(&format!("{scheme}://{host}{path}"), LONGEST_VALUE))
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    SmolStr::new(truncated(
+        &format!("{scheme}://{host}{path}"),
+        LONGEST_VALUE,
+    ))
 }
 
 #[cfg(test)]
@@ -87,7 +97,10 @@ mod tests {
     #[test]
     fn uri_loses_query_fragment_and_user_info() {
         for (given, recorded) in [
-            ("https://me:pw@host:8443/a/b?token=1#f", "https://host:8443/a/b"),
+            (
+                "https://me:pw@host:8443/a/b?token=1#f",
+                "https://host:8443/a/b",
+            ),
             ("postgres://u:p@ss@db/customers", "postgres://db/customers"),
             ("file:///home/x@y", "file:///home/x@y"),
             ("https://u:p@host", "https://host"),
@@ -110,14 +123,22 @@ mod tests {
     #[test]
     fn session_id_is_shown_as_digest() {
         let session = SessionId("s1".into());
-        assert_eq!((session.shown().as_str(), format!("{session:?}").as_str()), ("e8bc163c82eee187", "SessionId"));
+        assert_eq!(
+            (session.shown().as_str(), format!("{session:?}").as_str()),
+            ("e8bc163c82eee187", "SessionId")
+        );
     }
 
     #[test]
     fn values_are_truncated_between_characters() {
         let long = "é".repeat(5000);
-        let Subject::Tool(name) = subject(Target::Tool(&long)) else { panic!("a tool") };
+        let Subject::Tool(name) = subject(Target::Tool(&long)) else {
+            panic!("a tool")
+        };
         assert_eq!(name.chars().count(), LONGEST_VALUE);
-        assert_eq!(method(&Method::Other(long.into())).as_str().chars().count(), LONGEST_VALUE);
+        assert_eq!(
+            method(&Method::Other(long.into())).as_str().chars().count(),
+            LONGEST_VALUE
+        );
     }
 }

@@ -55,7 +55,9 @@ impl Subject {
         let found = match method {
             Method::CallTool => text("name").map(Self::Tool),
             Method::GetPrompt => text("name").map(Self::Prompt),
-            Method::ReadResource | Method::Subscribe | Method::Unsubscribe => text("uri").map(Self::Resource),
+            Method::ReadResource | Method::Subscribe | Method::Unsubscribe => {
+                text("uri").map(Self::Resource)
+            }
             _ => None,
         };
         found.unwrap_or_default()
@@ -82,17 +84,28 @@ impl Verdict {
     #[must_use]
     pub fn of(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
-            let message = error.get("message").and_then(|message| message.as_str().map(Cow::into_owned));
-            return Self(Some((answer.error_code().map_or(ErrorType::Other, ErrorType::JsonRpc), message)));
+            let message = error
+                .get("message")
+                .and_then(|message| message.as_str().map(Cow::into_owned));
+            return Self(Some((
+                answer
+                    .error_code()
+                    .map_or(ErrorType::Other, ErrorType::JsonRpc),
+                message,
+            )));
         }
-        let is_tool_error = *method == Method::CallTool && answer.peek_result("isError").is_some_and(Value::is_true);
+        let is_tool_error = *method == Method::CallTool
+            && answer.peek_result("isError").is_some_and(Value::is_true);
         Self(is_tool_error.then(|| (ErrorType::ToolError, first_line(answer))))
     }
 
     /// Of an error of Fanlight.
     #[must_use]
     pub fn of_error(error: &RpcError) -> Self {
-        Self(Some((ErrorType::JsonRpc(error.code), Some(error.message.clone()))))
+        Self(Some((
+            ErrorType::JsonRpc(error.code),
+            Some(error.message.clone()),
+        )))
     }
 
     /// The outcome of the span once the response has been sent.
@@ -100,7 +113,10 @@ impl Verdict {
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.0 {
             None => Outcome::Finished,
-            Some((error, message)) => Outcome::Failed { error: *error, message: message.as_deref() },
+            Some((error, message)) => Outcome::Failed {
+                error: *error,
+                message: message.as_deref(),
+            },
         }
     }
 }
@@ -108,8 +124,16 @@ impl Verdict {
 /// The first line of what the result of a tool says, without secrets.
 fn first_line(answer: &Response) -> Option<String> {
     let content = answer.result()?.get("content")?;
-    let is_text = |block: &Json| block.get("type").is_some_and(|kind| kind.as_str().as_deref() == Some("text"));
-    let text = content.elements().map(|block| content.slice(block)).find(is_text)?.get("text")?;
+    let is_text = |block: &Json| {
+        block
+            .get("type")
+            .is_some_and(|kind| kind.as_str().as_deref() == Some("text"))
+    };
+    let text = content
+        .elements()
+        .map(|block| content.slice(block))
+        .find(is_text)?
+        .get("text")?;
     let text = text.as_str()?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(redact::redacted_text(truncated(line, LONGEST_LINE)))
@@ -124,7 +148,11 @@ mod tests {
         let of = |text: &str| {
             let result = Json::parse(text.to_owned().into(), 16).unwrap();
             let verdict = Verdict::of(&Method::CallTool, &Response::from_result(&result));
-            let Outcome::Failed { error: ErrorType::ToolError, message } = verdict.outcome() else {
+            let Outcome::Failed {
+                error: ErrorType::ToolError,
+                message,
+            } = verdict.outcome()
+            else {
                 panic!("{verdict:?}")
             };
             message.map(str::to_owned)
@@ -132,34 +160,84 @@ mod tests {
         let image = r#"{"type":"image","data":"QQ==","mimeType":"image/png"}"#;
         let text = r#"{"type":"text","text":"\n  no such file: token=s3cret\nat line 3"}"#;
         let shown = of(&format!(r#"{{"isError":true,"content":[{image},{text}]}}"#)).unwrap();
-        assert!(shown.starts_with("no such file") && !shown.contains("s3cret") && !shown.contains("line 3"), "{shown}");
-        for without in ["[]", "7", r#"[{"type":"text","text":" "}]"#, r#"[{"type":"text"}]"#, "[7]"] {
-            assert_eq!(of(&format!(r#"{{"isError":true,"content":{without}}}"#)), None, "{without}");
+        assert!(
+            shown.starts_with("no such file")
+                && !shown.contains("s3cret")
+                && !shown.contains("line 3"),
+            "{shown}"
+        );
+        for without in [
+            "[]",
+            "7",
+            r#"[{"type":"text","text":" "}]"#,
+            r#"[{"type":"text"}]"#,
+            "[7]",
+        ] {
+            assert_eq!(
+                of(&format!(r#"{{"isError":true,"content":{without}}}"#)),
+                None,
+                "{without}"
+            );
         }
-        let long = of(&format!(r#"{{"isError":true,"content":[{{"type":"text","text":"{}"}}]}}"#, "é".repeat(90_000)));
+        let long = of(&format!(
+            r#"{{"isError":true,"content":[{{"type":"text","text":"{}"}}]}}"#,
+            "é".repeat(90_000)
+        ));
         assert!(long.unwrap().chars().count() <= LONGEST_LINE);
     }
 
     #[test]
     fn verdict_tells_errors_from_tool_errors() {
-        let of =
-            |method: &Method, text: &'static str| Verdict::of(method, &Response::from_result(&Json::literal(text)));
+        let of = |method: &Method, text: &'static str| {
+            Verdict::of(method, &Response::from_result(&Json::literal(text)))
+        };
         assert_eq!(
             of(&Method::CallTool, r#"{"content":[],"isError":true}"#).outcome(),
             Outcome::failed(ErrorType::ToolError)
         );
-        assert_eq!(of(&Method::CallTool, r#"{"isError":false}"#).outcome(), Outcome::Finished);
-        assert_eq!(of(&Method::CallTool, r#"{"structuredContent":{"isError":true}}"#).outcome(), Outcome::Finished);
-        assert_eq!(of(&Method::ListTools, r#"{"isError":true}"#).outcome(), Outcome::Finished);
-        let error = Verdict::of(&Method::Ping, &Response::from_error(&RpcError::new(-32602, "no")));
-        assert_eq!(error.outcome(), Outcome::Failed { error: ErrorType::JsonRpc(-32602), message: Some("no") });
+        assert_eq!(
+            of(&Method::CallTool, r#"{"isError":false}"#).outcome(),
+            Outcome::Finished
+        );
+        assert_eq!(
+            of(
+                &Method::CallTool,
+                r#"{"structuredContent":{"isError":true}}"#
+            )
+            .outcome(),
+            Outcome::Finished
+        );
+        assert_eq!(
+            of(&Method::ListTools, r#"{"isError":true}"#).outcome(),
+            Outcome::Finished
+        );
+        let error = Verdict::of(
+            &Method::Ping,
+            &Response::from_error(&RpcError::new(-32602, "no")),
+        );
+        assert_eq!(
+            error.outcome(),
+            Outcome::Failed {
+                error: ErrorType::JsonRpc(-32602),
+                message: Some("no")
+            }
+        );
     }
 
     #[test]
     fn subject_is_read_from_params() {
         let params = Json::literal(r#"{"name":"a\u0064d","uri":"x://y"}"#);
-        assert_eq!(Subject::of(&Method::CallTool, Some(&params)).target(), Target::Tool("add"));
-        assert_eq!(Subject::of(&Method::ReadResource, Some(&params)).target(), Target::Resource("x://y"));
-        assert_eq!(Subject::of(&Method::ListTools, Some(&params)), Subject::None);
+        assert_eq!(
+            Subject::of(&Method::CallTool, Some(&params)).target(),
+            Target::Tool("add")
+        );
+        assert_eq!(
+            Subject::of(&Method::ReadResource, Some(&params)).target(),
+            Target::Resource("x://y")
+        );
+        assert_eq!(
+            Subject::of(&Method::ListTools, Some(&params)),
+            Subject::None
+        );
     }
 }

@@ -42,7 +42,13 @@ impl Telemetry {
         resource: Resource,
         propagators: Propagators,
     ) -> Self {
-        Self(Some(Arc::new(Shared { recorder, ring, metrics, resource, propagators })))
+        Self(Some(Arc::new(Shared {
+            recorder,
+            ring,
+            metrics,
+            resource,
+            propagators,
+        })))
     }
 
     /// The span of a message received from a client.
@@ -56,8 +62,14 @@ impl Telemetry {
                 Parent::active(span)
             }
             None => {
-                let propagators = self.0.as_ref().map(|shared| shared.propagators).unwrap_or_default();
-                propagators.header(&message.carriers).map_or_else(Parent::default, Parent::forwarding)
+                let propagators = self
+                    .0
+                    .as_ref()
+                    .map(|shared| shared.propagators)
+                    .unwrap_or_default();
+                propagators
+                    .header(&message.carriers)
+                    .map_or_else(Parent::default, Parent::forwarding)
             }
         };
         ServerSpan::new(parent, registry, None, message)
@@ -74,13 +86,18 @@ impl Telemetry {
     /// The telemetry of one backend, made once per backend.
     #[must_use]
     pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
-        BackendTelemetry::new(info, self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)))
+        BackendTelemetry::new(
+            info,
+            self.0.as_ref().map(|shared| Arc::clone(&shared.metrics)),
+        )
     }
 
     /// The running requests of clients, those that began first in front; none if spans are not recorded.
     #[must_use]
     pub fn running(&self) -> Vec<RunningRequest> {
-        self.recorder().map(|recorder| recorder.running.views()).unwrap_or_default()
+        self.recorder()
+            .map(|recorder| recorder.running.views())
+            .unwrap_or_default()
     }
 
     /// Cancels the running request with this span, in hexadecimal; returns its name, if there is one.
@@ -114,7 +131,10 @@ impl Telemetry {
     /// The metrics in the Prometheus text format; empty if telemetry is off.
     #[must_use]
     pub fn prometheus(&self) -> String {
-        self.0.as_ref().map(|shared| shared.metrics.prometheus(&shared.resource)).unwrap_or_default()
+        self.0
+            .as_ref()
+            .map(|shared| shared.metrics.prometheus(&shared.resource))
+            .unwrap_or_default()
     }
 }
 

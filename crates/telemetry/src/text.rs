@@ -5,5 +5,8 @@ pub(crate) fn truncated(text: &str, longest: usize) -> &str {
     if text.len() <= longest {
         return text;
     }
-    text.char_indices().nth(longest).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+    text.char_indices()
+        .nth(longest)
+        .and_then(|(end, _)| text.get(..end))
+        .unwrap_or(text)
 }

@@ -32,22 +32,36 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread, behind a queue of `capacity` spans; `name` is at most 15 characters long.
-    pub(crate) fn start(name: &str, writer: impl Write, capacity: usize, metrics: Arc<Metrics>) -> io::Result<Self> {
+    pub(crate) fn start(
+        name: &str,
+        writer: impl Write,
+        capacity: usize,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
         let (queue, spans) = sync_channel(capacity);
         let (ended, done) = sync_channel(1);
         let counted = Arc::clone(&metrics);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            run(writer, &spans, &counted);
-            // Fails if nothing waits for the end.
-            let _ = ended.send(());
-        })?;
-        Ok(Self { queue: Mutex::new(Some(queue)), done: Mutex::new(done), thread: Mutex::new(Some(thread)), metrics })
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                run(writer, &spans, &counted);
+                // Fails if nothing waits for the end.
+                let _ = ended.send(());
+            })?;
+        Ok(Self {
+            queue: Mutex::new(Some(queue)),
+            done: Mutex::new(done),
+            thread: Mutex::new(Some(thread)),
+            metrics,
+        })
     }
 
     /// Queues a span; drops and counts it if the queue is full.
     pub(crate) fn offer(&self, span: &Arc<Record>) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = queue.as_ref().is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
+        let taken = queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
         if !taken {
             self.metrics.span_dropped(DropReason::QueueFull, 1);
         }
@@ -59,7 +73,13 @@ impl Worker {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let left = deadline.saturating_duration_since(Instant::now());
         let ended = !matches!(done.recv_timeout(left), Err(RecvTimeoutError::Timeout));
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|_| ended) {
+        if let Some(thread) = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .filter(|_| ended)
+        {
             // The thread has signalled its end, so this returns at once.
             let _ = thread.join();
         }

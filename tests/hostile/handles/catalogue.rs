@@ -8,40 +8,135 @@ use std::path::{Path, PathBuf};
 use super::{Kind, behaviour};
 
 /// Words of modules that know whose something is, or make what cannot be guessed.
-const WORDS: [&str; 7] = ["Holder", "Principal", "Caller", "SessionKey", "owns_what_is_of", "new_id", "getrandom"];
+const WORDS: [&str; 7] = [
+    "Holder",
+    "Principal",
+    "Caller",
+    "SessionKey",
+    "owns_what_is_of",
+    "new_id",
+    "getrandom",
+];
 
 /// Modules that have one of the words and keep no handles, with the reason.
 const NO_HANDLES: &[(&str, &str)] = &[
-    ("admin::api::call::traced", "makes the caller of an operator's call"),
-    ("admin::operator", "knows whose client an operator would be, so that nobody approves their own call"),
+    (
+        "admin::api::call::traced",
+        "makes the caller of an operator's call",
+    ),
+    (
+        "admin::operator",
+        "knows whose client an operator would be, so that nobody approves their own call",
+    ),
     ("backend::backend", "passes the end of a session on"),
-    ("backend::concurrency", "shares permits among clients; nothing is named by a client"),
-    ("backend::listening::calls", "calls of the owner of a connection"),
-    ("backend::listening::legacy", "subscribes for the listeners that `subscriptions` knows"),
-    ("backend::listening::resources", "subscribes for the listeners that `subscriptions` knows"),
-    ("backend::listening::server_requests", "requests go to the owner of the connection that they came on"),
-    ("backend::credentials", "gives a principal's credentials; keeps nothing"),
-    ("backend::open_wishes", "tells sessions that their own user has signed in; no request takes the id"),
-    ("backend::subscriptions::coalescing", "merges what one listener has not read yet"),
-    ("backend::subscriptions::joint_updates", "holds a change until all processes of a principal have announced it"),
-    ("backend::subscriptions::task_progress", "progress of calls that have become tasks, for their own caller"),
-    ("backend::subscriptions::unsolicited", "what comes on a connection is for its owner"),
-    ("backend::tasks", "translates tasks for the caller that `owners` and `table` know"),
-    ("backend::tasks::following", "follows a task for the caller that has made it"),
-    ("backend::tasks::plain_client", "follows a task for the caller that has made it"),
-    ("frontend::approval", "has somebody agree to a call of its own caller; no request takes the id of the question"),
-    ("frontend::call::url_elicitations", "ids that name elicitations to a client; no request takes them"),
-    ("frontend::decision", "decides what a caller may do; keeps nothing"),
-    ("frontend::http::sse_transport", "looks for the sessions of the holder that asks"),
-    ("frontend::ingress", "makes the holder that handles are compared with"),
-    ("frontend::ingress::request", "makes the caller of a request"),
-    ("gateway::catalogue::announce", "tells principals that their own lists have changed"),
-    ("admin::api::versions", "says what stays at one version of a server; keeps nothing"),
-    ("gateway::topology", "asks which version of a server serves a caller; keeps nothing"),
-    ("gateway::topology::reader", "names those whose lists are shown, which no request names"),
-    ("gateway::topology::settings", "asks which version of a server serves a caller; keeps nothing"),
-    ("gateway::catalogue::kept", "answers from memory without the backend's session"),
-    ("gateway::catalogue::view", "opens cursors for the holder that asks"),
+    (
+        "backend::concurrency",
+        "shares permits among clients; nothing is named by a client",
+    ),
+    (
+        "backend::listening::calls",
+        "calls of the owner of a connection",
+    ),
+    (
+        "backend::listening::legacy",
+        "subscribes for the listeners that `subscriptions` knows",
+    ),
+    (
+        "backend::listening::resources",
+        "subscribes for the listeners that `subscriptions` knows",
+    ),
+    (
+        "backend::listening::server_requests",
+        "requests go to the owner of the connection that they came on",
+    ),
+    (
+        "backend::credentials",
+        "gives a principal's credentials; keeps nothing",
+    ),
+    (
+        "backend::open_wishes",
+        "tells sessions that their own user has signed in; no request takes the id",
+    ),
+    (
+        "backend::subscriptions::coalescing",
+        "merges what one listener has not read yet",
+    ),
+    (
+        "backend::subscriptions::joint_updates",
+        "holds a change until all processes of a principal have announced it",
+    ),
+    (
+        "backend::subscriptions::task_progress",
+        "progress of calls that have become tasks, for their own caller",
+    ),
+    (
+        "backend::subscriptions::unsolicited",
+        "what comes on a connection is for its owner",
+    ),
+    (
+        "backend::tasks",
+        "translates tasks for the caller that `owners` and `table` know",
+    ),
+    (
+        "backend::tasks::following",
+        "follows a task for the caller that has made it",
+    ),
+    (
+        "backend::tasks::plain_client",
+        "follows a task for the caller that has made it",
+    ),
+    (
+        "frontend::approval",
+        "has somebody agree to a call of its own caller; no request takes the id of the question",
+    ),
+    (
+        "frontend::call::url_elicitations",
+        "ids that name elicitations to a client; no request takes them",
+    ),
+    (
+        "frontend::decision",
+        "decides what a caller may do; keeps nothing",
+    ),
+    (
+        "frontend::http::sse_transport",
+        "looks for the sessions of the holder that asks",
+    ),
+    (
+        "frontend::ingress",
+        "makes the holder that handles are compared with",
+    ),
+    (
+        "frontend::ingress::request",
+        "makes the caller of a request",
+    ),
+    (
+        "gateway::catalogue::announce",
+        "tells principals that their own lists have changed",
+    ),
+    (
+        "admin::api::versions",
+        "says what stays at one version of a server; keeps nothing",
+    ),
+    (
+        "gateway::topology",
+        "asks which version of a server serves a caller; keeps nothing",
+    ),
+    (
+        "gateway::topology::reader",
+        "names those whose lists are shown, which no request names",
+    ),
+    (
+        "gateway::topology::settings",
+        "asks which version of a server serves a caller; keeps nothing",
+    ),
+    (
+        "gateway::catalogue::kept",
+        "answers from memory without the backend's session",
+    ),
+    (
+        "gateway::catalogue::view",
+        "opens cursors for the holder that asks",
+    ),
     ("gateway::gateway", "passes the end of a session on"),
 ];
 
@@ -52,12 +147,24 @@ fn root() -> PathBuf {
 /// The kinds of docs/architecture.md, each with its modules.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let section = text.split("\n## Handles\n").nth(1).expect("the section on handles");
-    let rows =
-        section.lines().skip_while(|line| !line.starts_with("|---")).skip(1).take_while(|line| line.starts_with('|'));
+    let section = text
+        .split("\n## Handles\n")
+        .nth(1)
+        .expect("the section on handles");
+    let rows = section
+        .lines()
+        .skip_while(|line| !line.starts_with("|---"))
+        .skip(1)
+        .take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        (cells[0].to_owned(), cells[1].split(", ").map(|module| module.trim_matches('`').to_owned()).collect())
+        (
+            cells[0].to_owned(),
+            cells[1]
+                .split(", ")
+                .map(|module| module.trim_matches('`').to_owned())
+                .collect(),
+        )
     })
     .collect()
 }
@@ -77,17 +184,23 @@ fn modules(crates: &[&str]) -> Vec<(String, String)> {
                 }
                 let parts = path.strip_prefix(&source).unwrap().with_extension("");
                 let parts: Vec<&str> = parts.iter().map(|part| part.to_str().unwrap()).collect();
-                let is_test = parts
-                    .iter()
-                    .any(|part| part.starts_with("test") || part.ends_with("_test") || part.ends_with("_tests"));
+                let is_test = parts.iter().any(|part| {
+                    part.starts_with("test") || part.ends_with("_test") || part.ends_with("_tests")
+                });
                 if path.extension().is_none_or(|extension| extension != "rs") || is_test {
                     continue;
                 }
                 let parts = parts.into_iter().filter(|part| *part != "mod");
-                let name = [crate_name].into_iter().chain(parts).collect::<Vec<_>>().join("::");
+                let name = [crate_name]
+                    .into_iter()
+                    .chain(parts)
+                    .collect::<Vec<_>>()
+                    .join("::");
                 let text = fs::read_to_string(&path).unwrap();
                 let code = text.split("#[cfg(test)]").next().unwrap();
-                let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                let code = code
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"));
                 found.push((name, code.collect::<Vec<_>>().join("\n")));
             }
         }
@@ -97,14 +210,19 @@ fn modules(crates: &[&str]) -> Vec<(String, String)> {
 
 fn has_word(code: &str, word: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    code.match_indices(word)
-        .any(|(at, _)| !is_part(code[..at].chars().next_back()) && !is_part(code[at + word.len()..].chars().next()))
+    code.match_indices(word).any(|(at, _)| {
+        !is_part(code[..at].chars().next_back()) && !is_part(code[at + word.len()..].chars().next())
+    })
 }
 
 #[test]
 fn every_documented_kind_is_tried() {
-    let tried: BTreeSet<String> =
-        Kind::ALL.iter().map(|kind| kind.name()).chain(behaviour::KINDS).map(str::to_owned).collect();
+    let tried: BTreeSet<String> = Kind::ALL
+        .iter()
+        .map(|kind| kind.name())
+        .chain(behaviour::KINDS)
+        .map(str::to_owned)
+        .collect();
     let documented: BTreeSet<String> = documented().into_keys().collect();
     assert_eq!(tried, documented, "docs/architecture.md, Handles");
 }
@@ -113,10 +231,23 @@ fn every_documented_kind_is_tried() {
 fn every_module_that_knows_owners_keeps_a_documented_kind() {
     let documented: BTreeSet<String> = documented().into_values().flatten().collect();
     // Those that clients reach, and what these have in common.
-    let (modules, common) = (modules(&["admin", "backend", "frontend", "gateway"]), modules(&["canonical"]));
-    let names: BTreeSet<&str> = modules.iter().chain(&common).map(|(name, _)| name.as_str()).collect();
-    let unknown: Vec<&String> = documented.iter().filter(|module| !names.contains(module.as_str())).collect();
-    assert!(unknown.is_empty(), "modules in docs/architecture.md that do not exist: {unknown:?}");
+    let (modules, common) = (
+        modules(&["admin", "backend", "frontend", "gateway"]),
+        modules(&["canonical"]),
+    );
+    let names: BTreeSet<&str> = modules
+        .iter()
+        .chain(&common)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let unknown: Vec<&String> = documented
+        .iter()
+        .filter(|module| !names.contains(module.as_str()))
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "modules in docs/architecture.md that do not exist: {unknown:?}"
+    );
     let knows = |code: &str| WORDS.iter().any(|word| has_word(code, word));
     let excused = |name: &str| NO_HANDLES.iter().any(|(module, _)| *module == name);
     let missing: Vec<&String> = modules
@@ -132,7 +263,11 @@ fn every_module_that_knows_owners_keeps_a_documented_kind() {
     let idle: Vec<&str> = NO_HANDLES
         .iter()
         .map(|(module, _)| *module)
-        .filter(|module| !modules.iter().any(|(name, code)| name == module && knows(code)))
+        .filter(|module| {
+            !modules
+                .iter()
+                .any(|(name, code)| name == module && knows(code))
+        })
         .collect();
     assert!(idle.is_empty(), "excused without need: {idle:?}");
 }

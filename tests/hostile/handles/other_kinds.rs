@@ -11,7 +11,12 @@ use crate::scripted::{Backend, Era, Transport};
 fn is_mistaken(as_kind: Kind, kind: Kind) -> bool {
     // Tasks are known by their servers' ids. A text without the prefix of a `requestState` of Fanlight is a server's.
     let is_task = |kind| matches!(kind, Kind::Task | Kind::LegacyTask);
-    let is_state = |kind| matches!(kind, Kind::SuspendedCall | Kind::StatelessState | Kind::ServerState);
+    let is_state = |kind| {
+        matches!(
+            kind,
+            Kind::SuspendedCall | Kind::StatelessState | Kind::ServerState
+        )
+    };
     // The handle of an event is that of its session.
     as_kind != kind
         && kind != Kind::EventId
@@ -26,9 +31,19 @@ async fn handle_of_another_kind_is_unknown() {
     for kind in Kind::ALL {
         let handle = world.make(kind).await;
         let invented = world.invent(kind, &handle);
-        for as_kind in Kind::ALL.into_iter().filter(|as_kind| is_mistaken(*as_kind, kind)) {
-            for (real, other) in world.uses(as_kind, &handle).iter().zip(world.uses(as_kind, &invented)) {
-                let (got, expected) = (world.send(Client::Ann, real).await, world.send(Client::Ann, &other).await);
+        for as_kind in Kind::ALL
+            .into_iter()
+            .filter(|as_kind| is_mistaken(*as_kind, kind))
+        {
+            for (real, other) in world
+                .uses(as_kind, &handle)
+                .iter()
+                .zip(world.uses(as_kind, &invented))
+            {
+                let (got, expected) = (
+                    world.send(Client::Ann, real).await,
+                    world.send(Client::Ann, &other).await,
+                );
                 let plain = |text: &str, handle: &str| text.replace(handle, "HANDLE");
                 assert_eq!(
                     (got.0, plain(&got.1, &handle)),
@@ -45,36 +60,70 @@ async fn handle_of_another_kind_is_unknown() {
 
 /// Sends a request without credentials; returns its status, its session id and its text.
 async fn send(gateway: &Gateway, attempt: &Use) -> (u16, Option<String>, String) {
-    let mut headers: Vec<(&str, &str)> = attempt.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut headers: Vec<(&str, &str)> = attempt
+        .headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     match attempt.method {
         "POST" => headers.extend(JSON_HEADERS),
         _ => headers.push(("Accept", "text/event-stream")),
     }
     let mut connection = Connection::open(gateway.mcp).await;
     connection
-        .request(attempt.method, attempt.path.as_deref().unwrap_or("/mcp"), &headers, attempt.body.as_bytes())
+        .request(
+            attempt.method,
+            attempt.path.as_deref().unwrap_or("/mcp"),
+            &headers,
+            attempt.body.as_bytes(),
+        )
         .await;
     let mut response = connection.response().await;
     let id = response.header("mcp-session-id").map(str::to_owned);
     (response.status, id, response.text().await)
 }
 
-fn attempt(method: &'static str, path: Option<String>, headers: Vec<(&'static str, String)>, body: &str) -> Use {
-    Use { what: "", method, path, headers, in_own_session: false, body: body.to_owned() }
+fn attempt(
+    method: &'static str,
+    path: Option<String>,
+    headers: Vec<(&'static str, String)>,
+    body: &str,
+) -> Use {
+    Use {
+        what: "",
+        method,
+        path,
+        headers,
+        in_own_session: false,
+        body: body.to_owned(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_of_an_earlier_run_with_the_same_keys_is_unknown() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     let entry = backend.entry("a");
-    let config = format!(r#"{{"keys":["{}"],"mcpServers":{{{entry}}}}}"#, "5a".repeat(32));
+    let config = format!(
+        r#"{{"keys":["{}"],"mcpServers":{{{entry}}}}}"#,
+        "5a".repeat(32)
+    );
     let earlier = Gateway::start(&config).await;
     let open = attempt("POST", None, Vec::new(), &initialize(NEWEST_LEGACY, "{}"));
     let id = send(&earlier, &open).await.1.expect("a session");
     let ping = legacy_request("1", "ping", "");
-    assert_eq!(send(&earlier, &attempt("POST", None, in_session(id.clone()), &ping)).await.0, 200);
+    assert_eq!(
+        send(
+            &earlier,
+            &attempt("POST", None, in_session(id.clone()), &ping)
+        )
+        .await
+        .0,
+        200
+    );
     let mut listening = Connection::open(earlier.mcp).await;
-    listening.request("GET", "/sse", &[("Accept", "text/event-stream")], b"").await;
+    listening
+        .request("GET", "/sse", &[("Accept", "text/event-stream")], b"")
+        .await;
     let endpoint = listening.response().await.event().await.unwrap().unwrap();
     let of_sse = endpoint.split_once("sessionId=").unwrap().1.to_owned();
     assert!(earlier.terminate().await.success());
@@ -88,10 +137,20 @@ async fn session_of_an_earlier_run_with_the_same_keys_is_unknown() {
             let resumed = [&session[..], std::slice::from_ref(&last)].concat();
             [
                 attempt("POST", None, session.clone(), &ping),
-                attempt("POST", None, session.clone(), r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+                attempt(
+                    "POST",
+                    None,
+                    session.clone(),
+                    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+                ),
                 attempt("GET", None, resumed, ""),
                 attempt("DELETE", None, session, ""),
-                attempt("POST", Some(format!("/sse/message?sessionId={id}")), Vec::new(), &ping),
+                attempt(
+                    "POST",
+                    Some(format!("/sse/message?sessionId={id}")),
+                    Vec::new(),
+                    &ping,
+                ),
             ]
         };
         for (real, invented) in uses(id).iter().zip(uses(&other)) {
@@ -105,5 +164,10 @@ async fn session_of_an_earlier_run_with_the_same_keys_is_unknown() {
 /// An id that was never made.
 fn changed(id: &str) -> String {
     let (start, end) = id.split_at(id.len() - 8);
-    format!("{start}{}", end.chars().map(|c| if c == '3' { '4' } else { '3' }).collect::<String>())
+    format!(
+        "{start}{}",
+        end.chars()
+            .map(|c| if c == '3' { '4' } else { '3' })
+            .collect::<String>()
+    )
 }

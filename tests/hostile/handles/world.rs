@@ -7,8 +7,8 @@ use fanlight_testkit::slicer::{member, plain_string};
 use super::{Kind, Use};
 use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{
-    Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request, modern_headers,
-    modern_request_with,
+    Connection, INITIALIZED, JSON_HEADERS, NEWEST_LEGACY, Response, initialize, legacy_request,
+    modern_headers, modern_request_with,
 };
 use crate::scripted::{Backend, Era, Received, Reply, Task, Transport};
 
@@ -30,14 +30,14 @@ const EXPIRED: (&str, &str) = (
 pub(super) const OPERATOR: &str = "0123456789abcdef-operator";
 
 /// What the clients of the modern era declare.
-const CAPABILITIES: &str = r#"{"roots":{},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+const CAPABILITIES: &str =
+    r#"{"roots":{},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const ANSWERS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 const ACCEPTED: &str = r#""inputResponses":{"input-1":{"action":"accept"}}"#;
 /// What a modern server answers that asks for input, and its state in that.
-const INPUT_NEEDED: &str =
-    r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
+const INPUT_NEEDED: &str = r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
 const URL_NEEDED: &str = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://example.com/","message":"m"}]}}"#;
 
 /// Who makes a request.
@@ -65,7 +65,11 @@ impl Client {
     }
 
     pub(super) fn path(self) -> &'static str {
-        if self == Self::Elsewhere { "/mcp/other" } else { "/mcp" }
+        if self == Self::Elsewhere {
+            "/mcp/other"
+        } else {
+            "/mcp"
+        }
     }
 }
 
@@ -81,35 +85,81 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn start() -> Self {
-        let task = |id, era| Task { id, status: "working", ttl: 600_000, poll: 60_000 }.members(era);
+        let task = |id, era| {
+            Task {
+                id,
+                status: "working",
+                ttl: 600_000,
+                poll: 60_000,
+            }
+            .members(era)
+        };
         let legacy = Backend::start(Era::Legacy, Transport::Http).await;
-        legacy.declares(&format!(r#"{{"tools":{{}},"resources":{{}},{LEGACY_TASKS}}}"#));
+        legacy.declares(&format!(
+            r#"{{"tools":{{}},"resources":{{}},{LEGACY_TASKS}}}"#
+        ));
         legacy.offers_tools(&["t", "ask", "url", "long"]);
         legacy.on("tools/call", Reply::result(r#"{"content":[]}"#));
-        legacy.on_target("tools/call", "ask", Reply::result(r#"{"content":[]}"#).asking(&[ASK]));
+        legacy.on_target(
+            "tools/call",
+            "ask",
+            Reply::result(r#"{"content":[]}"#).asking(&[ASK]),
+        );
         legacy.on_target("tools/call", "url", Reply::error(URL_NEEDED));
         let made = format!(r#"{{"task":{{{}}}}}"#, task("secret-1", Era::Legacy));
         legacy.on_target("tools/call", "long", Reply::result(made));
-        legacy.on("tasks/list", Reply::result(format!(r#"{{"tasks":[{{{}}}]}}"#, task("secret-1", Era::Legacy))));
+        legacy.on(
+            "tasks/list",
+            Reply::result(format!(
+                r#"{{"tasks":[{{{}}}]}}"#,
+                task("secret-1", Era::Legacy)
+            )),
+        );
         let modern = Backend::start(Era::Modern, Transport::Http).await;
-        modern.declares(r#"{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        modern.declares(
+            r#"{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
+        );
         modern.offers_tools(&["long", "input"]);
         modern.on(
             "tools/call",
-            Reply::result(Task { id: "secret-2", status: "working", ttl: 600_000, poll: 60_000 }.created(Era::Modern)),
+            Reply::result(
+                Task {
+                    id: "secret-2",
+                    status: "working",
+                    ttl: 600_000,
+                    poll: 60_000,
+                }
+                .created(Era::Modern),
+            ),
         );
         let input = |call: &Received| {
             let is_answered = call.member("params.inputResponses").is_some();
-            if is_answered { Era::Modern.complete(r#""content":[]"#) } else { INPUT_NEEDED.to_owned() }
+            if is_answered {
+                Era::Modern.complete(r#""content":[]"#)
+            } else {
+                INPUT_NEEDED.to_owned()
+            }
         };
         modern.on_target("tools/call", "input", Reply::compute(input));
-        for (server, era, id) in [(&legacy, Era::Legacy, "secret-1"), (&modern, Era::Modern, "secret-2")] {
+        for (server, era, id) in [
+            (&legacy, Era::Legacy, "secret-1"),
+            (&modern, Era::Modern, "secret-2"),
+        ] {
             for method in ["tasks/get", "tasks/cancel", "tasks/result", "tasks/update"] {
-                server.on(method, Reply::error(r#"{"code":-32602,"message":"no such task"}"#));
+                server.on(
+                    method,
+                    Reply::error(r#"{"code":-32602,"message":"no such task"}"#),
+                );
                 let result = match (method, era) {
                     ("tasks/result", _) => r#"{"content":[]}"#.to_owned(),
                     ("tasks/get" | "tasks/cancel", Era::Legacy) => format!("{{{}}}", task(id, era)),
-                    ("tasks/get", _) => Task { id, status: "working", ttl: 600_000, poll: 60_000 }.got(era, ""),
+                    ("tasks/get", _) => Task {
+                        id,
+                        status: "working",
+                        ttl: 600_000,
+                        poll: 60_000,
+                    }
+                    .got(era, ""),
                     _ => era.complete(""),
                 };
                 server.on_target(method, id, Reply::result(result));
@@ -119,8 +169,12 @@ impl World {
         let entry = |(_, digest): (&str, &str), name: &str, more: &str| {
             format!("- {{name: {name}, sha256: '{digest}'{more}}}\n")
         };
-        let keys =
-            [entry(ANN, "ann", ""), entry(BOB, "bob", ""), entry(EXPIRED, "ann", ", expires: 2020-01-01")].concat();
+        let keys = [
+            entry(ANN, "ann", ""),
+            entry(BOB, "bob", ""),
+            entry(EXPIRED, "ann", ", expires: 2020-01-01"),
+        ]
+        .concat();
         fs::write(folder.path().join("keys.yaml"), format!("keys:\n{keys}")).unwrap();
         let config = format!(
             "auth: {{keys: {{file: keys.yaml}}}}\nadmin: {{token: {OPERATOR}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nlimits: {{pageSize: 2}}\nmcpServers: {{{},{}}}\n",
@@ -129,16 +183,34 @@ impl World {
         );
         fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.yaml")).await;
-        Self { gateway, legacy, modern, sse: tokio::sync::Mutex::default(), _folder: folder }
+        Self {
+            gateway,
+            legacy,
+            modern,
+            sse: tokio::sync::Mutex::default(),
+            _folder: folder,
+        }
     }
 
     /// Sends a request of a client, and returns the status and the first message, without what differs between any two
     /// requests.
     pub(super) async fn send(&self, client: Client, attempt: &Use) -> (u16, String) {
-        let session = if attempt.in_own_session { self.open_session(client).await } else { None };
+        let session = if attempt.in_own_session {
+            self.open_session(client).await
+        } else {
+            None
+        };
         let mut headers = attempt.headers.clone();
         headers.extend(session.into_iter().flat_map(in_session));
-        let mut response = self.request(client, attempt.method, attempt.path.as_deref(), &headers, &attempt.body).await;
+        let mut response = self
+            .request(
+                client,
+                attempt.method,
+                attempt.path.as_deref(),
+                &headers,
+                &attempt.body,
+            )
+            .await;
         let status = response.status;
         let text = if response.is_event_stream() {
             response.event().await.unwrap().unwrap_or_default()
@@ -158,24 +230,42 @@ impl World {
         body: &str,
     ) -> Response {
         let key = client.key().map(|key| format!("Bearer {key}"));
-        let mut all: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut all: Vec<(&str, &str)> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
         all.extend(key.as_deref().map(|key| ("Authorization", key)));
         match method {
             "GET" => all.push(("Accept", "text/event-stream")),
             _ => all.extend(JSON_HEADERS),
         }
         let mut connection = Connection::open(self.gateway.mcp).await;
-        connection.request(method, path.unwrap_or(client.path()), &all, body.as_bytes()).await;
+        connection
+            .request(method, path.unwrap_or(client.path()), &all, body.as_bytes())
+            .await;
         connection.response().await
     }
 
     /// Opens a session for a client that may have one.
     pub(super) async fn open_session(&self, client: Client) -> Option<String> {
         let capabilities = r#"{"roots":{}}"#;
-        let mut response = self.request(client, "POST", None, &[], &initialize(NEWEST_LEGACY, capabilities)).await;
+        let mut response = self
+            .request(
+                client,
+                "POST",
+                None,
+                &[],
+                &initialize(NEWEST_LEGACY, capabilities),
+            )
+            .await;
         let id = response.header("mcp-session-id").map(str::to_owned)?;
         response.messages().await;
-        assert_eq!(self.request(client, "POST", None, &in_session(id.clone()), INITIALIZED).await.status, 202);
+        assert_eq!(
+            self.request(client, "POST", None, &in_session(id.clone()), INITIALIZED)
+                .await
+                .status,
+            202
+        );
         Some(id)
     }
 
@@ -194,30 +284,48 @@ impl World {
         match kind {
             Kind::Session | Kind::EventId => self.open_session(Client::Ann).await.unwrap(),
             Kind::SseSession => {
-                let mut stream = self.request(Client::Ann, "GET", Some("/sse"), &[], "").await;
+                let mut stream = self
+                    .request(Client::Ann, "GET", Some("/sse"), &[], "")
+                    .await;
                 let endpoint = stream.event().await.unwrap().unwrap();
                 *self.sse.lock().await = Some(stream);
                 endpoint.split_once("sessionId=").unwrap().1.to_owned()
             }
-            Kind::SuspendedCall => {
-                text(&self.of_ann("tools/call", r#""name":"legacy__ask","arguments":{}"#).await, "result.requestState")
-            }
-            Kind::StatelessState => {
-                text(&self.of_ann("tools/call", r#""name":"legacy__url","arguments":{}"#).await, "result.requestState")
-            }
+            Kind::SuspendedCall => text(
+                &self
+                    .of_ann("tools/call", r#""name":"legacy__ask","arguments":{}"#)
+                    .await,
+                "result.requestState",
+            ),
+            Kind::StatelessState => text(
+                &self
+                    .of_ann("tools/call", r#""name":"legacy__url","arguments":{}"#)
+                    .await,
+                "result.requestState",
+            ),
             Kind::ServerState => text(
-                &self.of_ann("tools/call", r#""name":"modern__input","arguments":{}"#).await,
+                &self
+                    .of_ann("tools/call", r#""name":"modern__input","arguments":{}"#)
+                    .await,
                 "result.requestState",
             ),
             Kind::LegacyTask => {
                 let session = in_session(self.open_session(Client::Ann).await.unwrap());
                 let call = legacy_request("1", "tools/call", r#""name":"legacy__long","task":{}"#);
-                let answer = self.request(Client::Ann, "POST", None, &session, &call).await.messages().await.1;
+                let answer = self
+                    .request(Client::Ann, "POST", None, &session, &call)
+                    .await
+                    .messages()
+                    .await
+                    .1;
                 text(&answer, "result.task.taskId")
             }
-            Kind::Task => {
-                text(&self.of_ann("tools/call", r#""name":"modern__long","arguments":{}"#).await, "result.taskId")
-            }
+            Kind::Task => text(
+                &self
+                    .of_ann("tools/call", r#""name":"modern__long","arguments":{}"#)
+                    .await,
+                "result.taskId",
+            ),
             Kind::Cursor => text(&self.of_ann("tools/list", "").await, "result.nextCursor"),
         }
     }
@@ -255,7 +363,11 @@ impl World {
         match kind {
             Kind::Session => vec![
                 within("request", "POST", &legacy_request("1", "ping", "")),
-                within("call", "POST", &legacy_request("1", "tools/call", r#""name":"legacy__t""#)),
+                within(
+                    "call",
+                    "POST",
+                    &legacy_request("1", "tools/call", r#""name":"legacy__t""#),
+                ),
                 within(
                     "cancellation",
                     "POST",
@@ -266,7 +378,11 @@ impl World {
                     "POST",
                     r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
                 ),
-                within("answer", "POST", r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"roots":[]}}"#),
+                within(
+                    "answer",
+                    "POST",
+                    r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"roots":[]}}"#,
+                ),
                 within("initialize", "POST", &initialize(NEWEST_LEGACY, "{}")),
                 within("batch", "POST", "[]"),
                 within("stream", "GET", ""),
@@ -281,8 +397,14 @@ impl World {
                 };
                 vec![
                     to("request", &legacy_request("1", "ping", "")),
-                    to("call", &legacy_request("1", "tools/call", r#""name":"legacy__t""#)),
-                    to("answer", r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"roots":[]}}"#),
+                    to(
+                        "call",
+                        &legacy_request("1", "tools/call", r#""name":"legacy__t""#),
+                    ),
+                    to(
+                        "answer",
+                        r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"roots":[]}}"#,
+                    ),
                     to(
                         "cancellation",
                         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
@@ -298,16 +420,25 @@ impl World {
                 })
                 .collect(),
             Kind::SuspendedCall => {
-                let params = format!(r#""name":"legacy__ask","arguments":{{}},{ANSWERS},"requestState":"{handle}""#);
+                let params = format!(
+                    r#""name":"legacy__ask","arguments":{{}},{ANSWERS},"requestState":"{handle}""#
+                );
                 vec![modern("retry", "tools/call", &params)]
             }
             Kind::StatelessState => {
-                let params = format!(r#""name":"legacy__url","arguments":{{}},{ACCEPTED},"requestState":"{handle}""#);
+                let params = format!(
+                    r#""name":"legacy__url","arguments":{{}},{ACCEPTED},"requestState":"{handle}""#
+                );
                 vec![modern("retry", "tools/call", &params)]
             }
             Kind::ServerState => {
-                let params = format!(r#""name":"modern__input","arguments":{{}},{ANSWERS},"requestState":"{handle}""#);
-                vec![modern("retry", "tools/call", &params), own("retry in a session", "tools/call", &params)]
+                let params = format!(
+                    r#""name":"modern__input","arguments":{{}},{ANSWERS},"requestState":"{handle}""#
+                );
+                vec![
+                    modern("retry", "tools/call", &params),
+                    own("retry in a session", "tools/call", &params),
+                ]
             }
             Kind::LegacyTask => vec![
                 own("get", "tasks/get", &id),
@@ -319,9 +450,17 @@ impl World {
             ],
             Kind::Task => vec![
                 modern("get", "tasks/get", &id),
-                modern("update", "tasks/update", &format!(r#"{id},"inputResponses":{{}}"#)),
+                modern(
+                    "update",
+                    "tasks/update",
+                    &format!(r#"{id},"inputResponses":{{}}"#),
+                ),
                 modern("cancel", "tasks/cancel", &id),
-                modern("listen", "subscriptions/listen", &format!(r#""notifications":{{"taskIds":["{handle}"]}}"#)),
+                modern(
+                    "listen",
+                    "subscriptions/listen",
+                    &format!(r#""notifications":{{"taskIds":["{handle}"]}}"#),
+                ),
                 own("get in a session", "tasks/get", &id),
                 own("cancel in a session", "tasks/cancel", &id),
             ],
@@ -351,9 +490,15 @@ impl World {
         assert!(matches!(status, 200 | 202), "{kind:?}: {status} {answer}");
         match kind {
             // The task of a session is known to another of its principal.
-            Kind::LegacyTask | Kind::Task => assert!(answer.contains("working"), "{kind:?}: {answer}"),
+            Kind::LegacyTask | Kind::Task => {
+                assert!(answer.contains("working"), "{kind:?}: {answer}")
+            }
             Kind::Cursor => assert!(answer.contains("legacy__url"), "the next page: {answer}"),
-            Kind::StatelessState => assert_eq!(self.legacy.count_of_target("tools/call", "url"), 2, "{answer}"),
+            Kind::StatelessState => assert_eq!(
+                self.legacy.count_of_target("tools/call", "url"),
+                2,
+                "{answer}"
+            ),
             _ => assert!(!answer.contains("\"error\""), "{kind:?}: {answer}"),
         }
     }
@@ -361,7 +506,10 @@ impl World {
 
 /// The headers of a request in a session.
 pub(super) fn in_session(id: String) -> Vec<(&'static str, String)> {
-    vec![("Mcp-Session-Id", id), ("MCP-Protocol-Version", NEWEST_LEGACY.to_owned())]
+    vec![
+        ("Mcp-Session-Id", id),
+        ("MCP-Protocol-Version", NEWEST_LEGACY.to_owned()),
+    ]
 }
 
 /// A modern request.
@@ -372,6 +520,16 @@ pub(super) fn modern(what: &'static str, method: &str, params: &str) -> Use {
         "Mcp-Name" => "Mcp-Name",
         _ => "MCP-Protocol-Version",
     };
-    let headers = modern_headers(&body).into_iter().map(|(header, value)| (name(header), value)).collect();
-    Use { what, method: "POST", path: None, headers, in_own_session: false, body }
+    let headers = modern_headers(&body)
+        .into_iter()
+        .map(|(header, value)| (name(header), value))
+        .collect();
+    Use {
+        what,
+        method: "POST",
+        path: None,
+        headers,
+        in_own_session: false,
+        body,
+    }
 }

@@ -66,7 +66,12 @@ pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
 
 /// A header that is added to the table of the connection, where its index is then 62.
 pub(crate) fn indexed_field(name: &str, value: &str) -> Vec<u8> {
-    [vec![0x40], literal(name.as_bytes()), literal(value.as_bytes())].concat()
+    [
+        vec![0x40],
+        literal(name.as_bytes()),
+        literal(value.as_bytes()),
+    ]
+    .concat()
 }
 
 /// The newest entry of that table, in one byte.
@@ -75,11 +80,20 @@ pub(crate) const NEWEST_ENTRY: u8 = 0x80 | 62;
 /// The body and the header block of a call of this tool.
 pub(crate) fn call(tool: &str) -> (String, Vec<u8>) {
     let body = modern_request("1", "tools/call", &format!(r#""name":"{tool}""#), "");
-    let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", "/mcp"), (":authority", "127.0.0.1")];
+    let pseudo = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/mcp"),
+        (":authority", "127.0.0.1"),
+    ];
     let own = modern_headers(&body);
-    let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own = own
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let headers = pseudo.into_iter().chain(JSON_HEADERS).chain(own);
-    let block = headers.flat_map(|(name, value)| field(&name.to_ascii_lowercase(), value)).collect();
+    let block = headers
+        .flat_map(|(name, value)| field(&name.to_ascii_lowercase(), value))
+        .collect();
     (body, block)
 }
 
@@ -108,13 +122,20 @@ pub(crate) async fn attack(gateway: SocketAddr, frames: &[u8]) -> Outcome {
 pub(crate) async fn exchange(gateway: SocketAddr, request: &[u8]) -> Outcome {
     let mut stream = TcpStream::connect(gateway).await.unwrap();
     let settings = frame(SETTINGS, 0, 0, &[]);
-    stream.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, request].concat()).await.unwrap();
+    stream
+        .write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, request].concat())
+        .await
+        .unwrap();
     let mut received = Vec::new();
     within("the gateway to respond", async {
         loop {
             let closed = !matches!(stream.read_buf(&mut received).await, Ok(1..));
             let frames = kinds(&received);
-            if closed || frames.iter().any(|kind| [HEADERS, RST_STREAM, GOAWAY].contains(kind)) {
+            if closed
+                || frames
+                    .iter()
+                    .any(|kind| [HEADERS, RST_STREAM, GOAWAY].contains(kind))
+            {
                 return Outcome { frames, closed };
             }
         }
@@ -131,12 +152,15 @@ async fn send(gateway: SocketAddr, frames: &[u8], reads: bool) -> Outcome {
     let (mut reader, mut writer) = TcpStream::connect(gateway).await.unwrap().into_split();
     let mut received = Vec::new();
     let write = async {
-        writer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
+        writer
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .await?;
         writer.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
         // An error: the gateway has closed the connection. A timeout: it reads no more, which bounds the attack too.
         let _ = tokio::time::timeout(BLOCKED, writer.write_all(frames)).await;
         // Its acknowledgement shows that everything before it has been processed, if the connection still is open.
-        let _ = tokio::time::timeout(BLOCKED, writer.write_all(&frame(PING, 0, 0, b"the end!"))).await;
+        let _ =
+            tokio::time::timeout(BLOCKED, writer.write_all(&frame(PING, 0, 0, b"the end!"))).await;
         std::io::Result::Ok(())
     };
     let closed = if reads {
@@ -146,7 +170,10 @@ async fn send(gateway: SocketAddr, frames: &[u8], reads: bool) -> Outcome {
         let _ = write.await;
         read_to_end(&mut reader, &mut received).await
     };
-    Outcome { frames: kinds(&received), closed }
+    Outcome {
+        frames: kinds(&received),
+        closed,
+    }
 }
 
 /// Reads until the gateway has acknowledged the last ping or closed the connection, and returns whether it has closed
@@ -158,12 +185,18 @@ async fn read_to_end(reader: &mut (impl AsyncReadExt + Unpin), received: &mut Ve
             if !matches!(reader.read_buf(received).await, Ok(1..)) {
                 return true;
             }
-            if received[known.saturating_sub(8)..].windows(8).any(|bytes| bytes == b"the end!") {
+            if received[known.saturating_sub(8)..]
+                .windows(8)
+                .any(|bytes| bytes == b"the end!")
+            {
                 return false;
             }
         }
     };
-    within("the gateway to process the frames", async { tokio::time::timeout(BLOCKED * 2, read).await }).await
+    within("the gateway to process the frames", async {
+        tokio::time::timeout(BLOCKED * 2, read).await
+    })
+    .await
         == Ok(true)
 }
 

@@ -185,12 +185,28 @@ async fn file_of_each_client_is_a_configuration_and_gets_an_entry_that_can_be_ta
 
         let validated = run_in(folder.path(), &["validate", "--config", file]).await;
         assert_eq!(validated.status, 0, "{client}: {}", validated.text());
-        assert!(validated.out.contains("2 servers"), "{client}: {}", validated.text());
-        assert!(!validated.text().contains("s3cret"), "{client}: {}", validated.text());
+        assert!(
+            validated.out.contains("2 servers"),
+            "{client}: {}",
+            validated.text()
+        );
+        assert!(
+            !validated.text().contains("s3cret"),
+            "{client}: {}",
+            validated.text()
+        );
 
-        let imported = run_in(folder.path(), &["import", "--from", file, "--output", "-", "--json"]).await;
+        let imported = run_in(
+            folder.path(),
+            &["import", "--from", file, "--output", "-", "--json"],
+        )
+        .await;
         assert_eq!(imported.status, 0, "{client}: {}", imported.text());
-        assert!(!imported.text().contains("s3cret"), "{client}: {}", imported.text());
+        assert!(
+            !imported.text().contains("s3cret"),
+            "{client}: {}",
+            imported.text()
+        );
         let servers = imported.json()["servers"].clone();
         assert_eq!(
             (&servers[0]["name"], &servers[1]["name"]),
@@ -203,26 +219,46 @@ async fn file_of_each_client_is_a_configuration_and_gets_an_entry_that_can_be_ta
         let connected = run_in(folder.path(), &[&connect[..], &url].concat()).await;
         assert_eq!(connected.status, 0, "{client}: {}", connected.text());
         let changed = fs::read_to_string(&path).unwrap();
-        assert!(changed.contains("fanlight") && changed.len() > text.len(), "{client}: {changed}");
+        assert!(
+            changed.contains("fanlight") && changed.len() > text.len(),
+            "{client}: {changed}"
+        );
         // Everything else stays as it is written.
-        let comments =
-            ["// Servers of this project.", "/* the last */", "# the default", "// Zed settings", "# by hand"];
-        for comment in comments.into_iter().filter(|comment| text.contains(comment)) {
+        let comments = [
+            "// Servers of this project.",
+            "/* the last */",
+            "# the default",
+            "// Zed settings",
+            "# by hand",
+        ];
+        for comment in comments
+            .into_iter()
+            .filter(|comment| text.contains(comment))
+        {
             assert!(changed.contains(comment), "{client}: {changed}");
         }
         let both = run_in(folder.path(), &["validate", "--config", file]).await;
         assert!(both.out.contains("3 servers"), "{client}: {}", both.text());
         let again = run_in(folder.path(), &[&connect[..], &url].concat()).await;
-        assert_eq!((again.status, fs::read_to_string(&path).unwrap()), (0, changed), "{client}: {}", again.text());
+        assert_eq!(
+            (again.status, fs::read_to_string(&path).unwrap()),
+            (0, changed),
+            "{client}: {}",
+            again.text()
+        );
 
         let undone = run_in(folder.path(), &[&connect[..], &["--undo"]].concat()).await;
         assert_eq!(undone.status, 0, "{client}: {}", undone.text());
         assert_eq!(fs::read(&path).unwrap(), text.as_bytes(), "{client}");
         let undone = run_in(folder.path(), &[&connect[..], &["--undo"]].concat()).await;
         assert_ne!(undone.status, 0, "{client}: {}", undone.text());
-        let left: Vec<_> = fs::read_dir(beside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(beside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert!(
-            left.iter().all(|name| *name == *path.file_name().unwrap() || name == "notes.env"),
+            left.iter()
+                .all(|name| *name == *path.file_name().unwrap() || name == "notes.env"),
             "{client}: {left:?}"
         );
     }
@@ -232,25 +268,43 @@ async fn file_of_each_client_is_a_configuration_and_gets_an_entry_that_can_be_ta
 async fn other_changes_survive_an_undo_and_a_file_that_was_made_is_removed() {
     let folder = TempFile::folder();
     let path = folder.path().join("new").join("mcp.json");
-    let connect = ["connect", "cursor", "--file", path.to_str().unwrap(), "--url", "http://127.0.0.1:8080/mcp"];
+    let connect = [
+        "connect",
+        "cursor",
+        "--file",
+        path.to_str().unwrap(),
+        "--url",
+        "http://127.0.0.1:8080/mcp",
+    ];
     assert_eq!(run_in(folder.path(), &connect).await.status, 0);
     let made: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    assert_eq!(made["mcpServers"]["fanlight"]["url"], "http://127.0.0.1:8080/mcp");
+    assert_eq!(
+        made["mcpServers"]["fanlight"]["url"],
+        "http://127.0.0.1:8080/mcp"
+    );
     let undo = [&connect[..4], &["--undo"]].concat();
     assert_eq!(run_in(folder.path(), &undo).await.status, 0);
     assert!(!path.exists());
 
     fs::write(&path, r#"{"mcpServers": {"a": {"command": "a"}}}"#).unwrap();
     assert_eq!(run_in(folder.path(), &connect).await.status, 0);
-    let changed =
-        fs::read_to_string(&path).unwrap().replace("\"a\": {\"command\": \"a\"}", "\"b\": {\"command\": \"b\"}");
+    let changed = fs::read_to_string(&path)
+        .unwrap()
+        .replace("\"a\": {\"command\": \"a\"}", "\"b\": {\"command\": \"b\"}");
     fs::write(&path, &changed).unwrap();
     assert_eq!(run_in(folder.path(), &undo).await.status, 0);
     let left: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    assert_eq!(left, serde_json::json!({"mcpServers": {"b": {"command": "b"}}}));
+    assert_eq!(
+        left,
+        serde_json::json!({"mcpServers": {"b": {"command": "b"}}})
+    );
 
     fs::write(&path, "{ nonsense").unwrap();
     let refused = run_in(folder.path(), &connect).await;
-    assert!(refused.status != 0 && refused.err.contains("nothing was changed"), "{}", refused.text());
+    assert!(
+        refused.status != 0 && refused.err.contains("nothing was changed"),
+        "{}",
+        refused.text()
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), "{ nonsense");
 }

@@ -23,14 +23,32 @@ fn planted() -> TempFile {
 
 #[tokio::test]
 async fn commands_of_a_configuration_that_was_found_are_not_started_unasked() {
-    for command in [&["list"][..], &["check"], &["call", "t"], &["diff", "t"], &["trace-test"]] {
+    for command in [
+        &["list"][..],
+        &["check"],
+        &["call", "t"],
+        &["diff", "t"],
+        &["trace-test"],
+    ] {
         let folder = planted();
         let ran = run_in(folder.path(), command).await;
-        assert!(ran.status == 2 && ran.err.contains("--config .mcp.json"), "{command:?}: {}", ran.text());
-        assert!(ran.err.contains("`--yes`") && ran.err.contains("evil"), "{command:?}: {}", ran.text());
+        assert!(
+            ran.status == 2 && ran.err.contains("--config .mcp.json"),
+            "{command:?}: {}",
+            ran.text()
+        );
+        assert!(
+            ran.err.contains("`--yes`") && ran.err.contains("evil"),
+            "{command:?}: {}",
+            ran.text()
+        );
         assert!(!folder.path().join("started").exists(), "{command:?}");
     }
-    for allowed in [&["list", "--yes"][..], &["list", "--config", ".mcp.json"], &["list", ".mcp.json"]] {
+    for allowed in [
+        &["list", "--yes"][..],
+        &["list", "--config", ".mcp.json"],
+        &["list", ".mcp.json"],
+    ] {
         let folder = planted();
         run_in(folder.path(), allowed).await;
         assert!(folder.path().join("started").exists(), "{allowed:?}");
@@ -42,20 +60,33 @@ async fn variables_of_a_configuration_that_was_found_stay_on_this_machine() {
     let folder = TempFile::folder();
     let elsewhere = json!({ "url": "https://192.0.2.1/mcp", "headers": { "Authorization": "Bearer ${OPERATOR}" } });
     let write = |server| {
-        let config = json!({ "mcpServers": { "evil": server }, "timeouts": { "connect": "100ms" } });
+        let config =
+            json!({ "mcpServers": { "evil": server }, "timeouts": { "connect": "100ms" } });
         fs::write(folder.path().join("fanlight.yaml"), config.to_string()).unwrap();
     };
     write(elsewhere);
     let ran = run_with(folder.path(), &["list"], &[("OPERATOR", SECRET)]).await;
-    assert!(ran.status == 2 && ran.err.contains("`--yes`"), "{}", ran.text());
+    assert!(
+        ran.status == 2 && ran.err.contains("`--yes`"),
+        "{}",
+        ran.text()
+    );
     assert!(!ran.text().contains(SECRET), "{}", ran.text());
     write(json!({ "url": "https://${OPERATOR}.invalid/mcp" }));
     let ran = run_with(folder.path(), &["list"], &[("OPERATOR", SECRET)]).await;
-    assert!(ran.status == 2 && ran.err.contains("`--yes`") && !ran.text().contains(SECRET), "{}", ran.text());
+    assert!(
+        ran.status == 2 && ran.err.contains("`--yes`") && !ran.text().contains(SECRET),
+        "{}",
+        ran.text()
+    );
     // A server of this machine that is no process needs no question.
     let local = Backend::start(Era::Modern, Transport::Http).await;
     local.offers_tools(&["t"]);
-    fs::write(folder.path().join("fanlight.yaml"), config(&[local.entry("only")])).unwrap();
+    fs::write(
+        folder.path().join("fanlight.yaml"),
+        config(&[local.entry("only")]),
+    )
+    .unwrap();
     let ran = run_in(folder.path(), &["list"]).await;
     assert!(ran.status == 0 && ran.out.contains('t'), "{}", ran.text());
 }
@@ -71,10 +102,20 @@ async fn token_is_not_sent_to_another_machine_that_a_folder_names() {
     ] {
         let config = json!({ "admin": admin, "mcpServers": { "a": { "command": "x" } } });
         fs::write(folder.path().join("fanlight.yaml"), config.to_string()).unwrap();
-        for command in [&["status"][..], &["traces"], &["logs"], &["reload"], &["restart", "a"]] {
+        for command in [
+            &["status"][..],
+            &["traces"],
+            &["logs"],
+            &["reload"],
+            &["restart", "a"],
+        ] {
             let variables = [("OPERATOR", SECRET), ("FANLIGHT_ADMIN_TOKEN", SECRET)];
             let ran = run_with(folder.path(), command, &variables).await;
-            assert!(ran.status == 2 && ran.err.contains("on another machine"), "{command:?}: {}", ran.text());
+            assert!(
+                ran.status == 2 && ran.err.contains("on another machine"),
+                "{command:?}: {}",
+                ran.text()
+            );
         }
     }
 }
@@ -93,18 +134,48 @@ async fn links_in_a_project_are_not_followed() {
                 fs::write(&path, r#"{"mcpServers":{}}"#).unwrap();
             }
             symlink(&victim, project.path().join(format!("{file}{planted}"))).unwrap();
-            let ran =
-                run_in(project.path(), &["connect", client, "--project", "--url", "http://127.0.0.1:1/mcp"]).await;
+            let ran = run_in(
+                project.path(),
+                &[
+                    "connect",
+                    client,
+                    "--project",
+                    "--url",
+                    "http://127.0.0.1:1/mcp",
+                ],
+            )
+            .await;
             assert_eq!(ran.status, 1, "{file}{planted}: {}", ran.text());
-            assert_eq!(fs::read_to_string(&victim).unwrap(), "{}", "{file}{planted}");
+            assert_eq!(
+                fs::read_to_string(&victim).unwrap(),
+                "{}",
+                "{file}{planted}"
+            );
         }
     }
     let project = TempFile::folder();
     fs::write(outside.path().join("mcp.json"), "{}").unwrap();
     symlink(outside.path(), project.path().join(".cursor")).unwrap();
-    let ran = run_in(project.path(), &["connect", "cursor", "--project", "--url", "http://127.0.0.1:1/mcp"]).await;
-    assert!(ran.status == 1 && ran.err.contains("is a link"), "{}", ran.text());
-    assert_eq!(fs::read_to_string(outside.path().join("mcp.json")).unwrap(), "{}");
+    let ran = run_in(
+        project.path(),
+        &[
+            "connect",
+            "cursor",
+            "--project",
+            "--url",
+            "http://127.0.0.1:1/mcp",
+        ],
+    )
+    .await;
+    assert!(
+        ran.status == 1 && ran.err.contains("is a link"),
+        "{}",
+        ran.text()
+    );
+    assert_eq!(
+        fs::read_to_string(outside.path().join("mcp.json")).unwrap(),
+        "{}"
+    );
 }
 
 /// In a project, too, an entry can be made and taken out again.
@@ -114,9 +185,32 @@ async fn file_of_a_project_gets_an_entry_and_is_as_before_after_undo() {
     let path = project.path().join(".mcp.json");
     let before = "{ \"mcpServers\": {} }\n";
     fs::write(&path, before).unwrap();
-    let ran = run_in(project.path(), &["connect", "claude-code", "--project", "--url", "http://127.0.0.1:1/mcp"]).await;
+    let ran = run_in(
+        project.path(),
+        &[
+            "connect",
+            "claude-code",
+            "--project",
+            "--url",
+            "http://127.0.0.1:1/mcp",
+        ],
+    )
+    .await;
     assert_eq!(ran.status, 0, "{}", ran.text());
-    assert!(fs::read_to_string(&path).unwrap().contains("http://127.0.0.1:1/mcp"));
-    let ran = run_in(project.path(), &["connect", "claude-code", "--project", "--undo"]).await;
-    assert_eq!((ran.status, fs::read_to_string(&path).unwrap().as_str()), (0, before), "{}", ran.text());
+    assert!(
+        fs::read_to_string(&path)
+            .unwrap()
+            .contains("http://127.0.0.1:1/mcp")
+    );
+    let ran = run_in(
+        project.path(),
+        &["connect", "claude-code", "--project", "--undo"],
+    )
+    .await;
+    assert_eq!(
+        (ran.status, fs::read_to_string(&path).unwrap().as_str()),
+        (0, before),
+        "{}",
+        ran.text()
+    );
 }

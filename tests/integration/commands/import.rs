@@ -85,15 +85,25 @@ async fn servers_of_all_clients_are_taken_once_and_without_secrets() {
     }
     let (text, secrets) = (home.read("fanlight.yaml"), home.read("fanlight.env"));
     assert!(!text.contains("s3cret"), "{text}");
-    for secret in ["GIT_API_KEY='s3cret-arg'", "GIT_TOKEN='s3cret-env'", "SEARCH_AUTHORIZATION='s3cret-header'"] {
+    for secret in [
+        "GIT_API_KEY='s3cret-arg'",
+        "GIT_TOKEN='s3cret-env'",
+        "SEARCH_AUTHORIZATION='s3cret-header'",
+    ] {
         assert!(secrets.contains(secret), "{secrets}");
     }
-    for expected in ["envFile: fanlight.env", "Bearer ${SEARCH_AUTHORIZATION}", "LEVEL: debug", "KEY: \"${INPUT_KEY}\""]
-    {
+    for expected in [
+        "envFile: fanlight.env",
+        "Bearer ${SEARCH_AUTHORIZATION}",
+        "LEVEL: debug",
+        "KEY: \"${INPUT_KEY}\"",
+    ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
     assert!(
-        text.contains("search-codex:\n    enabled: false\n    command: search-mcp\n    timeout: \"20s\""),
+        text.contains(
+            "search-codex:\n    enabled: false\n    command: search-mcp\n    timeout: \"20s\""
+        ),
         "{text}"
     );
     assert_eq!(mode(&home.work().join("fanlight.env")), 0o600);
@@ -102,7 +112,11 @@ async fn servers_of_all_clients_are_taken_once_and_without_secrets() {
     let valid = home.run(&["validate", "--allow-missing-env"]).await;
     assert_eq!(valid.status, 0, "{}", valid.text());
     let valid = home.run(&["validate"]).await;
-    assert!(valid.status != 0 && valid.text().contains("INPUT_KEY"), "{}", valid.text());
+    assert!(
+        valid.status != 0 && valid.text().contains("INPUT_KEY"),
+        "{}",
+        valid.text()
+    );
     assert!(!valid.text().contains("GIT_TOKEN"), "{}", valid.text());
 }
 
@@ -118,11 +132,21 @@ async fn nothing_is_overwritten_without_being_told() {
     fs::write(home.work().join("fanlight.yaml"), "mine").unwrap();
     let ran = home.run(&["import"]).await;
     assert_eq!(ran.status, 2, "{}", ran.text());
-    assert!(ran.err.contains("--force") && ran.out.contains("git"), "{}", ran.text());
+    assert!(
+        ran.err.contains("--force") && ran.out.contains("git"),
+        "{}",
+        ran.text()
+    );
     assert_eq!(home.read("fanlight.yaml"), "mine");
     assert!(!home.work().join("fanlight.env").exists());
-    let shown = home.run(&["import", "--dry-run", "--output", "other.yaml"]).await;
-    assert!(shown.status == 0 && shown.out.contains("git"), "{}", shown.text());
+    let shown = home
+        .run(&["import", "--dry-run", "--output", "other.yaml"])
+        .await;
+    assert!(
+        shown.status == 0 && shown.out.contains("git"),
+        "{}",
+        shown.text()
+    );
     assert!(!home.work().join("other.yaml").exists());
     assert_eq!(home.run(&["import", "--force"]).await.status, 0);
     assert!(home.read("fanlight.yaml").contains("mcpServers:"));
@@ -131,23 +155,41 @@ async fn nothing_is_overwritten_without_being_told() {
 #[tokio::test]
 async fn secrets_are_kept_or_named_as_asked() {
     let home = Home::of_clients();
-    let kept = home.run(&["import", "--from", "cursor", "--secrets", "keep"]).await;
+    let kept = home
+        .run(&["import", "--from", "cursor", "--secrets", "keep"])
+        .await;
     assert_eq!(kept.status, 0, "{}", kept.text());
-    assert!(home.read("fanlight.yaml").contains("s3cret-env") && !home.work().join("fanlight.env").exists());
+    assert!(
+        home.read("fanlight.yaml").contains("s3cret-env")
+            && !home.work().join("fanlight.env").exists()
+    );
     assert_eq!(mode(&home.work().join("fanlight.yaml")), 0o600);
-    let printed = home.run(&["import", "--from", "cursor", "--output", "-"]).await;
+    let printed = home
+        .run(&["import", "--from", "cursor", "--output", "-"])
+        .await;
     assert_eq!(printed.status, 0, "{}", printed.text());
     assert!(
         printed.out.contains("GIT_TOKEN: \"${GIT_TOKEN}\"") && !printed.text().contains("s3cret"),
         "{}",
         printed.text()
     );
-    assert!(printed.err.contains("set the variable GIT_TOKEN"), "{}", printed.text());
+    assert!(
+        printed.err.contains("set the variable GIT_TOKEN"),
+        "{}",
+        printed.text()
+    );
     let json = home.run(&["import", "--dry-run", "--json"]).await.json();
-    let names: Vec<_> =
-        json["servers"].as_array().unwrap().iter().map(|server| server["name"].as_str().unwrap()).collect();
+    let names: Vec<_> = json["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|server| server["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["git", "search", "notes", "search-codex"]);
-    assert_eq!((&json["written"], json["leftOut"].as_array().unwrap().len()), (&Value::Bool(false), 3));
+    assert_eq!(
+        (&json["written"], json["leftOut"].as_array().unwrap().len()),
+        (&Value::Bool(false), 3)
+    );
 }
 
 #[tokio::test]
@@ -159,11 +201,26 @@ async fn package_of_the_registry_is_taken_with_the_variables_it_wants() {
     let home = Home::new(&[("work/server.json", server)]);
     let ran = home.run(&["import", "--from", "server.json"]).await;
     assert_eq!(ran.status, 0, "{}", ran.text());
-    assert!(ran.out.contains("set the variable WEATHER_KEY: A key"), "{}", ran.text());
+    assert!(
+        ran.out.contains("set the variable WEATHER_KEY: A key"),
+        "{}",
+        ran.text()
+    );
     let text = home.read("fanlight.yaml");
-    assert!(text.contains("weather:\n    command: npx\n    args: [\"-y\", \"@me/weather@1.0.0\"]"), "{text}");
+    assert!(
+        text.contains("weather:\n    command: npx\n    args: [\"-y\", \"@me/weather@1.0.0\"]"),
+        "{text}"
+    );
     let wrong = home.run(&["import", "--from", "nothing.json"]).await;
-    assert!(wrong.status == 2 && wrong.err.contains("neither a file nor a client"), "{}", wrong.text());
+    assert!(
+        wrong.status == 2 && wrong.err.contains("neither a file nor a client"),
+        "{}",
+        wrong.text()
+    );
     let none = home.run(&["import", "--output", "other.yaml"]).await;
-    assert!(none.status == 1 && none.err.contains("no server was found"), "{}", none.text());
+    assert!(
+        none.status == 1 && none.err.contains("no server was found"),
+        "{}",
+        none.text()
+    );
 }

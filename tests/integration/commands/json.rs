@@ -16,13 +16,20 @@ async fn folder() -> (TempFile, Backend, Backend) {
         Backend::start(Era::Modern, Transport::Http).await,
     );
     for backend in [&shop, &other] {
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[],"structuredContent":{"n":1.0}"#)));
+        backend.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[],"structuredContent":{"n":1.0}"#)),
+        );
     }
     shop.offers_tools(&["flaky"]);
     other.offers_tools(&["steady"]);
     let servers = config(&[shop.entry("shop"), other.entry("other")]);
     let endpoints = r#""endpoints":{"/mcp":{},"/mcp/readers":{"servers":["shop"]}},"#;
-    fs::write(folder.path().join("fanlight.yaml"), format!("{{{endpoints}{}", &servers[1..])).unwrap();
+    fs::write(
+        folder.path().join("fanlight.yaml"),
+        format!("{{{endpoints}{}", &servers[1..]),
+    )
+    .unwrap();
     (folder, shop, other)
 }
 
@@ -30,34 +37,67 @@ async fn folder() -> (TempFile, Backend, Backend) {
 async fn wrong_names_are_answered_with_what_may_be_meant() {
     let (folder, _shop, _other) = folder().await;
     // A call finds the tool by its own name as well, if it is clear whose it is.
-    for (command, name) in [("call", "shop_flaky"), ("diff", "flaky"), ("trace-test", "flaky")] {
+    for (command, name) in [
+        ("call", "shop_flaky"),
+        ("diff", "flaky"),
+        ("trace-test", "flaky"),
+    ] {
         let ran = run_in(folder.path(), &[command, name]).await;
-        assert!(ran.status == 2 && ran.err.contains("did you mean shop__flaky?"), "{command}: {}", ran.text());
+        assert!(
+            ran.status == 2 && ran.err.contains("did you mean shop__flaky?"),
+            "{command}: {}",
+            ran.text()
+        );
     }
     let ran = run_in(folder.path(), &["call", "weather"]).await;
-    assert!(ran.status == 2 && ran.err.contains("`fanlight list tools`"), "{}", ran.text());
+    assert!(
+        ran.status == 2 && ran.err.contains("`fanlight list tools`"),
+        "{}",
+        ran.text()
+    );
     let ran = run_in(folder.path(), &["list", "--endpoint", "/mcp/reader"]).await;
-    assert!(ran.status == 2 && ran.err.contains("did you mean /mcp/readers"), "{}", ran.text());
+    assert!(
+        ran.status == 2 && ran.err.contains("did you mean /mcp/readers"),
+        "{}",
+        ran.text()
+    );
 }
 
 #[tokio::test]
 async fn calls_and_differences_have_json() {
     let (folder, shop, _other) = folder().await;
     let ran = run_in(folder.path(), &["call", "shop__flaky", "--json"]).await;
-    assert_eq!((ran.status, &ran.json()["structuredContent"]), (0, &json!({ "n": 1.0 })), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &ran.json()["structuredContent"]),
+        (0, &json!({ "n": 1.0 })),
+        "{}",
+        ran.text()
+    );
     let ran = run_in(folder.path(), &["diff", "shop__flaky", "--json"]).await;
-    assert_eq!((ran.status, &ran.json()["identical"]), (0, &json!(true)), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &ran.json()["identical"]),
+        (0, &json!(true)),
+        "{}",
+        ran.text()
+    );
     let calls = std::sync::atomic::AtomicUsize::new(0);
     shop.on(
         "tools/call",
         Reply::compute(move |_| {
             let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Era::Modern.complete(&format!(r#""content":[],"structuredContent":{{"n":{call}}}"#))
+            Era::Modern.complete(&format!(
+                r#""content":[],"structuredContent":{{"n":{call}}}"#
+            ))
         }),
     );
     let ran = run_in(folder.path(), &["diff", "shop__flaky", "--json"]).await;
     let report = ran.json();
-    assert_eq!((ran.status, &report["identical"]), (1, &json!(false)), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &report["identical"]),
+        (1, &json!(false)),
+        "{}",
+        ran.text()
+    );
     assert_eq!(report["direct"]["structuredContent"], json!({ "n": 0 }));
     assert_eq!(report["gateway"]["structuredContent"], json!({ "n": 1 }));
 }
@@ -66,17 +106,55 @@ async fn calls_and_differences_have_json() {
 async fn validation_has_json() {
     let (folder, _shop, _other) = folder().await;
     let ran = run_in(folder.path(), &["validate", "--json"]).await;
-    assert_eq!((ran.status, &ran.json()["valid"]), (0, &json!(true)), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &ran.json()["valid"]),
+        (0, &json!(true)),
+        "{}",
+        ran.text()
+    );
     let ran = run_in(folder.path(), &["validate"]).await;
-    assert!(ran.out.contains("valid, 2 servers, 2 enabled"), "{}", ran.text());
-    fs::write(folder.path().join("fanlight.yaml"), "mcpServers:\n  a:\n    comand: x\n").unwrap();
+    assert!(
+        ran.out.contains("valid, 2 servers, 2 enabled"),
+        "{}",
+        ran.text()
+    );
+    fs::write(
+        folder.path().join("fanlight.yaml"),
+        "mcpServers:\n  a:\n    comand: x\n",
+    )
+    .unwrap();
     let ran = run_in(folder.path(), &["validate", "--json"]).await;
     let report = ran.json();
-    assert_eq!((ran.status, &report["valid"]), (2, &json!(false)), "{}", ran.text());
-    assert!(report["problems"].as_array().unwrap().iter().any(|problem| problem["line"] == 3), "{report}");
-    fs::write(folder.path().join("fanlight.yaml"), "mcpServers: {a: {command: '${NOT_SET_ANYWHERE}'}}\n").unwrap();
-    let ran = run_in(folder.path(), &["validate", "--json", "--allow-missing-env"]).await;
-    assert_eq!((ran.status, &ran.json()["missingVariables"]), (0, &json!(true)), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &report["valid"]),
+        (2, &json!(false)),
+        "{}",
+        ran.text()
+    );
+    assert!(
+        report["problems"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|problem| problem["line"] == 3),
+        "{report}"
+    );
+    fs::write(
+        folder.path().join("fanlight.yaml"),
+        "mcpServers: {a: {command: '${NOT_SET_ANYWHERE}'}}\n",
+    )
+    .unwrap();
+    let ran = run_in(
+        folder.path(),
+        &["validate", "--json", "--allow-missing-env"],
+    )
+    .await;
+    assert_eq!(
+        (ran.status, &ran.json()["missingVariables"]),
+        (0, &json!(true)),
+        "{}",
+        ran.text()
+    );
 }
 
 /// What `run` refuses is found before.
@@ -85,20 +163,36 @@ async fn listener_that_run_refuses_is_found_by_checks() {
     let (folder, shop, _other) = folder().await;
     let servers = config(&[shop.entry("shop")]);
     let write = |options: &str| {
-        fs::write(folder.path().join("fanlight.yaml"), format!("{{{options}{}", &servers[1..])).unwrap();
+        fs::write(
+            folder.path().join("fanlight.yaml"),
+            format!("{{{options}{}", &servers[1..]),
+        )
+        .unwrap();
     };
     write(r#""listen":"0.0.0.0:0","allowedHosts":["example.com"],"#);
     for command in ["check", "validate"] {
         let ran = run_in(folder.path(), &[command]).await;
-        assert!(ran.status != 0 && ran.text().contains("configure `auth`"), "{command}: {}", ran.text());
+        assert!(
+            ran.status != 0 && ran.text().contains("configure `auth`"),
+            "{command}: {}",
+            ran.text()
+        );
     }
     let ran = run_in(folder.path(), &["validate", "--json"]).await;
-    assert_eq!((ran.status, &ran.json()["valid"]), (2, &json!(false)), "{}", ran.text());
+    assert_eq!(
+        (ran.status, &ran.json()["valid"]),
+        (2, &json!(false)),
+        "{}",
+        ran.text()
+    );
     write(r#""auth":{"certificates":{},"socket":{}},"#);
     for command in ["check", "validate"] {
         let ran = run_in(folder.path(), &[command]).await;
         assert_eq!(ran.status, 0, "{command}: {}", ran.text());
-        for warning in ["`auth.certificates` has no effect", "`auth.socket` has no effect"] {
+        for warning in [
+            "`auth.certificates` has no effect",
+            "`auth.socket` has no effect",
+        ] {
             assert!(ran.out.contains(warning), "{command}: {}", ran.text());
         }
     }
@@ -107,12 +201,34 @@ async fn listener_that_run_refuses_is_found_by_checks() {
 #[tokio::test]
 async fn keys_have_json() {
     let folder = TempFile::folder();
-    let made = run_in(folder.path(), &["keys", "new", "ci", "--json", "--file", "keys.yaml"]).await;
+    let made = run_in(
+        folder.path(),
+        &["keys", "new", "ci", "--json", "--file", "keys.yaml"],
+    )
+    .await;
     let key = made.json()["key"].as_str().unwrap().to_owned();
     assert!(key.starts_with("fanlight_"), "{}", made.text());
-    assert!(!fs::read_to_string(folder.path().join("keys.yaml")).unwrap().contains(&key), "the key is not kept");
-    let listed = run_in(folder.path(), &["keys", "list", "--json", "--file", "keys.yaml"]).await;
-    assert_eq!(listed.json()[0]["sha256"], made.json()["entry"]["sha256"], "{}", listed.text());
-    let revoked = run_in(folder.path(), &["keys", "revoke", "ci", "--json", "--file", "keys.yaml"]).await;
+    assert!(
+        !fs::read_to_string(folder.path().join("keys.yaml"))
+            .unwrap()
+            .contains(&key),
+        "the key is not kept"
+    );
+    let listed = run_in(
+        folder.path(),
+        &["keys", "list", "--json", "--file", "keys.yaml"],
+    )
+    .await;
+    assert_eq!(
+        listed.json()[0]["sha256"],
+        made.json()["entry"]["sha256"],
+        "{}",
+        listed.text()
+    );
+    let revoked = run_in(
+        folder.path(),
+        &["keys", "revoke", "ci", "--json", "--file", "keys.yaml"],
+    )
+    .await;
     assert_eq!(revoked.json()["revoked"], 1, "{}", revoked.text());
 }

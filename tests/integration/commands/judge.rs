@@ -51,7 +51,12 @@ async fn check_shell(script: &str) -> Ran {
 }
 
 fn rules(report: &Value) -> Vec<&str> {
-    report["findings"].as_array().unwrap().iter().map(|finding| finding["rule"].as_str().unwrap()).collect()
+    report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["rule"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -60,14 +65,38 @@ async fn good_server_is_said_to_be_good() {
     for (name, revision) in [("legacy", "2025-11-25"), ("modern", "2026-07-28")] {
         let ran = check(&["--", program, "demo-server", name]).await;
         let report = ran.json();
-        assert!(ran.status == 0 && report["isGood"] == true, "{}", ran.text());
-        let era = report["eras"].as_array().unwrap().iter().find(|era| era["era"] == name).unwrap();
-        assert_eq!((&era["isServed"], era["revision"].as_str()), (&Value::Bool(true), Some(revision)), "{report}");
+        assert!(
+            ran.status == 0 && report["isGood"] == true,
+            "{}",
+            ran.text()
+        );
+        let era = report["eras"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|era| era["era"] == name)
+            .unwrap();
+        assert_eq!(
+            (&era["isServed"], era["revision"].as_str()),
+            (&Value::Bool(true), Some(revision)),
+            "{report}"
+        );
         assert_eq!(era["pings"]["count"], 20);
         let tools = &era["lists"][0];
-        assert!(tools["kind"] == "tools" && tools["bytes"].as_u64().unwrap() > 100, "{tools}");
-        let ran = run_in(Path::new("/"), &["check", "--", program, "demo-server", name]).await;
-        assert!(ran.status == 0 && ran.out.contains(revision) && ran.out.contains("tokens"), "{}", ran.text());
+        assert!(
+            tools["kind"] == "tools" && tools["bytes"].as_u64().unwrap() > 100,
+            "{tools}"
+        );
+        let ran = run_in(
+            Path::new("/"),
+            &["check", "--", program, "demo-server", name],
+        )
+        .await;
+        assert!(
+            ran.status == 0 && ran.out.contains(revision) && ran.out.contains("tokens"),
+            "{}",
+            ran.text()
+        );
     }
 }
 
@@ -81,7 +110,12 @@ async fn server_over_http_is_judged_in_both_eras() {
     );
     let ran = check(&[&both.url()]).await;
     let report = ran.json();
-    let served: Vec<_> = report["eras"].as_array().unwrap().iter().map(|era| &era["isServed"]).collect();
+    let served: Vec<_> = report["eras"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|era| &era["isServed"])
+        .collect();
     assert_eq!(served, [true, true], "{}", ran.text());
     assert_eq!(report["transport"], "http");
     let modern = both.received("server/discover");
@@ -97,16 +131,45 @@ async fn server_of_the_deprecated_transport_is_judged() {
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
     let ran = check(&[&format!("http://{}/sse", gateway.mcp)]).await;
     let report = ran.json();
-    assert!(ran.status == 0 && report["isGood"] == true, "{}", ran.text());
-    assert_eq!(rules(&report).iter().filter(|rule| **rule == "deprecated-transport").count(), 1, "{}", ran.text());
-    let [legacy, modern] = &report["eras"].as_array().unwrap()[..] else { panic!("{report}") };
-    assert_eq!((&legacy["isServed"], &legacy["transport"]), (&true.into(), &"HTTP+SSE".into()), "{report}");
+    assert!(
+        ran.status == 0 && report["isGood"] == true,
+        "{}",
+        ran.text()
+    );
+    assert_eq!(
+        rules(&report)
+            .iter()
+            .filter(|rule| **rule == "deprecated-transport")
+            .count(),
+        1,
+        "{}",
+        ran.text()
+    );
+    let [legacy, modern] = &report["eras"].as_array().unwrap()[..] else {
+        panic!("{report}")
+    };
+    assert_eq!(
+        (&legacy["isServed"], &legacy["transport"]),
+        (&true.into(), &"HTTP+SSE".into()),
+        "{report}"
+    );
     assert_eq!(legacy["lists"][0]["entries"][0]["key"], "a_tool");
     assert_eq!(legacy["pings"]["count"], 20);
-    assert_eq!((&modern["isServed"], &modern["transport"]), (&false.into(), &Value::Null), "{report}");
+    assert_eq!(
+        (&modern["isServed"], &modern["transport"]),
+        (&false.into(), &Value::Null),
+        "{report}"
+    );
     let nothing = check(&[&format!("http://{}/nothing", gateway.mcp)]).await;
-    let reason = nothing.json()["eras"][0]["reason"].as_str().unwrap().to_owned();
-    assert!(nothing.status == 1 && reason.contains("deprecated HTTP+SSE transport either"), "{}", nothing.text());
+    let reason = nothing.json()["eras"][0]["reason"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        nothing.status == 1 && reason.contains("deprecated HTTP+SSE transport either"),
+        "{}",
+        nothing.text()
+    );
 }
 
 /// Messages, and with them the credentials, are sent to the server's own origin alone.
@@ -125,29 +188,67 @@ async fn endpoint_of_another_origin_is_refused() {
             let read = stream.read(&mut request).await.unwrap_or_default();
             let event = format!("event: endpoint\ndata: {endpoint}\n\n");
             let answer = match request[..read].starts_with(b"GET") {
-                true => format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{event}"),
-                false => "HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
+                true => {
+                    format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{event}")
+                }
+                false => {
+                    "HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()
+                }
             };
             let _ = stream.write_all(answer.as_bytes()).await;
             streams.push(stream);
         }
     });
     let ran = check(&[&url, "--header", "Authorization: Bearer s3cret-of-a-server"]).await;
-    assert!(ran.status == 1 && rules(&ran.json()).contains(&"sse-endpoint"), "{}", ran.text());
-    assert!(foreign.accept().now_or_never().is_none(), "a connection was made to {elsewhere}");
+    assert!(
+        ran.status == 1 && rules(&ran.json()).contains(&"sse-endpoint"),
+        "{}",
+        ran.text()
+    );
+    assert!(
+        foreign.accept().now_or_never().is_none(),
+        "a connection was made to {elsewhere}"
+    );
 }
 
 #[tokio::test]
 async fn faults_of_a_server_are_found() {
-    let tool = |name: &str, schema: &str| format!(r#"{{"name":"{name}","description":"d","inputSchema":{schema}}}"#);
+    let tool = |name: &str, schema: &str| {
+        format!(r#"{{"name":"{name}","description":"d","inputSchema":{schema}}}"#)
+    };
     for (rule, tools) in [
-        ("duplicate", [tool("a", r#"{"type":"object"}"#), tool("a", r#"{"type":"object"}"#)].join(",")),
+        (
+            "duplicate",
+            [
+                tool("a", r#"{"type":"object"}"#),
+                tool("a", r#"{"type":"object"}"#),
+            ]
+            .join(","),
+        ),
         ("tool-name", tool("a b", r#"{"type":"object"}"#)),
-        ("schema", tool("a", r#"{"type":"object","properties":{"x":{"type":"strin"}}}"#)),
+        (
+            "schema",
+            tool(
+                "a",
+                r#"{"type":"object","properties":{"x":{"type":"strin"}}}"#,
+            ),
+        ),
         ("schema-root", tool("a", "{}")),
         ("entry-shape", r#"{"name":"a"}"#.to_owned()),
-        ("x-mcp-header", tool("a", r#"{"type":"object","properties":{"x":{"type":"object","x-mcp-header":"X"}}}"#)),
-        ("schema-reference", tool("a", r#"{"type":"object","properties":{"x":{"$ref":"https://example.com/x"}}}"#)),
+        (
+            "x-mcp-header",
+            tool(
+                "a",
+                r#"{"type":"object","properties":{"x":{"type":"object","x-mcp-header":"X"}}}"#,
+            ),
+        ),
+        (
+            "schema-reference",
+            tool(
+                "a",
+                r#"{"type":"object","properties":{"x":{"$ref":"https://example.com/x"}}}"#,
+            ),
+        ),
         ("list-changed", tool("a", r#"{"type":"object"}"#)),
     ] {
         let ran = check_shell(&shell_server("", &with_tools(&tools))).await;
@@ -159,24 +260,51 @@ async fn faults_of_a_server_are_found() {
 async fn faults_of_a_conversation_are_found() {
     let noise = shell_server("echo Listening on stdio", &with_tools(""));
     let ran = check_shell(&noise).await;
-    assert!(ran.status == 1 && rules(&ran.json()).contains(&"stdout-noise"), "{}", ran.text());
+    assert!(
+        ran.status == 1 && rules(&ran.json()).contains(&"stdout-noise"),
+        "{}",
+        ran.text()
+    );
     let looping = r#"initialize) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"shell","version":"1"}}}\n' "$id" ;;
     tools/list) printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again"}}\n' "$id" ;;"#;
     let ran = check_shell(&shell_server("", looping)).await;
     let report = ran.json();
-    assert_eq!(report["eras"][0]["lists"][0]["entries"].as_array().unwrap().len(), 1, "{}", ran.text());
+    assert_eq!(
+        report["eras"][0]["lists"][0]["entries"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1,
+        "{}",
+        ran.text()
+    );
     assert!(!rules(&report).contains(&"duplicate"), "{}", ran.text());
-    assert!(rules(&report).contains(&"cursor-loop") && rules(&report).contains(&"ping"), "{}", ran.text());
+    assert!(
+        rules(&report).contains(&"cursor-loop") && rules(&report).contains(&"ping"),
+        "{}",
+        ran.text()
+    );
     let asking = shell_server(
         r#"echo '{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{}}'"#,
         &with_tools(""),
     );
     let ran = check_shell(&asking).await;
-    assert!(rules(&ran.json()).contains(&"undeclared-request"), "{}", ran.text());
+    assert!(
+        rules(&ran.json()).contains(&"undeclared-request"),
+        "{}",
+        ran.text()
+    );
     let modern = Backend::start(Era::Modern, Transport::Http).await;
-    modern.on("tools/list", Reply::result(r#"{"resultType":"complete","tools":[]}"#));
+    modern.on(
+        "tools/list",
+        Reply::result(r#"{"resultType":"complete","tools":[]}"#),
+    );
     let ran = check(&[&modern.url()]).await;
-    assert!(rules(&ran.json()).contains(&"modern-page"), "without `ttlMs`: {}", ran.text());
+    assert!(
+        rules(&ran.json()).contains(&"modern-page"),
+        "without `ttlMs`: {}",
+        ran.text()
+    );
 }
 
 /// The answers of a server that has a tool only for clients that can be asked, and asks for it.
@@ -196,16 +324,31 @@ const ASKING: &str = r#"initialize)
 async fn client_declares_all_capabilities_and_declines_what_it_is_asked() {
     let ran = check_shell(&shell_server("", ASKING)).await;
     let report = ran.json();
-    assert_eq!(report["eras"][0]["lists"][0]["entries"][0]["key"], "ask", "{}", ran.text());
-    assert!(!rules(&report).contains(&"undeclared-request"), "{}", ran.text());
+    assert_eq!(
+        report["eras"][0]["lists"][0]["entries"][0]["key"],
+        "ask",
+        "{}",
+        ran.text()
+    );
+    assert!(
+        !rules(&report).contains(&"undeclared-request"),
+        "{}",
+        ran.text()
+    );
     let modern = Backend::start(Era::Modern, Transport::Http).await;
     modern.offers_tools(&["t"]);
     check(&[&modern.url()]).await;
-    let path = ["params", "_meta", "io.modelcontextprotocol/clientCapabilities"];
+    let path = [
+        "params",
+        "_meta",
+        "io.modelcontextprotocol/clientCapabilities",
+    ];
     let listed = modern.received("tools/list");
     assert!(
         !listed.is_empty()
-            && listed.iter().all(|request| request.member_at(&path).is_some_and(|all| all.contains("sampling"))),
+            && listed.iter().all(|request| request
+                .member_at(&path)
+                .is_some_and(|all| all.contains("sampling"))),
         "{listed:?}"
     );
 }
@@ -213,11 +356,26 @@ async fn client_declares_all_capabilities_and_declines_what_it_is_asked() {
 #[tokio::test]
 async fn server_that_cannot_be_used_is_said_to_be() {
     let ran = check(&["--", "/nonexistent/server"]).await;
-    assert!(ran.status == 1 && ran.json()["eras"][0]["reason"].as_str().unwrap().contains("cannot be started"));
+    assert!(
+        ran.status == 1
+            && ran.json()["eras"][0]["reason"]
+                .as_str()
+                .unwrap()
+                .contains("cannot be started")
+    );
     let ran = check_shell("echo cause of the end >&2; exit 3").await;
     let reason = ran.json()["eras"][0]["reason"].as_str().unwrap().to_owned();
-    assert!(ran.status == 1 && reason.contains("cause of the end") && reason.contains('3'), "{}", ran.text());
-    for wrong in [&["not-a-url"][..], &["ftp://x"], &["--report", "x.html"], &["http://x", "--header", "nothing"]] {
+    assert!(
+        ran.status == 1 && reason.contains("cause of the end") && reason.contains('3'),
+        "{}",
+        ran.text()
+    );
+    for wrong in [
+        &["not-a-url"][..],
+        &["ftp://x"],
+        &["--report", "x.html"],
+        &["http://x", "--header", "nothing"],
+    ] {
         let ran = run_in(Path::new("/"), &[&["check"], wrong].concat()).await;
         assert_eq!(ran.status, 2, "{wrong:?}: {}", ran.text());
     }
@@ -234,23 +392,41 @@ async fn server_that_wants_credentials_is_said_to() {
             body.len()
         )
     };
-    let refused =
-        answer("401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n", r#"{"error":"invalid_token"}"#);
+    let refused = answer(
+        "401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n",
+        r#"{"error":"invalid_token"}"#,
+    );
     let described = answer("200 OK\r\n", metadata);
     let serving = tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 8192];
             let count = stream.read(&mut request).await.unwrap_or(0);
-            let is_metadata = request[..count].starts_with(b"GET /.well-known/oauth-protected-resource/mcp");
-            let _ = stream.write_all(if is_metadata { &described } else { &refused }.as_bytes()).await;
+            let is_metadata =
+                request[..count].starts_with(b"GET /.well-known/oauth-protected-resource/mcp");
+            let _ = stream
+                .write_all(if is_metadata { &described } else { &refused }.as_bytes())
+                .await;
         }
     });
     let ran = check(&[&url]).await;
     let report = ran.json();
-    assert_eq!((ran.status, rules(&report)), (1, vec!["credentials"]), "{}", ran.text());
-    let text = report["findings"][0]["examples"][0].as_str().unwrap().to_owned();
-    assert!(text.contains("OAuth") && text.contains("https://id.example.com") && text.contains("--header"), "{text}");
+    assert_eq!(
+        (ran.status, rules(&report)),
+        (1, vec!["credentials"]),
+        "{}",
+        ran.text()
+    );
+    let text = report["findings"][0]["examples"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        text.contains("OAuth")
+            && text.contains("https://id.example.com")
+            && text.contains("--header"),
+        "{text}"
+    );
     serving.abort();
 }
 
@@ -260,9 +436,18 @@ async fn server_that_cannot_be_reached_has_a_finding() {
     let url = format!("http://{}/mcp", refusing.address);
     let ran = check(&[&url]).await;
     let report = ran.json();
-    assert_eq!((ran.status, rules(&report)), (1, vec!["unreachable"]), "{}", ran.text());
+    assert_eq!(
+        (ran.status, rules(&report)),
+        (1, vec!["unreachable"]),
+        "{}",
+        ran.text()
+    );
     let ran = run_in(Path::new("/"), &["check", &url]).await;
-    assert!(ran.status == 1 && !ran.out.contains("no findings"), "{}", ran.text());
+    assert!(
+        ran.status == 1 && !ran.out.contains("no findings"),
+        "{}",
+        ran.text()
+    );
 }
 
 /// Waits until a process that was sent a signal has ended. A busy machine takes its time to carry that out.
@@ -286,8 +471,16 @@ async fn processes_end_with_the_command() {
         "trap '' TERM; sleep 3600 & echo $! > child; echo $$ > parent\n{}\nsleep 3600",
         shell_server("", &with_tools(""))
     );
-    let ran = run_in(folder.path(), &["check", "--json", "--", "sh", "-c", &script]).await;
-    assert!(rules(&ran.json()).contains(&"does-not-end"), "{}", ran.text());
+    let ran = run_in(
+        folder.path(),
+        &["check", "--json", "--", "sh", "-c", &script],
+    )
+    .await;
+    assert!(
+        rules(&ran.json()).contains(&"does-not-end"),
+        "{}",
+        ran.text()
+    );
     for name in ["child", "parent"] {
         let pid = fs::read_to_string(folder.path().join(name)).unwrap();
         wait_for_end(name, pid.trim().parse().unwrap());
@@ -299,12 +492,25 @@ async fn processes_end_with_the_command() {
 async fn report_has_no_markup_of_a_server_and_no_secrets() {
     let folder = TempFile::folder();
     let evil = r#"</title></style><script>alert(1)</script><img src=x onerror=alert(1)>"#;
-    let tool = format!(r#"{{"name":"{evil}","description":"s3cret-in-arguments","inputSchema":{{"type":"<b>"}}}}"#);
-    let script =
-        shell_server(&format!("echo '{evil} '\"$2\""), &with_tools(&tool)).replace("\"shell\"", &format!("\"{evil}\""));
+    let tool = format!(
+        r#"{{"name":"{evil}","description":"s3cret-in-arguments","inputSchema":{{"type":"<b>"}}}}"#
+    );
+    let script = shell_server(&format!("echo '{evil} '\"$2\""), &with_tools(&tool))
+        .replace("\"shell\"", &format!("\"{evil}\""));
     let ran = run_in(
         folder.path(),
-        &["check", "--report", "report.html", "--", "sh", "-c", &script, "x", "--api-key", "s3cret-in-arguments"],
+        &[
+            "check",
+            "--report",
+            "report.html",
+            "--",
+            "sh",
+            "-c",
+            &script,
+            "x",
+            "--api-key",
+            "s3cret-in-arguments",
+        ],
     )
     .await;
     assert_eq!(ran.status, 1, "{}", ran.text());
@@ -314,9 +520,16 @@ async fn report_has_no_markup_of_a_server_and_no_secrets() {
     }
     assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
     assert!(page.contains("default-src 'none'") && page.contains("<html lang=\"en\">"));
-    assert!(!page.contains("s3cret") && !ran.text().contains("s3cret"), "{}", ran.text());
+    assert!(
+        !page.contains("s3cret") && !ran.text().contains("s3cret"),
+        "{}",
+        ran.text()
+    );
     // Nothing is loaded from elsewhere.
     for loading in ["src=", "href=", "url(", "@import"] {
-        assert!(!page.replace("src=x", "").contains(loading), "{loading} in {page}");
+        assert!(
+            !page.replace("src=x", "").contains(loading),
+            "{loading} in {page}"
+        );
     }
 }

@@ -29,7 +29,11 @@ struct Ran {
 impl Ran {
     fn new(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        Self { status: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 
     /// Both streams, for messages of failures.
@@ -50,18 +54,29 @@ async fn run_in(folder: &Path, arguments: &[&str]) -> Ran {
 
 async fn run_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Ran {
     let mut command = fanlight();
-    command.current_dir(folder).args(arguments).envs(variables.iter().copied());
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .envs(variables.iter().copied());
     finish(command).await
 }
 
 /// Runs a command of a shell in a folder.
 async fn shell(folder: &Path, line: impl AsRef<OsStr>) -> Ran {
     let mut command = Command::new("sh");
-    command.kill_on_drop(true).current_dir(folder).arg("-c").arg(line);
+    command
+        .kill_on_drop(true)
+        .current_dir(folder)
+        .arg("-c")
+        .arg(line);
     finish(command).await
 }
 
 async fn finish(mut command: Command) -> Ran {
     command.stdin(Stdio::null());
-    Ran::new(&within(&format!("{command:?}"), command.output()).await.unwrap())
+    Ran::new(
+        &within(&format!("{command:?}"), command.output())
+            .await
+            .unwrap(),
+    )
 }

@@ -38,7 +38,10 @@ fn started(folder: &Path, name: &str) -> Vec<String> {
 async fn server(era: Era, transport: Transport, tools: &[&str]) -> Backend {
     let server = Backend::start(era, transport).await;
     server.offers_tools(tools);
-    server.on("tools/call", Reply::result(era.complete(r#""content":[{"type":"text","text":"called"}]"#)));
+    server.on(
+        "tools/call",
+        Reply::result(era.complete(r#""content":[{"type":"text","text":"called"}]"#)),
+    );
     server
 }
 
@@ -58,14 +61,26 @@ async fn servers_of_the_file_of_each_client_are_started_and_called() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(folder.join("notes.env"), "A=b\n").unwrap();
         let is_bridged = text.contains("mcp-remote");
-        let text = if is_bridged { text.to_owned() } else { text.replace(URL, &search.url()) };
+        let text = if is_bridged {
+            text.to_owned()
+        } else {
+            text.replace(URL, &search.url())
+        };
         fs::write(&path, &text).unwrap();
-        let paths = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
+        let paths = format!(
+            "{}:{}",
+            folder.join("bin").display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
         let gateway = Gateway::start_at_with_env(path, "PATH", paths).await;
 
         let list: Value = serde_json::from_str(&ask(&gateway, "tools/list", "").await).unwrap();
-        let tools: Vec<_> =
-            list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let tools: Vec<_> = list["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap())
+            .collect();
         let filters = [r#""disabledTools":["drop"]"#, r#""includeTools": ["read"]"#];
         let is_filtered = filters.iter().any(|filter| text.contains(filter));
         let expected: &[_] = match is_filtered {
@@ -76,29 +91,56 @@ async fn servers_of_the_file_of_each_client_are_started_and_called() {
         let searching = if is_bridged { &bridge } else { &search };
         for (tool, server) in [("notes__read", &notes), ("search__find", searching)] {
             let before = server.received("tools/call").len();
-            let answer =
-                ask(&gateway, "tools/call", &format!(r#""name":"{tool}","arguments":{{"x":"{client}"}}"#)).await;
+            let answer = ask(
+                &gateway,
+                "tools/call",
+                &format!(r#""name":"{tool}","arguments":{{"x":"{client}"}}"#),
+            )
+            .await;
             assert!(answer.contains(r#""text":"called""#), "{client}: {answer}");
             let calls = server.received("tools/call");
             assert_eq!(calls.len(), before + 1, "{client}");
-            assert_eq!(calls[before].member("params.arguments.x"), Some(&*format!("\"{client}\"")));
+            assert_eq!(
+                calls[before].member("params.arguments.x"),
+                Some(&*format!("\"{client}\""))
+            );
         }
 
         let how = started(&folder, "notes");
-        assert_eq!(how[0], if text.contains("--db") { "--db a.db" } else { "" }, "{client}");
+        assert_eq!(
+            how[0],
+            if text.contains("--db") {
+                "--db a.db"
+            } else {
+                ""
+            },
+            "{client}"
+        );
         let is_set = text.contains("envFile") || text.contains(r#""A": "b""#);
         assert_eq!(how[1], if is_set { "A=b" } else { "A=" }, "{client}");
-        let token = if text.contains("NOTES_TOKEN") { "s3cret-notes-token" } else { "" };
+        let token = if text.contains("NOTES_TOKEN") {
+            "s3cret-notes-token"
+        } else {
+            ""
+        };
         assert_eq!(how[2], format!("NOTES_TOKEN={token}"), "{client}");
         if text.contains("${workspaceFolder}") {
             assert_eq!(Path::new(&how[3]), folder, "{client}");
         }
         if is_bridged {
-            assert_eq!(started(&folder, "npx")[0], format!("-y mcp-remote {URL}"), "{client}");
+            assert_eq!(
+                started(&folder, "npx")[0],
+                format!("-y mcp-remote {URL}"),
+                "{client}"
+            );
         }
         if text.contains("SEARCH_TOKEN") {
             let calls = search.received("tools/call");
-            assert_eq!(calls.last().unwrap().header("authorization"), Some("Bearer none"), "{client}");
+            assert_eq!(
+                calls.last().unwrap().header("authorization"),
+                Some("Bearer none"),
+                "{client}"
+            );
         }
         assert!(gateway.terminate().await.success(), "{client}");
     }

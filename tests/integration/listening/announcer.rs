@@ -14,7 +14,11 @@ impl Announcer {
     /// Starts a server with a tool `t` and one resource.
     pub(super) async fn start((era, transport): (Era, Transport), name: &'static str) -> Self {
         let backend = Backend::start(era, transport).await;
-        let logging = if era == Era::Legacy { r#","logging":{}"# } else { "" };
+        let logging = if era == Era::Legacy {
+            r#","logging":{}"#
+        } else {
+            ""
+        };
         backend.declares(&format!(
             r#"{{"tools":{{"listChanged":true}},"resources":{{"subscribe":true,"listChanged":true}}{logging}}}"#
         ));
@@ -23,11 +27,21 @@ impl Announcer {
         match (era, transport) {
             (Era::Modern, _) => backend.on("subscriptions/listen", Reply::listening()),
             (Era::Legacy, Transport::Http) => backend.serves_get(),
-            (Era::Legacy, Transport::Stdio) => backend.on("notifications/initialized", Reply::driven()),
+            (Era::Legacy, Transport::Stdio) => {
+                backend.on("notifications/initialized", Reply::driven())
+            }
         }
-        let announcer = Self { backend, era, transport, name };
+        let announcer = Self {
+            backend,
+            era,
+            transport,
+            name,
+        };
         let resource = format!(r#"{{"uri":"{}","name":"r"}}"#, announcer.uri());
-        announcer.backend.on("resources/list", announcer.backend.list("resources", &resource));
+        announcer.backend.on(
+            "resources/list",
+            announcer.backend.list("resources", &resource),
+        );
         announcer
     }
 
@@ -59,10 +73,16 @@ impl Announcer {
         match self.era {
             Era::Modern => stream.notify(method, params).await,
             Era::Legacy if params.is_empty() => {
-                stream.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#)).await;
+                stream
+                    .message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#))
+                    .await;
             }
             Era::Legacy => {
-                stream.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#)).await;
+                stream
+                    .message(&format!(
+                        r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}}}}}"#
+                    ))
+                    .await;
             }
         }
     }
@@ -72,7 +92,11 @@ impl Announcer {
     pub(super) async fn streams(&self) -> Vec<Stream> {
         match (self.era, self.transport) {
             (Era::Legacy, Transport::Stdio) => {
-                let processes = self.backend.wait_for("notifications/initialized", 1).await.len();
+                let processes = self
+                    .backend
+                    .wait_for("notifications/initialized", 1)
+                    .await
+                    .len();
                 self.backend.stream(processes - 1).await;
             }
             _ => drop(self.backend.stream(0).await),
@@ -89,7 +113,16 @@ impl Announcer {
         if (self.era, self.transport) != (Era::Legacy, Transport::Http) {
             return self.streams().await;
         }
-        let newest = self.backend.wait_for("resources/subscribe", 1).await.pop().expect("one at least");
-        vec![self.backend.stream_of(newest.header("mcp-session-id").expect("a session")).await]
+        let newest = self
+            .backend
+            .wait_for("resources/subscribe", 1)
+            .await
+            .pop()
+            .expect("one at least");
+        vec![
+            self.backend
+                .stream_of(newest.header("mcp-session-id").expect("a session"))
+                .await,
+        ]
     }
 }

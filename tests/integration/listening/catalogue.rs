@@ -19,7 +19,10 @@ async fn beside(server: (Era, Transport)) -> Announcer {
 #[tokio::test]
 async fn list_is_served_from_cache_while_servers_announce_changes() {
     for server in SERVERS {
-        let (alpha, beta) = (Announcer::start(server, "alpha").await, beside(server).await);
+        let (alpha, beta) = (
+            Announcer::start(server, "alpha").await,
+            beside(server).await,
+        );
         let entries = [alpha.entry(), beta.entry()];
         let mut client = Client::start(&config(&entries), Era::Modern, Transport::Http).await;
         assert_eq!(client.tool_names().await, ["alpha__t", "beta__t"]);
@@ -33,7 +36,8 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
             assert!(changed.contains(TOOLS_CHANGED), "{changed}");
             assert_eq!(client.tool_names().await.len(), count);
         }
-        let requests = || [&alpha, &beta].map(|announcer| announcer.backend.received("tools/list").len());
+        let requests =
+            || [&alpha, &beta].map(|announcer| announcer.backend.received("tools/list").len());
         let before = requests();
         for _ in 0..5 {
             assert_eq!(client.tool_names().await.len(), 4);
@@ -46,7 +50,12 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
             assert!(changed.contains(TOOLS_CHANGED), "{changed}");
             assert_eq!(
                 client.tool_names().await,
-                ["alpha__t", &format!("alpha__{}", names[1]), "beta__t", "beta__first"]
+                [
+                    "alpha__t",
+                    &format!("alpha__{}", names[1]),
+                    "beta__t",
+                    "beta__first"
+                ]
             );
         }
         assert_eq!(requests()[1], before[1], "it has announced nothing");
@@ -58,16 +67,29 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
 async fn list_is_served_from_cache_within_its_ttl() {
     const TTL: u32 = 1500;
     let server = |ttl: u32| async move {
-        let announcer = Announcer::start((Era::Modern, Transport::Http), if ttl > 0 { "alpha" } else { "beta" }).await;
+        let announcer = Announcer::start(
+            (Era::Modern, Transport::Http),
+            if ttl > 0 { "alpha" } else { "beta" },
+        )
+        .await;
         announcer.backend.declares(r#"{"tools":{}}"#);
-        announcer.backend.on(LISTEN, Reply::error(r#"{"code":-32601,"message":"Method not found"}"#));
+        announcer.backend.on(
+            LISTEN,
+            Reply::error(r#"{"code":-32601,"message":"Method not found"}"#),
+        );
         let tools = r#""tools":[{"name":"t","inputSchema":{"type":"object"}}]"#;
-        let list = format!(r#"{{"resultType":"complete",{tools},"ttlMs":{ttl},"cacheScope":"public"}}"#);
+        let list =
+            format!(r#"{{"resultType":"complete",{tools},"ttlMs":{ttl},"cacheScope":"public"}}"#);
         announcer.backend.on("tools/list", Reply::result(list));
         announcer
     };
     let (lasting, fleeting) = (server(TTL).await, server(0).await);
-    let mut client = Client::start(&config(&[lasting.entry(), fleeting.entry()]), Era::Modern, Transport::Http).await;
+    let mut client = Client::start(
+        &config(&[lasting.entry(), fleeting.entry()]),
+        Era::Modern,
+        Transport::Http,
+    )
+    .await;
     let first = client.request("1", "tools/list", "", "").await;
     assert_eq!(first.member("result.ttlMs"), "0", "the minimum of both");
     let requests = |announcer: &Announcer| announcer.backend.received("tools/list").len();

@@ -11,7 +11,12 @@ type Peer = (Era, Transport);
 async fn one_server(client: Peer, server: Peer) {
     let announcer = Announcer::start(server, "alpha").await;
     let uri = announcer.uri();
-    let mut listener = ListeningClient::open(&config(&[announcer.entry()]), client, std::slice::from_ref(&uri)).await;
+    let mut listener = ListeningClient::open(
+        &config(&[announcer.entry()]),
+        client,
+        std::slice::from_ref(&uri),
+    )
+    .await;
     announcer.announce_update("1E400").await;
     listener.expect_update(&uri, "1E400").await;
     // The notification of the only server is enough, whether or not its list has changed.
@@ -29,20 +34,31 @@ async fn expect_unsubscribed(announcer: &Announcer, listener: &mut ListeningClie
     match (announcer.era, listener.client.era) {
         (Era::Legacy, _) => {
             let left = backend.wait_for("resources/unsubscribe", 1).await;
-            assert_eq!(left[0].member("params.uri"), backend.received("resources/subscribe")[0].member("params.uri"));
+            assert_eq!(
+                left[0].member("params.uri"),
+                backend.received("resources/subscribe")[0].member("params.uri")
+            );
         }
-        (Era::Modern, Era::Modern) if announcer.transport == Transport::Http => backend.stream(0).await.closed().await,
+        (Era::Modern, Era::Modern) if announcer.transport == Transport::Http => {
+            backend.stream(0).await.closed().await
+        }
         (Era::Modern, Era::Modern) => {
             let cancelled = backend.wait_for("notifications/cancelled", 1).await;
             let listens = backend.received(LISTEN);
-            assert_eq!(cancelled[0].member("params.requestId"), listens[listens.len() - 1].member("id"));
+            assert_eq!(
+                cancelled[0].member("params.requestId"),
+                listens[listens.len() - 1].member("id")
+            );
         }
         (Era::Modern, Era::Legacy) => {
             // List changes are still wanted: a subscription without the resource replaces the first.
             let listens = backend.received(LISTEN).len();
             let narrowed = backend.wait_for(LISTEN, listens + 1).await;
             let filter = narrowed[listens].member("params.notifications").unwrap();
-            assert!(!filter.contains("test://") && filter.contains("toolsListChanged"), "{filter}");
+            assert!(
+                !filter.contains("test://") && filter.contains("toolsListChanged"),
+                "{filter}"
+            );
         }
     }
     if announcer.transport == Transport::Http {
@@ -62,7 +78,8 @@ async fn two_servers(client: Peer, server: Peer) {
     let alpha = Announcer::start(server, "alpha").await;
     let beta = Announcer::start((other_era(server.0), other_transport(server.1)), "beta").await;
     let uris = [alpha.uri(), beta.uri()];
-    let mut listener = ListeningClient::open(&config(&[alpha.entry(), beta.entry()]), client, &uris).await;
+    let mut listener =
+        ListeningClient::open(&config(&[alpha.entry(), beta.entry()]), client, &uris).await;
     for (announcer, number) in [(&alpha, "1.0"), (&beta, "2.0")] {
         announcer.announce_update(number).await;
         listener.expect_update(&announcer.uri(), number).await;
@@ -79,7 +96,10 @@ async fn two_servers(client: Peer, server: Peer) {
     beta.backend.offers_tools(&["t", "new"]);
     beta.announce_tools_changed().await;
     listener.expect_tools_changed().await;
-    assert_eq!(tools(&mut listener).await, ["alpha__t", "beta__t", "beta__new"]);
+    assert_eq!(
+        tools(&mut listener).await,
+        ["alpha__t", "beta__t", "beta__new"]
+    );
     beta.announce_update("4.0").await;
     listener.expect_update(&beta.uri(), "4.0").await;
 }
@@ -87,7 +107,14 @@ async fn two_servers(client: Peer, server: Peer) {
 async fn tools(listener: &mut ListeningClient) -> Vec<String> {
     let result = listener.request("tools/list", "").await;
     let tools = fanlight_tests::slicer::elements(member(&result, "tools").unwrap()).unwrap();
-    tools.iter().map(|tool| plain_string(member(tool, "name").unwrap()).unwrap().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| {
+            plain_string(member(tool, "name").unwrap())
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
 }
 
 macro_rules! combinations {

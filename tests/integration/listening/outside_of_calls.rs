@@ -22,17 +22,28 @@ async fn connected(front: Transport, back: Transport, capabilities: &str) -> Con
     let announcer = Announcer::start((Era::Legacy, back), "alpha").await;
     let other = Announcer::start((Era::Modern, other_transport(back)), "beta").await;
     let config = config(&[announcer.entry(), other.entry()]);
-    let mut listener = ListeningClient::open_with(capabilities, &config, (Era::Legacy, front), &[]).await;
+    let mut listener =
+        ListeningClient::open_with(capabilities, &config, (Era::Legacy, front), &[]).await;
     // The first call opens the session.
-    listener.request("tools/call", r#""name":"alpha__t","arguments":{}"#).await;
+    listener
+        .request("tools/call", r#""name":"alpha__t","arguments":{}"#)
+        .await;
     let stream = match back {
         Transport::Http => {
             let call = announcer.backend.received("tools/call").remove(0);
-            announcer.backend.stream_of(call.header("mcp-session-id").expect("a session")).await
+            announcer
+                .backend
+                .stream_of(call.header("mcp-session-id").expect("a session"))
+                .await
         }
         Transport::Stdio => announcer.streams().await.pop().expect("a process"),
     };
-    Connected { announcer, _other: other, listener, stream }
+    Connected {
+        announcer,
+        _other: other,
+        listener,
+        stream,
+    }
 }
 
 async fn send(listener: &mut ListeningClient, message: &str) {
@@ -47,17 +58,33 @@ async fn send(listener: &mut ListeningClient, message: &str) {
 async fn server_may_request_roots_after_initialized() {
     for front in TRANSPORTS {
         for back in TRANSPORTS {
-            let Connected { announcer, _other, mut listener, stream } =
-                connected(front, back, r#"{"roots":{"listChanged":true}}"#).await;
-            let request = r#"{"jsonrpc":"2.0","id":"\u0071","method":"roots/list","params":{"x":1E400}}"#;
+            let Connected {
+                announcer,
+                _other,
+                mut listener,
+                stream,
+            } = connected(front, back, r#"{"roots":{"listChanged":true}}"#).await;
+            let request =
+                r#"{"jsonrpc":"2.0","id":"\u0071","method":"roots/list","params":{"x":1E400}}"#;
             stream.message(request).await;
             let relayed = listener.next_message().await;
-            assert_eq!(member(&relayed, "method"), Some(r#""roots/list""#), "{front:?} {back:?}");
+            assert_eq!(
+                member(&relayed, "method"),
+                Some(r#""roots/list""#),
+                "{front:?} {back:?}"
+            );
             assert_eq!(member(&relayed, "params"), Some(r#"{"x":1E400}"#));
             let roots = r#"{"roots":[{"uri":"file:\/\/\/r"}],"y":-0}"#;
             let id = member(&relayed, "id").expect("an id");
-            send(&mut listener, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{roots}}}"#)).await;
-            let answer = announcer.backend.answer_to(r#""\u0071""#, &announcer.backend.received("tools/call")[0]).await;
+            send(
+                &mut listener,
+                &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{roots}}}"#),
+            )
+            .await;
+            let answer = announcer
+                .backend
+                .answer_to(r#""\u0071""#, &announcer.backend.received("tools/call")[0])
+                .await;
             assert_eq!(answer.member("result"), Some(roots), "{front:?} {back:?}");
         }
     }
@@ -72,42 +99,71 @@ async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     server.on("HTTP GET", Reply::driven().gated(&gate));
     server.on("tools/call", Reply::driven());
     let entry = server.entry("a");
-    let gateway =
-        Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},"timeouts":{{"streamOpening":"60s"}}}}"#)).await;
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{entry}}},"timeouts":{{"streamOpening":"60s"}}}}"#
+    ))
+    .await;
     let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
     let call = async {
-        let mut answer = session.post(&legacy_request("1", "tools/call", r#""name":"t""#)).await;
+        let mut answer = session
+            .post(&legacy_request("1", "tools/call", r#""name":"t""#))
+            .await;
         let asked = answer.event().await.unwrap().expect("a question");
         let id = member(&asked, "id").expect("a question");
-        session.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[]}}}}"#)).await;
+        session
+            .post(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[]}}}}"#
+            ))
+            .await;
         answer.event().await.unwrap().expect("the answer")
     };
     let serve = async {
         gate.reached(1).await;
         // A call that does not wait for the stream arrives by then; on a busy machine it may not, and is not found out.
-        let early = tokio::time::timeout(Duration::from_millis(300), server.wait_for("tools/call", 1)).await;
+        let early =
+            tokio::time::timeout(Duration::from_millis(300), server.wait_for("tools/call", 1))
+                .await;
         assert!(early.is_err(), "the call has not waited for the stream");
         gate.open();
         let call = server.wait_for("tools/call", 1).await.remove(0);
-        let own = |stream: &&Stream| stream.request.header("mcp-session-id") == call.header("mcp-session-id");
+        let own = |stream: &&Stream| {
+            stream.request.header("mcp-session-id") == call.header("mcp-session-id")
+        };
         let streams = server.streams();
-        let [outside, answer] = streams.iter().filter(own).collect::<Vec<_>>()[..] else { panic!("two streams") };
+        let [outside, answer] = streams.iter().filter(own).collect::<Vec<_>>()[..] else {
+            panic!("two streams")
+        };
         assert_eq!(outside.request.method(), "HTTP GET");
-        outside.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#).await;
+        outside
+            .message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#)
+            .await;
         server.answer_to(r#""q""#, &call).await;
         answer.result(r#"{"content":[]}"#).await;
     };
     let (answer, ()) = tokio::join!(call, serve);
-    assert_eq!(answer, r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
+    assert_eq!(
+        answer,
+        r#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#
+    );
 }
 
 /// A server request for which the client has not declared the capability is refused without sending it to the client.
 #[tokio::test]
 async fn client_without_the_capability_gets_no_request() {
     for back in TRANSPORTS {
-        let Connected { announcer, _other, mut listener, stream } = connected(Transport::Http, back, "{}").await;
-        stream.message(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#).await;
-        let answer = announcer.backend.answer_to("7", &announcer.backend.received("tools/call")[0]).await;
+        let Connected {
+            announcer,
+            _other,
+            mut listener,
+            stream,
+        } = connected(Transport::Http, back, "{}").await;
+        stream
+            .message(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#)
+            .await;
+        let answer = announcer
+            .backend
+            .answer_to("7", &announcer.backend.received("tools/call")[0])
+            .await;
         assert!(answer.member("error.code").is_some(), "{}", answer.text);
         listener.request("tools/list", "").await;
         announcer.backend.offers_tools(&["t", "new"]);
@@ -120,12 +176,24 @@ async fn client_without_the_capability_gets_no_request() {
 async fn log_messages_below_the_requested_level_are_dropped() {
     for front in TRANSPORTS {
         for back in TRANSPORTS {
-            let Connected { announcer, _other, mut listener, stream } = connected(front, back, "{}").await;
-            let log = |level: &str| format!(r#""level":"{level}","logger":"l","data":{{"n":1.0,"level":"{level}"}}"#);
+            let Connected {
+                announcer,
+                _other,
+                mut listener,
+                stream,
+            } = connected(front, back, "{}").await;
+            let log = |level: &str| {
+                format!(r#""level":"{level}","logger":"l","data":{{"n":1.0,"level":"{level}"}}"#)
+            };
             announcer.send(&stream, LOGGED, &log("debug")).await;
             let message = listener.next_message().await;
-            assert_eq!(member(&message, "params").map(str::to_owned), Some(format!("{{{}}}", log("debug"))));
-            listener.request("logging/setLevel", r#""level":"warning""#).await;
+            assert_eq!(
+                member(&message, "params").map(str::to_owned),
+                Some(format!("{{{}}}", log("debug")))
+            );
+            listener
+                .request("logging/setLevel", r#""level":"warning""#)
+                .await;
             let received = announcer.backend.wait_for("logging/setLevel", 1).await;
             assert_eq!(received[0].member("params.level"), Some(r#""warning""#));
             // A server that ignores log levels.
@@ -134,7 +202,10 @@ async fn log_messages_below_the_requested_level_are_dropped() {
             }
             for level in ["warning", "emergency"] {
                 let message = listener.next_message().await;
-                assert_eq!(member(&message, "params.data.level"), Some(format!("\"{level}\"").as_str()));
+                assert_eq!(
+                    member(&message, "params.data.level"),
+                    Some(format!("\"{level}\"").as_str())
+                );
             }
         }
     }
@@ -143,10 +214,23 @@ async fn log_messages_below_the_requested_level_are_dropped() {
 /// No message is lost while a client has no stream for a moment.
 #[tokio::test]
 async fn messages_wait_while_the_client_has_no_stream() {
-    let Connected { announcer, _other, mut listener, stream } = connected(Transport::Http, Transport::Http, "{}").await;
+    let Connected {
+        announcer,
+        _other,
+        mut listener,
+        stream,
+    } = connected(Transport::Http, Transport::Http, "{}").await;
     // It may be sent before the gateway notices that the stream is closed: hence the id to resume with.
-    let primed = listener.stream.take().expect("a stream").whole_event().await.expect("a whole stream");
-    announcer.send(&stream, LOGGED, r#""level":"info","data":1.0"#).await;
+    let primed = listener
+        .stream
+        .take()
+        .expect("a stream")
+        .whole_event()
+        .await
+        .expect("a whole stream");
+    announcer
+        .send(&stream, LOGGED, r#""level":"info","data":1.0"#)
+        .await;
     let last = primed.expect("an event").id;
     listener.stream = Some(listener.client.session().stream(last.as_deref()).await);
     let message = listener.next_message().await;
@@ -159,14 +243,26 @@ async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
     for several in [false, true] {
         let announcer = Announcer::start((Era::Modern, Transport::Stdio), "alpha").await;
         let other = Announcer::start((Era::Legacy, Transport::Http), "beta").await;
-        let entries = if several { vec![announcer.entry(), other.entry()] } else { vec![announcer.entry()] };
+        let entries = if several {
+            vec![announcer.entry(), other.entry()]
+        } else {
+            vec![announcer.entry()]
+        };
         let gateway = Gateway::start(&config(&entries)).await;
         let session = LegacySession::open(gateway.mcp).await;
         let legacy = session.stream(None).await;
-        session.post(&legacy_request("1", "tools/list", "")).await.messages().await;
+        session
+            .post(&legacy_request("1", "tools/list", ""))
+            .await
+            .messages()
+            .await;
         let mut streams = vec![legacy];
         let resource = filter(&[announcer.uri()]);
-        for wanted in [r#"{"toolsListChanged":true}"#, r#"{"promptsListChanged":true,"newThings":{}}"#, &resource] {
+        for wanted in [
+            r#"{"toolsListChanged":true}"#,
+            r#"{"promptsListChanged":true,"newThings":{}}"#,
+            &resource,
+        ] {
             let mut stream = listen(gateway.mcp, ID, wanted).await;
             stream.event().await.unwrap().expect("an acknowledgement");
             streams.push(stream);
@@ -174,13 +270,29 @@ async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
         let process = announcer.backend.stream(0).await;
         for number in 0..2 {
             let params = format!(r#""k":1E400,"n":{number}"#);
-            process.message(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{{params}}}}}"#)).await;
+            process
+                .message(&format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{{{params}}}}}"#
+                ))
+                .await;
             for (listener, stream) in streams.iter_mut().enumerate() {
                 let message = stream.event().await.unwrap().expect("a message");
-                assert_eq!(member(&message, "method"), Some(r#""notifications/x""#), "{several} {listener}: {message}");
-                assert_eq!(member(&message, "params.n"), Some(number.to_string().as_str()), "{several} {listener}");
+                assert_eq!(
+                    member(&message, "method"),
+                    Some(r#""notifications/x""#),
+                    "{several} {listener}: {message}"
+                );
+                assert_eq!(
+                    member(&message, "params.n"),
+                    Some(number.to_string().as_str()),
+                    "{several} {listener}"
+                );
                 let id = member_at(&message, &["params", "_meta", SUBSCRIPTION_ID]);
-                assert_eq!(id, (listener > 0).then_some(ID), "{several} {listener}: {message}");
+                assert_eq!(
+                    id,
+                    (listener > 0).then_some(ID),
+                    "{several} {listener}: {message}"
+                );
             }
         }
     }

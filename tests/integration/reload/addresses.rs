@@ -16,7 +16,10 @@ const ANY: &str = "127.0.0.1:0";
 /// A configuration with these addresses and servers; `more` are options, each with a comma behind it.
 fn at(clients: &str, operators: &str, more: &str, entries: &[String]) -> String {
     let servers = config(entries);
-    format!(r#"{{"listen":"{clients}","admin":{{"listen":"{operators}"}},{more}{}"#, &servers[1..])
+    format!(
+        r#"{{"listen":"{clients}","admin":{{"listen":"{operators}"}},{more}{}"#,
+        &servers[1..]
+    )
 }
 
 async fn is_refused(address: SocketAddr) -> bool {
@@ -31,9 +34,13 @@ async fn status(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> u1
 }
 
 async fn ping(address: SocketAddr, session: &LegacySession) -> u16 {
-    let headers =
-        [("Mcp-Session-Id", session.session.as_deref().unwrap()), ("MCP-Protocol-Version", &session.revision)];
-    post(address, &headers, &legacy_request("7", "ping", "")).await.status
+    let headers = [
+        ("Mcp-Session-Id", session.session.as_deref().unwrap()),
+        ("MCP-Protocol-Version", &session.revision),
+    ];
+    post(address, &headers, &legacy_request("7", "ping", ""))
+        .await
+        .status
 }
 
 #[tokio::test]
@@ -44,33 +51,67 @@ async fn listeners_move_and_their_connections_end_as_at_a_stop() {
     let session = LegacySession::open(gateway.mcp).await;
     let mut get = session.stream(None).await;
     let mut listening = listen(gateway.mcp, "1", r#"{"toolsListChanged":true}"#).await;
-    assert!(listening.event().await.unwrap().unwrap().contains("acknowledged"));
+    assert!(
+        listening
+            .event()
+            .await
+            .unwrap()
+            .unwrap()
+            .contains("acknowledged")
+    );
     let gate = Gate::new();
-    only.once("tools/call", Reply::result(r#"{"content":[],"x":"finished"}"#).gated(&gate));
+    only.once(
+        "tools/call",
+        Reply::result(r#"{"content":[],"x":"finished"}"#).gated(&gate),
+    );
     let running = tokio::spawn({
-        let (mcp, request) = (gateway.mcp, modern_request("2", "tools/call", r#""name":"t""#, ""));
+        let (mcp, request) = (
+            gateway.mcp,
+            modern_request("2", "tools/call", r#""name":"t""#, ""),
+        );
         async move { post_modern(mcp, &request).await.messages().await.1 }
     });
     gate.reached(1).await;
 
     let (old_mcp, old_admin, mcp, operators) = (gateway.mcp, gateway.admin, free(), free());
-    let report = reload(&gateway, &at(&mcp.to_string(), &operators.to_string(), "", &entries)).await;
-    assert!(report.contains(&format!(r#""listen": "{mcp}""#)), "{report}");
-    assert!(report.contains(&format!(r#""admin.listen": "{operators}""#)), "{report}");
+    let report = reload(
+        &gateway,
+        &at(&mcp.to_string(), &operators.to_string(), "", &entries),
+    )
+    .await;
+    assert!(
+        report.contains(&format!(r#""listen": "{mcp}""#)),
+        "{report}"
+    );
+    assert!(
+        report.contains(&format!(r#""admin.listen": "{operators}""#)),
+        "{report}"
+    );
     assert!(report.contains(r#""needsRestart": []"#), "{report}");
     assert!(is_refused(old_mcp).await && is_refused(old_admin).await);
     (gateway.mcp, gateway.admin) = (mcp, operators);
     assert!(call(&gateway, "t").await.contains("only"));
     assert_eq!(ping(mcp, &session).await, 200, "sessions stay");
-    let last = within("the end of the subscription", listening.event()).await.unwrap().unwrap();
+    let last = within("the end of the subscription", listening.event())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(last.contains(r#""resultType":"complete""#), "{last}");
-    assert_eq!(within("the end of the GET stream", get.event()).await.unwrap(), None);
+    assert_eq!(
+        within("the end of the GET stream", get.event())
+            .await
+            .unwrap(),
+        None
+    );
     gate.open();
     assert!(running.await.unwrap().contains("finished"));
     let shown = admin(&gateway, "/api/config").await;
     assert!(shown.contains(&format!(r#""listen": "{mcp}""#)), "{shown}");
     let overview = admin(&gateway, "/api/overview").await;
-    assert!(overview.contains(&format!("http://{mcp}/mcp")), "{overview}");
+    assert!(
+        overview.contains(&format!("http://{mcp}/mcp")),
+        "{overview}"
+    );
 
     // One moves to any port, the other keeps its socket and connections.
     let mut kept = Connection::open(mcp).await;
@@ -78,12 +119,18 @@ async fn listeners_move_and_their_connections_end_as_at_a_stop() {
     let (_, mut kept) = kept.response().await.finish().await;
     let report = reload(&gateway, &at(&mcp.to_string(), ANY, "", &entries)).await;
     assert!(is_refused(operators).await, "{report}");
-    let (_, address) = report.split_once(r#""admin.listen": ""#).expect("the new address");
+    let (_, address) = report
+        .split_once(r#""admin.listen": ""#)
+        .expect("the new address");
     gateway.admin = address.split('"').next().unwrap().parse().unwrap();
     kept.request("GET", "/nothing", &[], b"").await;
     assert_eq!(kept.response().await.status, 404);
     // The port that it has got is what the configuration names now.
-    let report = reload(&gateway, &at(&mcp.to_string(), &gateway.admin.to_string(), "", &entries)).await;
+    let report = reload(
+        &gateway,
+        &at(&mcp.to_string(), &gateway.admin.to_string(), "", &entries),
+    )
+    .await;
     assert!(report.contains(r#""listeners": {}"#), "{report}");
     assert!(gateway.terminate().await.success());
     assert!(is_refused(mcp).await);
@@ -91,38 +138,63 @@ async fn listeners_move_and_their_connections_end_as_at_a_stop() {
 
 #[tokio::test]
 async fn address_that_cannot_be_bound_changes_nothing() {
-    let (a, b) = (server(Era::Modern, Transport::Http, "a").await, server(Era::Legacy, Transport::Stdio, "b").await);
+    let (a, b) = (
+        server(Era::Modern, Transport::Http, "a").await,
+        server(Era::Legacy, Transport::Stdio, "b").await,
+    );
     let gateway = Gateway::start_at_configured_addresses(&at(ANY, ANY, "", &[a.entry("a")])).await;
     let taken = TcpListener::bind(ANY).unwrap();
     let (occupied, unused) = (taken.local_addr().unwrap().to_string(), free());
     let more = r#""allowedHosts":["other.example"],"limits":{"adminConnections":1},"#;
     let own = gateway.mcp.to_string();
-    for (clients, operators) in [(&*occupied, ANY), (&unused.to_string(), &occupied), (&own, &own)] {
+    for (clients, operators) in [
+        (&*occupied, ANY),
+        (&unused.to_string(), &occupied),
+        (&own, &own),
+    ] {
         gateway.configure(&at(clients, operators, more, &[b.entry("b")]));
         let (status, report) = gateway.reload().await;
         assert_eq!(status, 422, "{report}");
         assert!(report.contains(r#""result": "failed""#), "{report}");
         if operators != own {
-            let named = report.contains(&occupied) && report.contains("listen") && report.contains("choose another");
+            let named = report.contains(&occupied)
+                && report.contains("listen")
+                && report.contains("choose another");
             assert!(named, "{report}");
         }
         assert!(is_refused(unused).await);
         let shown = admin(&gateway, "/api/config").await;
-        for same in [r#""generation": 1"#, &format!(r#""listen": "{own}""#), r#""allowedHosts": []"#] {
+        for same in [
+            r#""generation": 1"#,
+            &format!(r#""listen": "{own}""#),
+            r#""allowedHosts": []"#,
+        ] {
             assert!(shown.contains(same), "{same}: {shown}");
         }
         assert!(call(&gateway, "t").await.contains(r#""a""#));
         assert_eq!(status_with_host(gateway.mcp, "other.example").await, 403);
     }
-    assert_eq!(metric(&gateway, "fanlight_config_last_reload_successful").await, 0.0);
+    assert_eq!(
+        metric(&gateway, "fanlight_config_last_reload_successful").await,
+        0.0
+    );
     assert!(b.started().is_empty());
     let url = format!("http://{}", gateway.admin);
-    let output = fanlight().args(["reload", "--admin", &url]).stdin(Stdio::null()).output().await.unwrap();
+    let output = fanlight()
+        .args(["reload", "--admin", &url])
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
 }
 
 async fn status_with_host(address: SocketAddr, host: &str) -> u16 {
-    status_of(address, &format!("GET /nothing HTTP/1.1\r\nHost: {host}\r\n\r\n")).await
+    status_of(
+        address,
+        &format!("GET /nothing HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+    )
+    .await
 }
 
 async fn status_of(address: SocketAddr, request: &str) -> u16 {
@@ -137,14 +209,36 @@ async fn public_url_names_the_host_and_the_endpoint() {
     let (entries, listen) = ([only.entry("only")], free().to_string());
     let gateway = Gateway::start_at_configured_addresses(&at(&listen, ANY, "", &entries)).await;
     let page = "Host: mcp.example.com\r\nOrigin: https://mcp.example.com";
-    let status = async || status_of(gateway.mcp, &format!("GET /nothing HTTP/1.1\r\n{page}\r\n\r\n")).await;
+    let status = async || {
+        status_of(
+            gateway.mcp,
+            &format!("GET /nothing HTTP/1.1\r\n{page}\r\n\r\n"),
+        )
+        .await
+    };
     assert_eq!(status().await, 403);
-    assert!(admin(&gateway, "/api/overview").await.contains(&format!("http://{}/mcp", gateway.mcp)));
-    let report = reload(&gateway, &at(&listen, ANY, r#""publicUrl":"https://mcp.example.com/","#, &entries)).await;
+    assert!(
+        admin(&gateway, "/api/overview")
+            .await
+            .contains(&format!("http://{}/mcp", gateway.mcp))
+    );
+    let report = reload(
+        &gateway,
+        &at(
+            &listen,
+            ANY,
+            r#""publicUrl":"https://mcp.example.com/","#,
+            &entries,
+        ),
+    )
+    .await;
     assert!(report.contains(r#""needsRestart": []"#), "{report}");
     assert_eq!(status().await, 404);
     let overview = admin(&gateway, "/api/overview").await;
-    assert!(overview.contains(r#""https://mcp.example.com/mcp""#), "{overview}");
+    assert!(
+        overview.contains(r#""https://mcp.example.com/mcp""#),
+        "{overview}"
+    );
 }
 
 #[tokio::test]
@@ -154,7 +248,11 @@ async fn listeners_exchange_their_addresses() {
     let mut gateway = Gateway::start_at_configured_addresses(&at(ANY, ANY, "", &entries)).await;
     for _ in 0..3 {
         let (mcp, operators) = (gateway.admin, gateway.mcp);
-        reload(&gateway, &at(&mcp.to_string(), &operators.to_string(), "", &entries)).await;
+        reload(
+            &gateway,
+            &at(&mcp.to_string(), &operators.to_string(), "", &entries),
+        )
+        .await;
         (gateway.mcp, gateway.admin) = (mcp, operators);
         assert!(call(&gateway, "t").await.contains("only"));
         assert_eq!(status(operators, "/healthz", &[]).await, 200);
@@ -168,18 +266,31 @@ async fn address_that_overlaps_the_earlier_one_needs_a_restart_or_reuse_port() {
     let entries = [only.entry("only")];
     let port = free().port();
     let (all, own) = (format!("0.0.0.0:{port}"), format!("127.0.0.1:{port}"));
-    let mut gateway = Gateway::start_at_configured_addresses(&at(&all, ANY, r#""auth":"none","#, &entries)).await;
+    let mut gateway =
+        Gateway::start_at_configured_addresses(&at(&all, ANY, r#""auth":"none","#, &entries)).await;
     gateway.mcp = own.parse().unwrap();
     gateway.configure(&at(&own, ANY, "", &entries));
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 422, "{report}");
-    assert!(report.contains("overlaps") && report.contains("restart") && report.contains("reusePort"), "{report}");
-    assert!(TcpListener::bind(&own).is_err(), "no other process can listen there meanwhile");
+    assert!(
+        report.contains("overlaps") && report.contains("restart") && report.contains("reusePort"),
+        "{report}"
+    );
+    assert!(
+        TcpListener::bind(&own).is_err(),
+        "no other process can listen there meanwhile"
+    );
     assert!(call(&gateway, "t").await.contains("only"));
     let report = reload(&gateway, &at(&own, ANY, r#""reusePort":true,"#, &entries)).await;
-    assert!(report.contains(&format!(r#""listen": "{own}""#)), "{report}");
+    assert!(
+        report.contains(&format!(r#""listen": "{own}""#)),
+        "{report}"
+    );
     assert!(call(&gateway, "t").await.contains("only"));
-    assert!(TcpListener::bind(format!("127.0.0.2:{port}")).is_ok(), "the earlier one is closed");
+    assert!(
+        TcpListener::bind(format!("127.0.0.2:{port}")).is_ok(),
+        "the earlier one is closed"
+    );
 }
 
 #[tokio::test]
@@ -188,7 +299,11 @@ async fn address_of_the_command_line_stays() {
     let entries = [only.entry("only")];
     let gateway = Gateway::start_with(&at(ANY, ANY, "", &entries), &["--no-watch"]).await;
     let (mcp, operators) = (free(), free());
-    let report = reload(&gateway, &at(&mcp.to_string(), &operators.to_string(), "", &entries)).await;
+    let report = reload(
+        &gateway,
+        &at(&mcp.to_string(), &operators.to_string(), "", &entries),
+    )
+    .await;
     assert!(report.contains(r#""listeners": {}"#), "{report}");
     assert!(is_refused(mcp).await && is_refused(operators).await);
     assert!(call(&gateway, "t").await.contains("only"));
@@ -204,11 +319,20 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     };
     let (first, second) = (free(), free());
     let token = |text: &str| format!(r#","token":"{text}""#);
-    let gateway = Gateway::start_at_configured_addresses(&with(first, &token("first-first-first-"), "")).await;
+    let gateway =
+        Gateway::start_at_configured_addresses(&with(first, &token("first-first-first-"), ""))
+            .await;
     let bearer = |text: &str| format!("Bearer {text}");
     let reload_with = async |address: SocketAddr, token: &str| {
         let mut connection = Connection::open(address).await;
-        connection.request("POST", "/api/reload", &[("Authorization", &bearer(token))], b"").await;
+        connection
+            .request(
+                "POST",
+                "/api/reload",
+                &[("Authorization", &bearer(token))],
+                b"",
+            )
+            .await;
         let mut answer = connection.response().await;
         let (status, report) = (answer.status, answer.text().await);
         assert_eq!(status, 200, "{report}");
@@ -226,23 +350,42 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     let mut events = events.response().await;
     assert!(events.event().await.unwrap().is_some());
 
-    gateway.configure(&with(first, &token("second-second-second"), r#""allowedHosts":["ops.example"],"#));
+    gateway.configure(&with(
+        first,
+        &token("second-second-second"),
+        r#""allowedHosts":["ops.example"],"#,
+    ));
     reload_with(first, "first-first-first-").await;
-    within("the end of the events", async { while let Ok(Some(_)) = events.event().await {} }).await;
+    within("the end of the events", async {
+        while let Ok(Some(_)) = events.event().await {}
+    })
+    .await;
     kept.request("GET", "/api/config", &old, b"").await;
     assert_eq!(kept.response().await.status, 401);
     let new = bearer("second-second-second");
-    assert_eq!(status(first, "/api/config", &[("Authorization", &new)]).await, 200);
+    assert_eq!(
+        status(first, "/api/config", &[("Authorization", &new)]).await,
+        200
+    );
     assert_eq!(status_with_host(first, "ops.example").await, 404);
     assert_eq!(status_with_host(first, "evil.example").await, 403);
 
     // Without a token, at another address: a connection to the first has not been asked for one yet.
     let mut early = Connection::open(first).await;
-    assert_eq!(status(first, "/healthz", &[]).await, 200, "it has been accepted");
+    assert_eq!(
+        status(first, "/healthz", &[]).await,
+        200,
+        "it has been accepted"
+    );
     gateway.configure(&with(second, "", ""));
     reload_with(first, "second-second-second").await;
-    let _ = early.send(b"GET /api/config HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    assert!(matches!(first_bytes(early).await.as_deref(), None | Some("HTTP/1.1 503")));
+    let _ = early
+        .send(b"GET /api/config HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await;
+    assert!(matches!(
+        first_bytes(early).await.as_deref(),
+        None | Some("HTTP/1.1 503")
+    ));
     assert_eq!(status(second, "/api/config", &[]).await, 200);
     assert!(is_refused(first).await);
 
@@ -250,7 +393,10 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     let off = with(second, "", "").replace(&format!(r#""{second}""#), r#""off""#);
     gateway.configure(&off);
     gateway.hang_up();
-    within("it to be closed", async { while !is_refused(second).await {} }).await;
+    within("it to be closed", async {
+        while !is_refused(second).await {}
+    })
+    .await;
     gateway.configure(&with(first, "", ""));
     gateway.hang_up();
     within("it to be open", async { while is_refused(first).await {} }).await;
@@ -270,15 +416,23 @@ async fn limits_of_connections_take_effect_at_once() {
     let bounded = r#""limits":{"peerConnections":1},"#;
     let gateway = Gateway::start_at_configured_addresses(&at(ANY, ANY, bounded, &entries)).await;
     let gate = Gate::new();
-    only.once("tools/call", Reply::result(r#"{"content":[]}"#).gated(&gate));
+    only.once(
+        "tools/call",
+        Reply::result(r#"{"content":[]}"#).gated(&gate),
+    );
     let running = tokio::spawn({
-        let (mcp, request) = (gateway.mcp, modern_request("2", "tools/call", r#""name":"t""#, ""));
+        let (mcp, request) = (
+            gateway.mcp,
+            modern_request("2", "tools/call", r#""name":"t""#, ""),
+        );
         async move { post_modern(mcp, &request).await.messages().await.1 }
     });
     gate.reached(1).await;
     let second = async || {
         let mut connection = Connection::open(gateway.mcp).await;
-        let _ = connection.send(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+        let _ = connection
+            .send(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .await;
         first_bytes(connection).await
     };
     assert_eq!(second().await, None, "its peer has as many as it may");

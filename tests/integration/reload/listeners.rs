@@ -9,10 +9,18 @@ const CHANGED: &str = "notifications/tools/list_changed";
 /// A server with a tool and one resource, whose changes it announces.
 async fn announcing(era: Era, tools: &[&str]) -> Backend {
     let backend = Backend::start(era, Transport::Http).await;
-    backend.declares(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true}}"#);
+    backend.declares(
+        r#"{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true}}"#,
+    );
     backend.offers_tools(tools);
-    backend.on("resources/list", backend.list("resources", r#"{"uri":"test://r","name":"r"}"#));
-    backend.on("resources/templates/list", backend.list("resourceTemplates", ""));
+    backend.on(
+        "resources/list",
+        backend.list("resources", r#"{"uri":"test://r","name":"r"}"#),
+    );
+    backend.on(
+        "resources/templates/list",
+        backend.list("resourceTemplates", ""),
+    );
     backend.on("resources/subscribe", Reply::result("{}"));
     match era {
         Era::Modern => backend.on("subscriptions/listen", Reply::listening()),
@@ -26,13 +34,19 @@ async fn update(backend: &Backend, era: Era) {
     let streams: Vec<Stream> = backend.streams();
     for stream in streams {
         match era {
-            Era::Modern if stream.filter().is_some_and(|filter| filter.contains("test://r")) => {
+            Era::Modern
+                if stream
+                    .filter()
+                    .is_some_and(|filter| filter.contains("test://r")) =>
+            {
                 stream.notify(updated, r#""uri":"test://r""#).await;
             }
             Era::Modern => {}
             Era::Legacy => {
                 stream
-                    .message(&format!(r#"{{"jsonrpc":"2.0","method":"{updated}","params":{{"uri":"test://r"}}}}"#))
+                    .message(&format!(
+                        r#"{{"jsonrpc":"2.0","method":"{updated}","params":{{"uri":"test://r"}}}}"#
+                    ))
                     .await;
             }
         }
@@ -47,7 +61,10 @@ async fn next(stream: &mut Response, part: &str) {
 
 /// Both clients hear of changed tools once, and of updates of their resource, whichever server has it.
 async fn continues(old_era: Era, new_era: Era, several: bool) {
-    let (old, new) = (announcing(old_era, &["t"]).await, announcing(new_era, &["t", "u"]).await);
+    let (old, new) = (
+        announcing(old_era, &["t"]).await,
+        announcing(new_era, &["t", "u"]).await,
+    );
     let other = announcing(Era::Modern, &["o"]).await;
     other.on("resources/list", other.list("resources", ""));
     let entries = |s: &Backend| match several {
@@ -60,7 +77,13 @@ async fn continues(old_era: Era, new_era: Era, several: bool) {
     next(&mut modern, "acknowledged").await;
     let session = LegacySession::open(gateway.mcp).await;
     let mut legacy = session.stream(None).await;
-    let subscribed = session.post(&legacy_request("2", "resources/subscribe", r#""uri":"test://r""#)).await;
+    let subscribed = session
+        .post(&legacy_request(
+            "2",
+            "resources/subscribe",
+            r#""uri":"test://r""#,
+        ))
+        .await;
     let mut subscribed = subscribed;
     assert!(subscribed.messages().await.1.contains("result"));
 

@@ -27,7 +27,9 @@ impl Changes {
             return Self::Handler(0);
         }
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
-        let subscription = within("the subscription", client.listen(filter)).await.unwrap();
+        let subscription = within("the subscription", client.listen(filter))
+            .await
+            .unwrap();
         assert_eq!(subscription.acknowledged().tools_list_changed, Some(true));
         Self::Subscribed(Box::new(subscription))
     }
@@ -37,13 +39,18 @@ impl Changes {
         match self {
             Self::Subscribed(subscription) => {
                 let notification = within("list_changed", subscription.next()).await.unwrap();
-                let changed = matches!(notification, Some(ServerNotification::ToolListChangedNotification(_)));
+                let changed = matches!(
+                    notification,
+                    Some(ServerNotification::ToolListChangedNotification(_))
+                );
                 assert!(changed, "{notification:?}");
             }
             Self::Handler(seen) => {
                 let mut changes = client.service().tool_list_changes.subscribe();
                 *seen += 1;
-                within("list_changed", changes.wait_for(|all| all >= seen)).await.unwrap();
+                within("list_changed", changes.wait_for(|all| all >= seen))
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -60,7 +67,10 @@ impl Changes {
 /// The names of all tools, in alphabetical order.
 async fn names(client: &Client) -> Vec<String> {
     let tools = within("the list", client.list_all_tools()).await.unwrap();
-    let mut names: Vec<_> = tools.into_iter().map(|tool| tool.name.into_owned()).collect();
+    let mut names: Vec<_> = tools
+        .into_iter()
+        .map(|tool| tool.name.into_owned())
+        .collect();
     names.sort();
     names
 }
@@ -86,7 +96,10 @@ async fn sees_changes(client: &Client, modern: bool, file: PathBuf, [base, more]
         replace(&file, base);
         changes.next(client).await;
         assert_eq!(names(client).await, ["a__t", "b__t"]);
-        assert!(!changes.more(client), "a second notification for one change");
+        assert!(
+            !changes.more(client),
+            "a second notification for one change"
+        );
     }
 }
 
@@ -96,7 +109,10 @@ async fn rmcp_clients_get_one_list_changed_for_each_change_of_the_file() {
         let a = server(era, Transport::Http, "a").await;
         let b = server(Era::Legacy, Transport::Http, "b").await;
         let c = server(era, Transport::Http, "c").await;
-        let configs = [config(&[a.entry("a"), b.entry("b")]), config(&[a.entry("a"), b.entry("b"), c.entry("c")])];
+        let configs = [
+            config(&[a.entry("a"), b.entry("b")]),
+            config(&[a.entry("a"), b.entry("b"), c.entry("c")]),
+        ];
         for modern in [false, true] {
             let gateway = Gateway::start(&configs[0]).await;
             let client = http_client(&gateway.url(), modern).await;
@@ -104,7 +120,13 @@ async fn rmcp_clients_get_one_list_changed_for_each_change_of_the_file() {
             client.cancel().await.unwrap();
 
             let peer = stdio_client(&configs[0], modern).await;
-            sees_changes(&peer.client, modern, peer.config.path().to_owned(), &configs).await;
+            sees_changes(
+                &peer.client,
+                modern,
+                peer.config.path().to_owned(),
+                &configs,
+            )
+            .await;
             peer.client.cancel().await.unwrap();
         }
     }

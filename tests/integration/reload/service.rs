@@ -22,7 +22,12 @@ struct Running {
 }
 
 fn start(mut command: Command) -> Running {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let log = Log::shown("out", child.stdout.take().unwrap());
     let _err = Log::shown("err", child.stderr.take().unwrap());
     Running { child, log, _err }
@@ -30,18 +35,38 @@ fn start(mut command: Command) -> Running {
 
 async fn calls_succeed(mcp: std::net::SocketAddr) -> bool {
     let request = modern_request("1", "tools/call", r#""name":"t""#, "");
-    post_modern(mcp, &request).await.messages().await.1.contains("result")
+    post_modern(mcp, &request)
+        .await
+        .messages()
+        .await
+        .1
+        .contains("result")
 }
 
 #[tokio::test]
 async fn service_manager_is_notified() {
     let only = server(Era::Modern, Transport::Http, "only").await;
-    let (folder, file) = (TempFile::folder(), TempFile::new("yaml", &config(&[only.entry("only")])));
+    let (folder, file) = (
+        TempFile::folder(),
+        TempFile::new("yaml", &config(&[only.entry("only")])),
+    );
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let mut command = fanlight();
-    command.args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"]).arg(file.path());
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").env_remove("WATCHDOG_PID");
+    command
+        .args([
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "off",
+            "--config",
+        ])
+        .arg(file.path());
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .env_remove("WATCHDOG_PID");
     let mut running = start(command);
     let until = async |word: &str| {
         let mut buffer = [0; 512];
@@ -59,11 +84,15 @@ async fn service_manager_is_notified() {
     until("READY=1").await;
     until("WATCHDOG=1").await;
     until("WATCHDOG=1").await;
-    let pid = rustix::process::Pid::from_raw(running.child.id().unwrap().try_into().unwrap()).unwrap();
+    let pid =
+        rustix::process::Pid::from_raw(running.child.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::HUP).unwrap();
     assert!(until("RELOADING=1").await.contains("MONOTONIC_USEC="));
     until("READY=1").await;
-    let (status, _) = tokio::join!(signal_and_wait(&mut running.child, Signal::TERM), until("STOPPING=1"));
+    let (status, _) = tokio::join!(
+        signal_and_wait(&mut running.child, Signal::TERM),
+        until("STOPPING=1")
+    );
     assert!(status.success());
 }
 
@@ -76,8 +105,13 @@ fn activated(socket: &TcpListener, config: &std::path::Path) -> Running {
         "LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec \"$0\" \"$@\" 3<&{}",
         socket.as_raw_fd()
     );
-    command.kill_on_drop(true).args(["-c", &script]).arg(fanlight_testkit::programs::fanlight());
-    command.args(["run", "--admin", "off", "--config"]).arg(config);
+    command
+        .kill_on_drop(true)
+        .args(["-c", &script])
+        .arg(fanlight_testkit::programs::fanlight());
+    command
+        .args(["run", "--admin", "off", "--config"])
+        .arg(config);
     start(command)
 }
 
@@ -92,21 +126,30 @@ async fn socket_of_the_service_manager_is_served() {
     assert_eq!(mcp, address);
     // While the service manager has the socket, connections wait for the next process.
     assert!(calls_succeed(mcp).await);
-    assert!(signal_and_wait(&mut running.child, Signal::TERM).await.success());
+    assert!(
+        signal_and_wait(&mut running.child, Signal::TERM)
+            .await
+            .success()
+    );
     drop(socket);
 }
 
 /// The command that listens at this address for clients alone.
 fn listening(address: &str, config: &TempFile) -> Command {
     let mut command = fanlight();
-    command.args(["run", "--admin", "off", "--listen", address, "--config"]).arg(config.path());
+    command
+        .args(["run", "--admin", "off", "--listen", address, "--config"])
+        .arg(config.path());
     command
 }
 
 #[tokio::test]
 async fn two_processes_listen_at_one_address() {
     let only = server(Era::Modern, Transport::Http, "only").await;
-    let text = format!(r#"{},"reusePort":true}}"#, config(&[only.entry("only")]).strip_suffix('}').unwrap());
+    let text = format!(
+        r#"{},"reusePort":true}}"#,
+        config(&[only.entry("only")]).strip_suffix('}').unwrap()
+    );
     let file = TempFile::new("yaml", &text);
     let command = |listen: &str| listening(listen, &file);
     let mut first = start(command("127.0.0.1:0"));
@@ -114,9 +157,17 @@ async fn two_processes_listen_at_one_address() {
     assert!(calls_succeed(mcp).await);
     let mut second = start(command(&mcp.to_string()));
     second.log.address("listening on http://", "/mcp").await;
-    assert!(signal_and_wait(&mut first.child, Signal::TERM).await.success());
+    assert!(
+        signal_and_wait(&mut first.child, Signal::TERM)
+            .await
+            .success()
+    );
     assert!(calls_succeed(mcp).await, "by the second");
-    assert!(signal_and_wait(&mut second.child, Signal::TERM).await.success());
+    assert!(
+        signal_and_wait(&mut second.child, Signal::TERM)
+            .await
+            .success()
+    );
 }
 
 /// Clients that open a new connection for each call, until they are stopped. A call that fails fails the test.
@@ -139,14 +190,19 @@ impl Clients {
             })
         };
         let running = (0..8).map(client).collect();
-        Self { stop, calls, running }
+        Self {
+            stop,
+            calls,
+            running,
+        }
     }
 
     /// Waits for some more calls.
     async fn proceed(&self) {
         let enough = self.calls.load(Ordering::Relaxed) + 50;
         within("calls", async {
-            while self.calls.load(Ordering::Relaxed) < enough && self.running.iter().all(|client| !client.is_finished())
+            while self.calls.load(Ordering::Relaxed) < enough
+                && self.running.iter().all(|client| !client.is_finished())
             {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
@@ -165,7 +221,10 @@ impl Clients {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_at_one_address_hand_over_without_a_lost_call() {
     let only = server(Era::Modern, Transport::Http, "only").await;
-    let text = format!(r#"{},"reusePort":true}}"#, config(&[only.entry("only")]).strip_suffix('}').unwrap());
+    let text = format!(
+        r#"{},"reusePort":true}}"#,
+        config(&[only.entry("only")]).strip_suffix('}').unwrap()
+    );
     let file = TempFile::new("yaml", &text);
     let command = |listen: &str| listening(listen, &file);
     let mut current = start(command("127.0.0.1:0"));
@@ -176,7 +235,11 @@ async fn processes_at_one_address_hand_over_without_a_lost_call() {
         let next = start(command(&mcp.to_string()));
         next.log.address("listening on http://", "/mcp").await;
         clients.proceed().await;
-        assert!(signal_and_wait(&mut current.child, Signal::TERM).await.success());
+        assert!(
+            signal_and_wait(&mut current.child, Signal::TERM)
+                .await
+                .success()
+        );
         current = next;
     }
     clients.proceed().await;
@@ -194,7 +257,11 @@ async fn processes_with_the_same_socket_follow_each_other_without_a_lost_call() 
     let clients = Clients::start(mcp);
     for _ in 0..4 {
         clients.proceed().await;
-        assert!(signal_and_wait(&mut current.child, Signal::TERM).await.success());
+        assert!(
+            signal_and_wait(&mut current.child, Signal::TERM)
+                .await
+                .success()
+        );
         current = activated(&socket, file.path());
     }
     clients.proceed().await;

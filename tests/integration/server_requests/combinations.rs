@@ -36,7 +36,9 @@ const SERVER_REQUESTS: [ServerRequest; 4] = [
     },
     ServerRequest {
         method: "elicitation/create",
-        params: Some(r#"{"mode":"url","message":"m","url":"https://example.test/\u0061","elicitationId":"e","x":1.0}"#),
+        params: Some(
+            r#"{"mode":"url","message":"m","url":"https://example.test/\u0061","elicitationId":"e","x":1.0}"#,
+        ),
         answer: r#"{"action":"decline" }"#,
     },
 ];
@@ -47,30 +49,55 @@ fn ask_on_call(backend: &Backend, era: Era) {
     match era {
         Era::Legacy => {
             let request = |(index, server_request): (usize, &ServerRequest)| {
-                let params = server_request.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
-                format!(r#"{{"jsonrpc":"2.0","id":"\u0071{index}","method":"{}"{params}}}"#, server_request.method)
+                let params = server_request
+                    .params
+                    .map(|params| format!(r#","params":{params}"#))
+                    .unwrap_or_default();
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":"\u0071{index}","method":"{}"{params}}}"#,
+                    server_request.method
+                )
             };
             let all: Vec<String> = SERVER_REQUESTS.iter().enumerate().map(request).collect();
             let again = request((9, &SERVER_REQUESTS[0]));
             let got = |_: &Received, answers: &[std::sync::Arc<Received>]| {
-                let results: Vec<&str> = answers.iter().map(|answer| answer.member("result").unwrap()).collect();
+                let results: Vec<&str> = answers
+                    .iter()
+                    .map(|answer| answer.member("result").unwrap())
+                    .collect();
                 format!(r#"{{"content":[],"got":[{}]}}"#, results.join(","))
             };
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
-            backend.on("tools/call", Reply::conclude(got).asking(&all).asking(&[&again]));
+            backend.on(
+                "tools/call",
+                Reply::conclude(got).asking(&all).asking(&[&again]),
+            );
         }
         Era::Modern => {
             let input = |server_request: &ServerRequest| {
-                let params = server_request.params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
+                let params = server_request
+                    .params
+                    .map(|params| format!(r#","params":{params}"#))
+                    .unwrap_or_default();
                 format!(r#"{{"method":"{}"{params}}}"#, server_request.method)
             };
-            let all: Vec<String> =
-                (0..).zip(&SERVER_REQUESTS).map(|(n, it)| format!(r#""k{n}":{}"#, input(it))).collect();
+            let all: Vec<String> = (0..)
+                .zip(&SERVER_REQUESTS)
+                .map(|(n, it)| format!(r#""k{n}":{}"#, input(it)))
+                .collect();
             let input_required = |inputs: &str, state: &str| {
-                format!(r#"{{"resultType":"input_required","inputRequests":{{{inputs}}},"requestState":"{state}"}}"#)
+                format!(
+                    r#"{{"resultType":"input_required","inputRequests":{{{inputs}}},"requestState":"{state}"}}"#
+                )
             };
-            backend.once("tools/call", Reply::result(input_required(&all.join(","), r"\u0073\/1")));
-            let again = input_required(&format!(r#""k9":{}"#, input(&SERVER_REQUESTS[0])), r"\u0073\/2");
+            backend.once(
+                "tools/call",
+                Reply::result(input_required(&all.join(","), r"\u0073\/1")),
+            );
+            let again = input_required(
+                &format!(r#""k9":{}"#, input(&SERVER_REQUESTS[0])),
+                r"\u0073\/2",
+            );
             backend.once("tools/call", Reply::result(again));
         }
     }
@@ -79,35 +106,80 @@ fn ask_on_call(backend: &Backend, era: Era) {
 async fn a_cell(client: (Era, Transport), server: (Era, Transport)) {
     let backend = backend(server.0, server.1).await;
     ask_on_call(&backend, server.0);
-    let mut client = Client::start_with(EVERYTHING, &config(&[backend.entry("only")]), client.0, client.1).await;
+    let mut client = Client::start_with(
+        EVERYTHING,
+        &config(&[backend.entry("only")]),
+        client.0,
+        client.1,
+    )
+    .await;
     let mut relayed = Vec::new();
     let exchange = client
-        .converse("1", "tools/call", r#""name":"t","arguments":{"n":1.0}"#, |method, params| {
-            relayed.push((method.to_owned(), params.map(str::to_owned)));
-            let fits =
-                |server_request: &&ServerRequest| server_request.method == method && server_request.params == params;
-            SERVER_REQUESTS.iter().find(fits).unwrap_or_else(|| panic!("{method} {params:?}")).answer.to_owned()
-        })
+        .converse(
+            "1",
+            "tools/call",
+            r#""name":"t","arguments":{"n":1.0}"#,
+            |method, params| {
+                relayed.push((method.to_owned(), params.map(str::to_owned)));
+                let fits = |server_request: &&ServerRequest| {
+                    server_request.method == method && server_request.params == params
+                };
+                SERVER_REQUESTS
+                    .iter()
+                    .find(fits)
+                    .unwrap_or_else(|| panic!("{method} {params:?}"))
+                    .answer
+                    .to_owned()
+            },
+        )
         .await;
     let expected = SERVER_REQUESTS.iter().chain(&SERVER_REQUESTS[..1]);
-    assert_eq!(relayed, expected.map(|it| (it.method.to_owned(), it.params.map(str::to_owned))).collect::<Vec<_>>());
+    assert_eq!(
+        relayed,
+        expected
+            .map(|it| (it.method.to_owned(), it.params.map(str::to_owned)))
+            .collect::<Vec<_>>()
+    );
     let calls = backend.received("tools/call");
     match server.0 {
         Era::Legacy => {
-            let answers: Vec<&str> = SERVER_REQUESTS.iter().chain(&SERVER_REQUESTS[..1]).map(|it| it.answer).collect();
-            assert_eq!(exchange.member("result.got"), format!("[{}]", answers.join(",")));
+            let answers: Vec<&str> = SERVER_REQUESTS
+                .iter()
+                .chain(&SERVER_REQUESTS[..1])
+                .map(|it| it.answer)
+                .collect();
+            assert_eq!(
+                exchange.member("result.got"),
+                format!("[{}]", answers.join(","))
+            );
             assert_eq!(calls.len(), 1, "suspended, not sent again");
         }
         Era::Modern => {
             exchange.member("result.content");
             assert_eq!(calls.len(), 3);
             for (index, server_request) in SERVER_REQUESTS.iter().enumerate() {
-                assert_eq!(calls[1].member(&format!("params.inputResponses.k{index}")), Some(server_request.answer));
+                assert_eq!(
+                    calls[1].member(&format!("params.inputResponses.k{index}")),
+                    Some(server_request.answer)
+                );
             }
-            assert_eq!(calls[2].member("params.inputResponses.k9"), Some(SERVER_REQUESTS[0].answer));
-            assert_eq!(calls[1].member("params.requestState"), Some(r#""\u0073\/1""#));
-            assert_eq!(calls[2].member("params.requestState"), Some(r#""\u0073\/2""#));
-            assert!(calls.iter().all(|call| call.member("params.arguments.n") == Some("1.0")));
+            assert_eq!(
+                calls[2].member("params.inputResponses.k9"),
+                Some(SERVER_REQUESTS[0].answer)
+            );
+            assert_eq!(
+                calls[1].member("params.requestState"),
+                Some(r#""\u0073\/1""#)
+            );
+            assert_eq!(
+                calls[2].member("params.requestState"),
+                Some(r#""\u0073\/2""#)
+            );
+            assert!(
+                calls
+                    .iter()
+                    .all(|call| call.member("params.arguments.n") == Some("1.0"))
+            );
         }
     }
 }
@@ -127,22 +199,37 @@ for_all_combinations!(combinations);
 /// its revision.
 #[tokio::test]
 async fn client_is_never_asked_without_the_capability() {
-    for (client, front) in
-        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Modern, Transport::Stdio)]
-    {
+    for (client, front) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+    ] {
         for transport in [Transport::Http, Transport::Stdio] {
             let backend = backend(Era::Legacy, transport).await;
             let got = |_: &Received, answers: &[std::sync::Arc<Received>]| {
-                format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("error").expect("an error"))
+                format!(
+                    r#"{{"content":[],"got":{}}}"#,
+                    answers[0].member("error").expect("an error")
+                )
             };
             backend.on("tools/call", Reply::conclude(got).asking(&[super::ASK]));
             let capabilities = r#"{"elicitation":{}}"#;
-            let mut client = Client::start_with(capabilities, &config(&[backend.entry("only")]), client, front).await;
+            let mut client = Client::start_with(
+                capabilities,
+                &config(&[backend.entry("only")]),
+                client,
+                front,
+            )
+            .await;
             let exchange = client.call("t").await;
             assert_eq!(exchange.member("result.got.code"), "-32601");
             assert!(exchange.before.is_empty(), "{:?}", exchange.before);
             let declared = backend.received("initialize");
-            let declared = declared.last().unwrap().member("params.capabilities").unwrap();
+            let declared = declared
+                .last()
+                .unwrap()
+                .member("params.capabilities")
+                .unwrap();
             assert!(member(declared, "roots").is_none(), "{declared}");
         }
     }

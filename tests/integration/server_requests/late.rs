@@ -13,13 +13,18 @@ async fn server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.offers_tools(&["t"]);
     let ask = r#"{"jsonrpc":"2.0","id":"as\u006b","method":"roots/list"}"#;
-    server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)).after(&[ask]));
+    server.on(
+        "tools/call",
+        Reply::result(Era::Legacy.complete(r#""content":[]"#)).after(&[ask]),
+    );
     server
 }
 
 /// What the server got for its request.
 async fn reply(server: &Backend) -> std::sync::Arc<Received> {
-    server.answer_to(r#""as\u006b""#, &server.received("tools/call")[0]).await
+    server
+        .answer_to(r#""as\u006b""#, &server.received("tools/call")[0])
+        .await
 }
 
 /// Makes a call, and returns the id of what the client was asked during it.
@@ -27,7 +32,10 @@ async fn call(session: &LegacySession, tool: &str) -> String {
     let request = legacy_request("1", "tools/call", &format!(r#""name":"{tool}""#));
     let (before, answer) = session.post(&request).await.messages().await;
     assert!(answer.contains("content"), "{answer}");
-    let asked = before.iter().find(|message| message.contains("roots/list")).expect("a server request");
+    let asked = before
+        .iter()
+        .find(|message| message.contains("roots/list"))
+        .expect("a server request");
     member(asked, "id").unwrap().to_owned()
 }
 
@@ -46,13 +54,20 @@ async fn late_answer_reaches_a_server_whose_call_has_ended() {
             let id = call(&session, tool).await;
             // Of another session the id is nobody's.
             let stranger = LegacySession::open_with(gateway.mcp, "2025-11-25", EVERYTHING).await;
-            let answer = |name: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, roots(name));
+            let answer =
+                |name: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, roots(name));
             assert_eq!(stranger.post(&answer("stranger")).await.status, 202);
             assert_eq!(session.post(&answer("late")).await.status, 202);
             assert_eq!(session.post(&answer("second")).await.status, 202);
-            assert_eq!(reply(server).await.member("result"), Some(roots("late").as_str()));
+            assert_eq!(
+                reply(server).await.member("result"),
+                Some(roots("late").as_str())
+            );
             // A call that follows finds the server as it was.
-            server.on("tools/call", Reply::result(Era::Legacy.complete(r#""content":[]"#)));
+            server.on(
+                "tools/call",
+                Reply::result(Era::Legacy.complete(r#""content":[]"#)),
+            );
             let request = legacy_request("2", "tools/call", &format!(r#""name":"{tool}""#));
             let (_, answer) = session.post(&request).await.messages().await;
             assert!(answer.contains("content"), "{answer}");
@@ -70,7 +85,10 @@ async fn open_request_of_an_ended_call_gets_an_error_with_the_end_of_the_session
     let id = call(&session, "t").await;
     assert_eq!(session.delete().await.status, 204);
     assert_eq!(reply(&server).await.member("error.code"), Some("-32603"));
-    let late = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, roots("late"));
+    let late = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#,
+        roots("late")
+    );
     assert_eq!(session.post(&late).await.status, 404);
 }
 
@@ -80,13 +98,22 @@ async fn open_request_of_a_modern_clients_ended_call_gets_a_reply() {
     for transport in [Transport::Http, Transport::Stdio] {
         let server = server(transport).await;
         let config = config(&[server.entry("a")]);
-        let mut client = Client::start_with(EVERYTHING, &config, Era::Modern, Transport::Http).await;
-        let exchange = client.converse("1", "tools/call", r#""name":"t""#, |_, _| roots("late")).await;
+        let mut client =
+            Client::start_with(EVERYTHING, &config, Era::Modern, Transport::Http).await;
+        let exchange = client
+            .converse("1", "tools/call", r#""name":"t""#, |_, _| roots("late"))
+            .await;
         assert!(exchange.answer.contains("content"), "{}", exchange.answer);
         let reply = reply(&server).await;
-        let is_known =
-            reply.member("result") == Some(roots("late").as_str()) || reply.member("error.code") == Some("-32603");
+        let is_known = reply.member("result") == Some(roots("late").as_str())
+            || reply.member("error.code") == Some("-32603");
         assert!(is_known, "{transport:?} {}", reply.text);
-        assert_eq!((server.received("").len(), server.received("tools/call").len()), (1, 1));
+        assert_eq!(
+            (
+                server.received("").len(),
+                server.received("tools/call").len()
+            ),
+            (1, 1)
+        );
     }
 }

@@ -27,20 +27,41 @@ impl Suspended {
         let mut client = Client::start_with(EVERYTHING, &text, Era::Modern, front).await;
         let exchange = client.request("1", "tools/call", CALL, "").await;
         let state = member(&exchange.answer, "result.requestState").and_then(plain_string);
-        let state = state.unwrap_or_else(|| panic!("{}", exchange.answer)).to_owned();
-        Self { client, backend, state }
+        let state = state
+            .unwrap_or_else(|| panic!("{}", exchange.answer))
+            .to_owned();
+        Self {
+            client,
+            backend,
+            state,
+        }
     }
 
     async fn retry(&mut self, method: &str, params: &str, state: &str) -> Exchange {
-        self.client.request("2", method, &format!(r#"{params},{INPUTS},"requestState":"{state}""#), "").await
+        self.client
+            .request(
+                "2",
+                method,
+                &format!(r#"{params},{INPUTS},"requestState":"{state}""#),
+                "",
+            )
+            .await
     }
 
     /// The retry is refused, and the backend has received nothing.
     async fn refused(&mut self, method: &str, params: &str, state: &str) {
         let exchange = self.retry(method, params, state).await;
-        assert_eq!(exchange.member("error.code"), "-32602", "{method} {params} {state}: {}", exchange.answer);
+        assert_eq!(
+            exchange.member("error.code"),
+            "-32602",
+            "{method} {params} {state}: {}",
+            exchange.answer
+        );
         assert_eq!(self.backend.received("tools/call").len(), 1);
-        assert!(self.backend.received("").is_empty(), "the backend has received nothing");
+        assert!(
+            self.backend.received("").is_empty(),
+            "the backend has received nothing"
+        );
     }
 
     /// The suspended call is unchanged: its own retry resumes it.
@@ -59,9 +80,16 @@ async fn request_state_with_any_changed_byte_is_refused() {
         for position in 0..state.len() {
             let mut forged = state.clone().into_bytes();
             forged[position] = if forged[position] == b'A' { b'B' } else { b'A' };
-            suspended.refused("tools/call", CALL, std::str::from_utf8(&forged).unwrap()).await;
+            suspended
+                .refused("tools/call", CALL, std::str::from_utf8(&forged).unwrap())
+                .await;
         }
-        for forged in [&state[1..], &state[..state.len() - 1], "", &format!("{state}A")] {
+        for forged in [
+            &state[1..],
+            &state[..state.len() - 1],
+            "",
+            &format!("{state}A"),
+        ] {
             suspended.refused("tools/call", CALL, forged).await;
         }
         suspended.resumes().await;
@@ -104,15 +132,23 @@ async fn request_state_is_accepted_once() {
         let state = suspended.state.clone();
         let replayed = suspended.retry("tools/call", CALL, &state).await;
         assert_eq!(replayed.member("error.code"), "-32602");
-        assert_eq!(suspended.backend.received("tools/call").len(), 1, "the call ran once");
+        assert_eq!(
+            suspended.backend.received("tools/call").len(),
+            1,
+            "the call ran once"
+        );
     }
 }
 
 #[tokio::test]
 async fn request_state_expires_with_its_call() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut suspended = Suspended::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
-        suspended.backend.wait_for("notifications/cancelled", 1).await;
+        let mut suspended =
+            Suspended::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
+        suspended
+            .backend
+            .wait_for("notifications/cancelled", 1)
+            .await;
         let state = suspended.state.clone();
         let late = suspended.retry("tools/call", CALL, &state).await;
         assert_eq!(late.member("error.code"), "-32602");

@@ -25,7 +25,10 @@ async fn client_of(backend: &Backend, front: Transport, more: &str) -> Client {
 /// Responds with the roots it received.
 pub(super) fn asks_for_roots() -> Reply {
     let got = |call: &Received, answers: &[std::sync::Arc<Received>]| {
-        let (who, roots) = (call.member("params.arguments.who").unwrap_or("0"), answers[0].member("result.roots"));
+        let (who, roots) = (
+            call.member("params.arguments.who").unwrap_or("0"),
+            answers[0].member("result.roots"),
+        );
         let roots = roots.ok_or_else(|| answers[0].text.clone());
         format!(r#"{{"content":[],"who":{who},"roots":{}}}"#, roots.unwrap())
     };
@@ -33,13 +36,21 @@ pub(super) fn asks_for_roots() -> Reply {
 }
 
 fn assert_suspended(exchange: &Exchange) {
-    assert_eq!(exchange.inputs().map(|inputs| inputs.len()), Some(1), "{}", exchange.answer);
+    assert_eq!(
+        exchange.inputs().map(|inputs| inputs.len()),
+        Some(1),
+        "{}",
+        exchange.answer
+    );
 }
 
 /// Waits until the backend knows that the call is cancelled: by a closed connection, by a notification, or both.
 async fn assert_cancelled(backend: &Backend) {
     let cancelled = backend.wait_for("notifications/cancelled", 1).await;
-    assert_eq!(cancelled[0].member("params.requestId"), backend.received("tools/call")[0].member("id"));
+    assert_eq!(
+        cancelled[0].member("params.requestId"),
+        backend.received("tools/call")[0].member("id")
+    );
 }
 
 #[tokio::test]
@@ -57,9 +68,13 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
             backend.once("tools/call", asks_for_roots());
             let next = client.request("2", "tools/call", CALL, "").await;
             assert_suspended(&next);
-            let done = client.request("3", "tools/call", &next.retry(CALL, INPUT), "").await;
+            let done = client
+                .request("3", "tools/call", &next.retry(CALL, INPUT), "")
+                .await;
             assert_eq!(done.member("result.roots"), "[]");
-            let late = client.request("4", "tools/call", &left.retry(CALL, INPUT), "").await;
+            let late = client
+                .request("4", "tools/call", &left.retry(CALL, INPUT), "")
+                .await;
             assert_eq!(late.member("error.code"), "-32602", "{front:?} {back:?}");
         }
     }
@@ -71,14 +86,27 @@ async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     backend.once("tools/call", asks_for_roots());
     let refused = |_: &Received, answers: &[std::sync::Arc<Received>]| {
-        format!(r#"{{"content":[],"got":{}}}"#, answers[0].member("error").expect("an error"))
+        format!(
+            r#"{{"content":[],"got":{}}}"#,
+            answers[0].member("error").expect("an error")
+        )
     };
     backend.on("tools/call", Reply::conclude(refused).asking(&[ASK]));
-    let mut client = client_of(&backend, Transport::Http, r#","limits":{"suspendedCalls":1}"#).await;
+    let mut client = client_of(
+        &backend,
+        Transport::Http,
+        r#","limits":{"suspendedCalls":1}"#,
+    )
+    .await;
     let suspended = client.request("1", "tools/call", CALL, "").await;
     assert_suspended(&suspended);
-    client.request("2", "tools/call", CALL, "").await.member("result.got.code");
-    let done = client.request("3", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+    client
+        .request("2", "tools/call", CALL, "")
+        .await
+        .member("result.got.code");
+    let done = client
+        .request("3", "tools/call", &suspended.retry(CALL, INPUT), "")
+        .await;
     assert_eq!(done.member("result.roots"), "[]");
 }
 
@@ -88,13 +116,18 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
             let gate = Gate::new();
-            backend.once("tools/call", Reply::fault(Fault::Die(1)).after(&[ASK]).gated(&gate));
+            backend.once(
+                "tools/call",
+                Reply::fault(Fault::Die(1)).after(&[ASK]).gated(&gate),
+            );
             let mut client = client_of(&backend, front, "").await;
             let suspended = client.request("1", "tools/call", CALL, "").await;
             assert_suspended(&suspended);
             gate.reached(1).await;
             gate.open();
-            let retry = client.request("2", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+            let retry = client
+                .request("2", "tools/call", &suspended.retry(CALL, INPUT), "")
+                .await;
             let message = retry.member("error.message");
             assert!(message.contains("only"), "names the backend: {message}");
             client.call("t").await.member("result.content");
@@ -113,10 +146,18 @@ async fn state_of_another_process_says_that_its_call_is_gone() {
     let mut second = client_of(&backend, Transport::Http, &keys).await;
     let suspended = first.request("1", "tools/call", CALL, "").await;
     assert_suspended(&suspended);
-    let lost = second.request("2", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+    let lost = second
+        .request("2", "tools/call", &suspended.retry(CALL, INPUT), "")
+        .await;
     assert_eq!(lost.member("error.code"), "-32602");
-    assert!(lost.member("error.message").contains("restarted"), "{}", lost.answer);
-    let done = first.request("3", "tools/call", &suspended.retry(CALL, INPUT), "").await;
+    assert!(
+        lost.member("error.message").contains("restarted"),
+        "{}",
+        lost.answer
+    );
+    let done = first
+        .request("3", "tools/call", &suspended.retry(CALL, INPUT), "")
+        .await;
     assert_eq!(done.member("result.roots"), "[]");
     assert_eq!(backend.received("tools/call").len(), 1);
 }
@@ -128,12 +169,23 @@ async fn resumed_call_can_be_cancelled() {
         let backend = backend(Era::Legacy, back).await;
         backend.once("tools/call", Reply::fault(Fault::Hang).asking(&[ASK]));
         let client = client_of(&backend, Transport::Http, "").await;
-        let request = |id: &str, params: &str| modern_request_with(EVERYTHING, id, "tools/call", params, "");
-        let answer = post_modern(client.address(), &request("1", CALL)).await.text().await;
-        let suspended = Exchange { before: Vec::new(), answer };
+        let request =
+            |id: &str, params: &str| modern_request_with(EVERYTHING, id, "tools/call", params, "");
+        let answer = post_modern(client.address(), &request("1", CALL))
+            .await
+            .text()
+            .await;
+        let suspended = Exchange {
+            before: Vec::new(),
+            answer,
+        };
         assert_suspended(&suspended);
-        let (address, retry) = (client.address(), request("2", &suspended.retry(CALL, INPUT)));
-        let resumed = tokio::spawn(async move { post_modern(address, &retry).await.messages().await });
+        let (address, retry) = (
+            client.address(),
+            request("2", &suspended.retry(CALL, INPUT)),
+        );
+        let resumed =
+            tokio::spawn(async move { post_modern(address, &retry).await.messages().await });
         let call = &backend.received("tools/call")[0];
         let id = format!(r#""ask-{}""#, call.member("id").unwrap().trim_matches('"'));
         backend.answer_to(&id, call).await;
@@ -169,7 +221,10 @@ async fn suspended_calls_are_resumed_with_their_own_responses() {
     // All are suspended at once, and are resumed in another order.
     let mut retries = JoinSet::new();
     for (n, exchange) in suspended {
-        let retry = exchange.retry(&params(n), &format!(r#""input-1":{}"#, roots(&n.to_string())));
+        let retry = exchange.retry(
+            &params(n),
+            &format!(r#""input-1":{}"#, roots(&n.to_string())),
+        );
         retries.spawn(async move { (n, send(format!("\"again-{n}\""), retry).await) });
     }
     while let Some(retry) = within("an answer", retries.join_next()).await {

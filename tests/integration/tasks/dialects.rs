@@ -26,7 +26,10 @@ async fn modern_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Modern, transport).await;
     server.on("server/discover", Reply::result(DISCOVERED));
     server.offers_tools(&["t"]);
-    let made = format!(r#"{{"resultType":"task",{}}}"#, hurried(&extended("slow", "working")));
+    let made = format!(
+        r#"{{"resultType":"task",{}}}"#,
+        hurried(&extended("slow", "working"))
+    );
     server.on("tools/call", Reply::result(made));
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         server.on(method, Reply::error(NOT_FOUND));
@@ -37,10 +40,16 @@ async fn modern_server(transport: Transport) -> Backend {
         let poll = polls.fetch_add(1, Ordering::Relaxed);
         let (status, more) = match answered_by_client.load(Ordering::Relaxed) {
             0 if poll < POLLS => ("working", String::new()),
-            0 => ("input_required", r#","inputRequests":{"k\u0031":{"method":"roots/list"}}"#.to_owned()),
+            0 => (
+                "input_required",
+                r#","inputRequests":{"k\u0031":{"method":"roots/list"}}"#.to_owned(),
+            ),
             _ => ("completed", format!(r#","result":{RESULT}"#)),
         };
-        format!(r#"{{"resultType":"complete",{}{more}}}"#, hurried(&extended("slow", status)))
+        format!(
+            r#"{{"resultType":"complete",{}{more}}}"#,
+            hurried(&extended("slow", status))
+        )
     };
     server.on_target("tasks/get", "slow", Reply::compute(state));
     let update = move |_: &Received| {
@@ -55,9 +64,13 @@ async fn modern_server(transport: Transport) -> Backend {
 async fn legacy_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.on("initialize", Reply::result(INITIALIZED));
-    let tool = r#"{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}"#;
+    let tool =
+        r#"{"name":"t","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}"#;
     server.on("tools/list", server.list("tools", tool));
-    let made = format!(r#"{{"task":{{{}}}}}"#, hurried(&requested("slow", "working")));
+    let made = format!(
+        r#"{{"task":{{{}}}}}"#,
+        hurried(&requested("slow", "working"))
+    );
     server.on("tools/call", Reply::result(made));
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         server.on(method, Reply::error(NOT_FOUND));
@@ -80,7 +93,11 @@ async fn legacy_server(transport: Transport) -> Backend {
         answered.fetch_add(1, Ordering::Relaxed);
         RESULT.to_owned()
     };
-    server.on_target("tasks/result", "slow", Reply::conclude(conclude).asking(&[server_request]));
+    server.on_target(
+        "tasks/result",
+        "slow",
+        Reply::conclude(conclude).asking(&[server_request]),
+    );
     server
 }
 
@@ -92,7 +109,10 @@ async fn configs(server: &Backend) -> Vec<(String, &'static str, Backend)> {
         other
     };
     let (one, two) = (other().await, other().await);
-    vec![(config(&[server.entry("a")]), "t", one), (config(&[two.entry("b"), server.entry("a")]), "a__t", two)]
+    vec![
+        (config(&[server.entry("a")]), "t", one),
+        (config(&[two.entry("b"), server.entry("a")]), "a__t", two),
+    ]
 }
 
 #[tokio::test]
@@ -102,30 +122,53 @@ async fn requested_task_of_an_extension_server_survives_a_restart() {
             let server = modern_server(transport).await;
             let (config, tool, _other) = configs(&server).await.remove(several);
             let gateway = Gateway::start(&config).await;
-            let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
-            let call = format!(r#""name":"{tool}","arguments":{{"n":1.0}},"task":{{"ttl":600000}}"#);
+            let session =
+                LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
+            let call =
+                format!(r#""name":"{tool}","arguments":{{"n":1.0}},"task":{{"ttl":600000}}"#);
             let made = ask(&session, "tools/call", &call).await;
             assert_eq!(member(&made, "task.taskId"), Some(r#""slow""#), "{made}");
             for _ in 0..3 {
                 let state = ask(&session, "tasks/get", &task("slow")).await;
                 assert_eq!(member(&state, "status"), Some(r#""working""#));
-                assert_eq!((member(&state, "ttl"), member(&state, "x")), (Some("600000"), Some("1E400")));
+                assert_eq!(
+                    (member(&state, "ttl"), member(&state, "x")),
+                    (Some("600000"), Some("1E400"))
+                );
             }
             assert!(gateway.terminate().await.success());
             let gateway = Gateway::start(&config).await;
-            let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
+            let session =
+                LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;
             let request = legacy_request("9", "tasks/result", &task("slow"));
             let mut stream = session.post(&request).await;
             let relayed = stream.event().await.unwrap().expect("a server request");
-            assert_eq!(member(&relayed, "method"), Some(r#""roots/list""#), "{relayed}");
+            assert_eq!(
+                member(&relayed, "method"),
+                Some(r#""roots/list""#),
+                "{relayed}"
+            );
             let id = member(&relayed, "id").unwrap();
-            session.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#)).await;
+            session
+                .post(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{ROOTS}}}"#
+                ))
+                .await;
             let (_, answer) = stream.messages().await;
-            assert!(answer.contains(r#""content":[],"n":1.0,"s":"\u0041""#), "{answer}");
+            assert!(
+                answer.contains(r#""content":[],"n":1.0,"s":"\u0041""#),
+                "{answer}"
+            );
             let update = &server.received("tasks/update")[0];
-            assert_eq!(update.member("params.inputResponses"), Some(format!(r#"{{"k\u0031":{ROOTS}}}"#).as_str()));
+            assert_eq!(
+                update.member("params.inputResponses"),
+                Some(format!(r#"{{"k\u0031":{ROOTS}}}"#).as_str())
+            );
             let listed = ask(&session, "tasks/list", "").await;
-            assert!(listed.contains(r#""taskId":"slow""#) && listed.contains("completed"), "{listed}");
+            assert!(
+                listed.contains(r#""taskId":"slow""#) && listed.contains("completed"),
+                "{listed}"
+            );
             let unknown = ask(&session, "tasks/get", &task("unknown")).await;
             assert_eq!(member(&unknown, "code"), Some("-32602"), "{unknown}");
             assert_eq!(server.received("tools/call").len(), 1);
@@ -140,10 +183,18 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
             let server = legacy_server(transport).await;
             let (config, tool, _other) = configs(&server).await.remove(several);
             let gateway = Gateway::start(&config).await;
-            let made = ask_modern(&gateway, "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#)).await;
+            let made = ask_modern(
+                &gateway,
+                "tools/call",
+                &format!(r#""name":"{tool}","arguments":{{}}"#),
+            )
+            .await;
             assert_eq!(member(&made, "resultType"), Some(r#""task""#), "{made}");
             let state = ask_modern(&gateway, "tasks/get", &task("slow")).await;
-            assert_eq!((member(&state, "status"), member(&state, "ttlMs")), (Some(r#""working""#), Some("600000")));
+            assert_eq!(
+                (member(&state, "status"), member(&state, "ttlMs")),
+                (Some(r#""working""#), Some("600000"))
+            );
             assert!(gateway.terminate().await.success());
             let gateway = Gateway::start(&config).await;
             let unknown = ask_modern(&gateway, "tasks/get", &task("unknown")).await;
@@ -154,9 +205,12 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
                 last = poll(&gateway).await;
                 if let Some(inputs) = member(&last, "inputRequests").filter(|_| key.is_none()) {
                     let inputs = fanlight_tests::slicer::members(inputs).unwrap();
-                    let Some((name, input)) = inputs.first() else { continue };
+                    let Some((name, input)) = inputs.first() else {
+                        continue;
+                    };
                     assert_eq!(member(input, "method"), Some(r#""roots/list""#));
-                    let update = format!(r#"{},"inputResponses":{{"{name}":{ROOTS}}}"#, task("slow"));
+                    let update =
+                        format!(r#"{},"inputResponses":{{"{name}":{ROOTS}}}"#, task("slow"));
                     let done = ask_roots(&gateway, "tasks/update", &update).await;
                     assert_eq!(member(&done, "resultType"), Some(r#""complete""#), "{done}");
                     key = Some((*name).to_owned());
@@ -184,7 +238,10 @@ async fn poll(gateway: &Gateway) -> String {
 async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
     let knows = r#"{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
     let request = crate::raw_client::modern_request_with(knows, "1", method, params, "");
-    let (_, answer) = crate::raw_client::post_modern(gateway.mcp, &request).await.messages().await;
+    let (_, answer) = crate::raw_client::post_modern(gateway.mcp, &request)
+        .await
+        .messages()
+        .await;
     let body = member(&answer, "result").or_else(|| member(&answer, "error"));
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
@@ -192,12 +249,15 @@ async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
 /// The call is awaited, and the input of the task is requested during the call.
 #[tokio::test]
 async fn client_without_tasks_gets_the_final_result() {
-    for (client, front) in
-        [(Era::Legacy, Transport::Http), (Era::Modern, Transport::Http), (Era::Legacy, Transport::Stdio)]
-    {
+    for (client, front) in [
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Stdio),
+    ] {
         // A modern client at a modern server is refused: see below.
-        for server_era in
-            [Era::Legacy, Era::Modern].into_iter().filter(|server| (client, *server) != (Era::Modern, Era::Modern))
+        for server_era in [Era::Legacy, Era::Modern]
+            .into_iter()
+            .filter(|server| (client, *server) != (Era::Modern, Era::Modern))
         {
             for several in [0, 1] {
                 let server = match server_era {
@@ -205,7 +265,8 @@ async fn client_without_tasks_gets_the_final_result() {
                     Era::Modern => needing_the_extension().await,
                 };
                 let (config, tool, _other) = configs(&server).await.remove(several);
-                let mut client = Client::start_with(r#"{"roots":{}}"#, &config, client, front).await;
+                let mut client =
+                    Client::start_with(r#"{"roots":{}}"#, &config, client, front).await;
                 let mut requests = 0;
                 let params = format!(r#""name":"{tool}","arguments":{{}}"#);
                 let exchange = client
@@ -228,12 +289,32 @@ async fn modern_client_without_tasks_gets_the_refusal_of_a_modern_server() {
     for several in [0, 1] {
         let server = needing_the_extension().await;
         let (config, tool, _other) = configs(&server).await.remove(several);
-        let mut client = Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
-        let exchange = client.request("1", "tools/call", &format!(r#""name":"{tool}","arguments":{{}}"#), "").await;
-        assert_eq!(exchange.member("error.code"), "-32021", "{}", exchange.answer);
+        let mut client =
+            Client::start_with(r#"{"roots":{}}"#, &config, Era::Modern, Transport::Http).await;
+        let exchange = client
+            .request(
+                "1",
+                "tools/call",
+                &format!(r#""name":"{tool}","arguments":{{}}"#),
+                "",
+            )
+            .await;
+        assert_eq!(
+            exchange.member("error.code"),
+            "-32021",
+            "{}",
+            exchange.answer
+        );
         let required = exchange.member("error.data.requiredCapabilities");
-        assert_eq!(required, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
-        assert_eq!(server.received("tools/call").len(), 1, "called once, as the client is");
+        assert_eq!(
+            required,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#
+        );
+        assert_eq!(
+            server.received("tools/call").len(),
+            1,
+            "called once, as the client is"
+        );
     }
 }
 

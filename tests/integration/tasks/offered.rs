@@ -13,18 +13,29 @@ const TOOLS: &str = r#"{ "name":"t","inputSchema":{"type":"object"},"x":1E400},{
 fn supports(list: &str) -> Vec<(String, Option<String>)> {
     let tools = elements(member(list, "tools").unwrap()).unwrap();
     let support = |tool: &&str| {
-        let name = member(tool, "name").and_then(plain_string).unwrap().to_owned();
-        (name, member(tool, "execution.taskSupport").map(str::to_owned))
+        let name = member(tool, "name")
+            .and_then(plain_string)
+            .unwrap()
+            .to_owned();
+        (
+            name,
+            member(tool, "execution.taskSupport").map(str::to_owned),
+        )
     };
     tools.iter().map(support).collect()
 }
 
 fn expected(rows: &[(&str, Option<&str>)]) -> Vec<(String, Option<String>)> {
-    rows.iter().map(|(name, support)| ((*name).to_owned(), support.map(str::to_owned))).collect()
+    rows.iter()
+        .map(|(name, support)| ((*name).to_owned(), support.map(str::to_owned)))
+        .collect()
 }
 
 async fn list_modern(gateway: &Gateway) -> String {
-    let (_, answer) = post_modern(gateway.mcp, &modern_request("1", "tools/list", "", "")).await.messages().await;
+    let (_, answer) = post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
+        .await
+        .messages()
+        .await;
     member(&answer, "result").unwrap().to_owned()
 }
 
@@ -37,9 +48,17 @@ async fn tools_of_an_extension_server_take_tasks_of_2025_11_25_clients_only() {
     let gateway = Gateway::start(&config(&[server.entry("a")])).await;
     let session = LegacySession::open(gateway.mcp).await;
     let call = "capabilities.tasks.requests.tools.call";
-    assert_eq!(member(&session.initialize_result, call), Some("{}"), "else clients must not ask for tasks");
+    assert_eq!(
+        member(&session.initialize_result, call),
+        Some("{}"),
+        "else clients must not ask for tasks"
+    );
     let list = ask(&session, "tools/list", "").await;
-    assert_eq!(supports(&list), expected(&[("t", OPTIONAL), ("never", FORBIDDEN)]), "{list}");
+    assert_eq!(
+        supports(&list),
+        expected(&[("t", OPTIONAL), ("never", FORBIDDEN)]),
+        "{list}"
+    );
     assert!(list.contains(r#""x":1E400"#), "{list}");
     // What is offered works.
     let made = ask(&session, "tools/call", r#""name":"t","task":{}"#).await;
@@ -53,8 +72,10 @@ async fn tools_of_an_extension_server_take_tasks_of_2025_11_25_clients_only() {
 
 #[tokio::test]
 async fn merged_list_offers_tasks_for_the_tools_of_extension_servers_alone() {
-    let (server, plain) =
-        (modern_server("task", Transport::Http).await, Backend::start(Era::Modern, Transport::Http).await);
+    let (server, plain) = (
+        modern_server("task", Transport::Http).await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    );
     plain.offers_tools(&["u"]);
     let gateway = Gateway::start(&config(&[server.entry("a"), plain.entry("b")])).await;
     let session = LegacySession::open(gateway.mcp).await;
@@ -63,7 +84,11 @@ async fn merged_list_offers_tasks_for_the_tools_of_extension_servers_alone() {
         // The pages of one snapshot are kept; each kind of client gets its own.
         assert_eq!(supports(&list_modern(&gateway).await), none);
         let list = ask(&session, "tools/list", "").await;
-        assert_eq!(supports(&list), expected(&[("a__t", Some(r#""optional""#)), ("b__u", None)]), "{list}");
+        assert_eq!(
+            supports(&list),
+            expected(&[("a__t", Some(r#""optional""#)), ("b__u", None)]),
+            "{list}"
+        );
     }
 }
 
@@ -75,6 +100,12 @@ async fn server_with_tasks_in_one_era_offers_none_in_the_other() {
     server.on("initialize", Reply::result(without_tasks));
     let gateway = Gateway::start(&config(&[server.entry("a")])).await;
     let session = LegacySession::open(gateway.mcp).await;
-    assert_eq!(member(&session.initialize_result, "capabilities.tasks"), None);
-    assert_eq!(supports(&ask(&session, "tools/list", "").await), expected(&[("t", None)]));
+    assert_eq!(
+        member(&session.initialize_result, "capabilities.tasks"),
+        None
+    );
+    assert_eq!(
+        supports(&ask(&session, "tools/list", "").await),
+        expected(&[("t", None)])
+    );
 }

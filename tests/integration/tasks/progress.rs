@@ -27,9 +27,18 @@ async fn made(gateway: &Gateway, server: &Backend, tool: &str) -> (LegacySession
     let session = LegacySession::open(gateway.mcp).await;
     let params = format!(r#""name":"{tool}","task":{{}},"_meta":{{"progressToken":"m\u0069ne"}}"#);
     let created = ask(&session, "tools/call", &params).await;
-    assert_eq!(member(&created, "task.taskId"), Some(r#""slow""#), "{created}");
+    assert_eq!(
+        member(&created, "task.taskId"),
+        Some(r#""slow""#),
+        "{created}"
+    );
     let call = server.received("tools/call").last().unwrap().clone();
-    (session, call.member("params._meta.progressToken").unwrap().to_owned())
+    (
+        session,
+        call.member("params._meta.progressToken")
+            .unwrap()
+            .to_owned(),
+    )
 }
 
 async fn server(transport: Transport) -> Backend {
@@ -47,7 +56,10 @@ async fn gateways(server: &Backend) -> Vec<(Gateway, &'static str)> {
     other.offers_tools(&["u"]);
     vec![
         (Gateway::start(&config(&[server.entry("a")])).await, "t"),
-        (Gateway::start(&config(&[other.entry("b"), server.entry("a")])).await, "a__t"),
+        (
+            Gateway::start(&config(&[other.entry("b"), server.entry("a")])).await,
+            "a__t",
+        ),
     ]
 }
 
@@ -57,17 +69,30 @@ async fn progress_on_the_stream_of_the_result_reaches_the_client_there() {
         let server = server(transport).await;
         for (number, (gateway, tool)) in gateways(&server).await.into_iter().enumerate() {
             let (session, token) = made(&gateway, &server, tool).await;
-            let mut result = session.post(&legacy_request("9", "tasks/result", &task("slow"))).await;
+            let mut result = session
+                .post(&legacy_request("9", "tasks/result", &task("slow")))
+                .await;
             let stream = server.stream(number).await;
             stream.message(&progress_of(&token, 1)).await;
-            assert_eq!(result.event().await.unwrap().unwrap(), progress_for_client(1), "{transport:?}");
+            assert_eq!(
+                result.event().await.unwrap().unwrap(),
+                progress_for_client(1),
+                "{transport:?}"
+            );
             // What no client has asked for reaches none.
             stream.message(&progress_of("123456", 2)).await;
             stream.message(&progress_of(&token, 3)).await;
-            assert_eq!(result.event().await.unwrap().unwrap(), progress_for_client(3));
+            assert_eq!(
+                result.event().await.unwrap().unwrap(),
+                progress_for_client(3)
+            );
             stream.result(RESULT).await;
             let (before, answer) = result.messages().await;
-            assert_eq!((before.len(), member(&answer, "result.n")), (0, Some("1.0")), "{answer}");
+            assert_eq!(
+                (before.len(), member(&answer, "result.n")),
+                (0, Some("1.0")),
+                "{answer}"
+            );
         }
     }
 }
@@ -82,15 +107,25 @@ async fn progress_on_the_servers_own_stream_reaches_the_clients() {
             let (stream, call) = match transport {
                 Transport::Http => (server.stream(number).await, None),
                 Transport::Stdio => {
-                    let call = session.post(&legacy_request("9", "tasks/result", &task("slow"))).await;
+                    let call = session
+                        .post(&legacy_request("9", "tasks/result", &task("slow")))
+                        .await;
                     (server.stream(number).await, Some(call))
                 }
             };
             stream.message(&progress_of(&token, 1)).await;
-            assert_eq!(own.event().await.unwrap().unwrap(), progress_for_client(1), "{transport:?}");
+            assert_eq!(
+                own.event().await.unwrap().unwrap(),
+                progress_for_client(1),
+                "{transport:?}"
+            );
             let other = LegacySession::open(gateway.mcp).await;
             let working = ask(&other, "tasks/get", &task("slow")).await;
-            assert!(working.contains("Task not found") || working.contains(&requested("slow", "working")), "{working}");
+            assert!(
+                working.contains("Task not found")
+                    || working.contains(&requested("slow", "working")),
+                "{working}"
+            );
             stream.message(&progress_of(&token, 2)).await;
             assert_eq!(own.event().await.unwrap().unwrap(), progress_for_client(2));
             if call.is_some() {

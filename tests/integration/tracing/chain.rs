@@ -39,7 +39,10 @@ impl Peers {
             backend.on(
                 "tools/call",
                 Reply::compute(move |call: &Received| {
-                    era.complete(&format!(r#""content":[],"echo":{}"#, call.member("params._meta").unwrap()))
+                    era.complete(&format!(
+                        r#""content":[],"echo":{}"#,
+                        call.member("params._meta").unwrap()
+                    ))
                 }),
             );
             entries.push(backend.entry(name));
@@ -47,17 +50,36 @@ impl Peers {
         }
         let file = TraceFile::new();
         let gateway = Gateway::start_with(&config(&entries), &file.arguments()).await;
-        Self { gateway, backends, file }
+        Self {
+            gateway,
+            backends,
+            file,
+        }
     }
 
     /// Calls one backend's tool and returns the `traceparent` that the backend received, raw, in `_meta` and as a
     /// header.
-    async fn call(&self, backend: usize, meta: Option<&str>, header: Option<&str>) -> [Option<String>; 2] {
+    async fn call(
+        &self,
+        backend: usize,
+        meta: Option<&str>,
+        header: Option<&str>,
+    ) -> [Option<String>; 2] {
         let name = BACKENDS[backend].0;
-        let meta = meta.map(|meta| format!(r#""traceparent":"{meta}","x":1.0"#)).unwrap_or_default();
-        let body = modern_request(r#""\u0061""#, "tools/call", &format!(r#""name":"{name}__t""#), &meta);
+        let meta = meta
+            .map(|meta| format!(r#""traceparent":"{meta}","x":1.0"#))
+            .unwrap_or_default();
+        let body = modern_request(
+            r#""\u0061""#,
+            "tools/call",
+            &format!(r#""name":"{name}__t""#),
+            &meta,
+        );
         let own = modern_headers(&body);
-        let mut headers: Vec<(&str, &str)> = own.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut headers: Vec<(&str, &str)> = own
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         headers.extend(header.map(|value| ("traceparent", value)));
         let answer = post(self.gateway.mcp, &headers, &body).await.text().await;
         let echoed = |key| member_at(&answer, &["result", "echo", key]);
@@ -71,7 +93,9 @@ impl Peers {
 
     async fn trace_of(&self, backend: usize, context: &str) -> Trace {
         let called = format!("tools/call {}__t", BACKENDS[backend].0);
-        self.file.trace(context, &[(SERVER, &called), (CLIENT, "tools/call t")]).await
+        self.file
+            .trace(context, &[(SERVER, &called), (CLIENT, "tools/call t")])
+            .await
     }
 }
 
@@ -80,7 +104,12 @@ async fn span_of_each_hop_is_the_child_of_the_previous_one() {
     let peers = Peers::start().await;
     let mut number = 0;
     for (backend, (name, _, transport)) in BACKENDS.into_iter().enumerate() {
-        for carried in [Carried::Meta, Carried::Header, Carried::Both, Carried::Differing] {
+        for carried in [
+            Carried::Meta,
+            Carried::Header,
+            Carried::Both,
+            Carried::Differing,
+        ] {
             for flags in ["01", "00"] {
                 number += 2;
                 let case = format!("{name}, {carried:?}, {flags}");
@@ -91,7 +120,13 @@ async fn span_of_each_hop_is_the_child_of_the_previous_one() {
                     Carried::Both => [Some(&context), Some(&context)],
                     Carried::Differing => [Some(&context), Some(&other)],
                 };
-                let received = peers.call(backend, meta.map(String::as_str), header.map(String::as_str)).await;
+                let received = peers
+                    .call(
+                        backend,
+                        meta.map(String::as_str),
+                        header.map(String::as_str),
+                    )
+                    .await;
                 let trace = peers.trace_of(backend, &context).await;
                 let server = trace.one(SERVER, &format!("tools/call {name}__t"));
                 let client = trace.one(CLIENT, "tools/call t");
@@ -102,9 +137,22 @@ async fn span_of_each_hop_is_the_child_of_the_previous_one() {
                 assert_eq!(received, [Some(sent), by_header], "{case}");
                 let (trace_id, span_id) = ids(&other);
                 let links = [format!("{trace_id}-{span_id}")];
-                let links = if matches!(carried, Carried::Differing) { &links[..] } else { &[] };
-                assert_eq!((server.links(), client.links()), (links.to_vec(), vec![]), "{case}");
-                assert!([server, client].iter().all(|span| span.is_sampled() == (flags == "01")), "{case}");
+                let links = if matches!(carried, Carried::Differing) {
+                    &links[..]
+                } else {
+                    &[]
+                };
+                assert_eq!(
+                    (server.links(), client.links()),
+                    (links.to_vec(), vec![]),
+                    "{case}"
+                );
+                assert!(
+                    [server, client]
+                        .iter()
+                        .all(|span| span.is_sampled() == (flags == "01")),
+                    "{case}"
+                );
             }
         }
     }
@@ -125,18 +173,45 @@ async fn spans_name_client_backend_and_method() {
             assert_eq!(span.text("gen_ai.operation.name"), Some("execute_tool"));
             assert_eq!(span.error(), None);
         }
-        assert_eq!(server.text("gen_ai.tool.name"), Some(format!("{name}__t").as_str()));
+        assert_eq!(
+            server.text("gen_ai.tool.name"),
+            Some(format!("{name}__t").as_str())
+        );
         assert_eq!(client.text("gen_ai.tool.name"), Some("t"));
         assert_eq!(server.text("mcp.protocol.version"), Some("2026-07-28"));
-        let revision = if era == Era::Modern { "2026-07-28" } else { "2025-11-25" };
-        assert_eq!(client.text("mcp.protocol.version"), Some(revision), "{name}");
+        let revision = if era == Era::Modern {
+            "2026-07-28"
+        } else {
+            "2025-11-25"
+        };
+        assert_eq!(
+            client.text("mcp.protocol.version"),
+            Some(revision),
+            "{name}"
+        );
         assert_eq!(server.text("jsonrpc.request.id"), Some("a"));
-        let sent = peers.backends[backend].received("tools/call")[0].member("id").unwrap().to_owned();
-        assert_eq!(client.text("jsonrpc.request.id"), Some(sent.trim_matches('"')));
+        let sent = peers.backends[backend].received("tools/call")[0]
+            .member("id")
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            client.text("jsonrpc.request.id"),
+            Some(sent.trim_matches('"'))
+        );
         assert_eq!(server.text("network.transport"), Some("tcp"));
-        assert_eq!(client.text("network.transport"), Some(if transport == Transport::Http { "tcp" } else { "pipe" }));
+        assert_eq!(
+            client.text("network.transport"),
+            Some(if transport == Transport::Http {
+                "tcp"
+            } else {
+                "pipe"
+            })
+        );
         assert_eq!(client.text("fanlight.backend.name"), Some(name));
-        assert_eq!(client.attribute("fanlight.attempt").unwrap()["intValue"], "1");
+        assert_eq!(
+            client.attribute("fanlight.attempt").unwrap()["intValue"],
+            "1"
+        );
         let has_address = client.text("server.address").is_some();
         assert_eq!(has_address, transport == Transport::Http, "{client:?}");
     }

@@ -34,8 +34,16 @@ pub(super) struct TraceFile {
 impl TraceFile {
     pub(super) fn new() -> Self {
         let folder = TempFile::folder();
-        let path = folder.path().join("traces.jsonl").to_str().unwrap().to_owned();
-        Self { _folder: folder, path }
+        let path = folder
+            .path()
+            .join("traces.jsonl")
+            .to_str()
+            .unwrap()
+            .to_owned();
+        Self {
+            _folder: folder,
+            path,
+        }
     }
 
     /// The arguments for the gateway.
@@ -48,7 +56,11 @@ impl TraceFile {
         let trace_id = ids(traceparent).0;
         let mut of_it = Trace(Vec::new());
         within(&format!("spans {wanted:?} of trace {trace_id}"), async {
-            while of_it.0.is_empty() || wanted.iter().any(|(kind, name)| of_it.all(*kind, name).is_empty()) {
+            while of_it.0.is_empty()
+                || wanted
+                    .iter()
+                    .any(|(kind, name)| of_it.all(*kind, name).is_empty())
+            {
                 tokio::time::sleep(POLL).await;
                 of_it.0 = self.spans();
                 of_it.0.retain(|span| span.0["traceId"] == trace_id);
@@ -74,7 +86,9 @@ impl TraceFile {
     fn spans(&self) -> Vec<Span> {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
         // The last line may be incomplete.
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let each = |value: &Value, member: &str| value[member].as_array().unwrap().clone();
         lines
             .flat_map(|line| each(&line, "resourceSpans"))
@@ -91,13 +105,20 @@ pub(super) struct Trace(pub(super) Vec<Span>);
 
 impl Trace {
     pub(super) fn all(&self, kind: u8, name: &str) -> Vec<&Span> {
-        self.0.iter().filter(|span| span.0["kind"] == kind && span.0["name"] == name).collect()
+        self.0
+            .iter()
+            .filter(|span| span.0["kind"] == kind && span.0["name"] == name)
+            .collect()
     }
 
     /// The only span of this kind and name.
     pub(super) fn one(&self, kind: u8, name: &str) -> &Span {
         let all = self.all(kind, name);
-        assert_eq!(all.len(), 1, "spans of kind {kind} called {name:?} in {self:#?}");
+        assert_eq!(
+            all.len(),
+            1,
+            "spans of kind {kind} called {name:?} in {self:#?}"
+        );
         all[0]
     }
 }
@@ -123,12 +144,17 @@ impl Span {
     pub(super) fn links(&self) -> Vec<String> {
         let links = self.0["links"].as_array().unwrap().iter();
         let text = |link: &Value, member: &str| link[member].as_str().unwrap().to_owned();
-        links.map(|link| format!("{}-{}", text(link, "traceId"), text(link, "spanId"))).collect()
+        links
+            .map(|link| format!("{}-{}", text(link, "traceId"), text(link, "spanId")))
+            .collect()
     }
 
     /// The attribute, which may be there at most once.
     pub(super) fn attribute(&self, key: &str) -> Option<&Value> {
-        let mut found = self.0["attributes"].as_array()?.iter().filter(|attribute| attribute["key"] == key);
+        let mut found = self.0["attributes"]
+            .as_array()?
+            .iter()
+            .filter(|attribute| attribute["key"] == key);
         let first = found.next().map(|attribute| &attribute["value"]);
         assert!(found.next().is_none(), "{key} twice in {self:#?}");
         first

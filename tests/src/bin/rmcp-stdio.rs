@@ -11,7 +11,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(label), Some(era)) = (arguments.next(), arguments.next()) else {
         return Err("usage: rmcp-stdio LABEL legacy|modern|both".into());
     };
-    let server = RmcpServer { label, era: era.parse()? };
-    server.serve(rmcp::transport::stdio()).await?.waiting().await?;
+    let server = RmcpServer {
+        label,
+        era: era.parse()?,
+    };
+    server
+        .serve(rmcp::transport::stdio())
+        .await?
+        .waiting()
+        .await?;
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, InputRequiredResult, ProtocolVersion,
-    ServerRequest,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, InputRequiredResult,
+    ProtocolVersion, ServerRequest,
 };
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,10 @@ fn server_requests(label: &str) -> Vec<(&'static str, Value)> {
             "elicitation",
             json!({ "method": "elicitation/create", "params": { "message": message, "requestedSchema": schema } }),
         ),
-        ("sampling", json!({ "method": "sampling/createMessage", "params": { "messages": prompt, "maxTokens": 10 } })),
+        (
+            "sampling",
+            json!({ "method": "sampling/createMessage", "params": { "messages": prompt, "maxTokens": 10 } }),
+        ),
         ("roots", json!({ "method": "roots/list" })),
     ]
 }
@@ -36,19 +39,25 @@ pub(super) async fn ask(
     let answers = match (&request.input_responses, is_modern) {
         (Some(answers), true) => {
             if request.request_state.as_deref() != Some(label) {
-                return Err(ErrorData::invalid_params("not the `requestState` of this server", None));
+                return Err(ErrorData::invalid_params(
+                    "not the `requestState` of this server",
+                    None,
+                ));
             }
             answers.clone().into_iter().collect()
         }
         (None, true) => {
-            let inputs: Map<String, Value> =
-                server_requests(label).into_iter().map(|(key, it)| (key.to_owned(), it)).collect();
+            let inputs: Map<String, Value> = server_requests(label)
+                .into_iter()
+                .map(|(key, it)| (key.to_owned(), it))
+                .collect();
             let result = json!({ "resultType": "input_required", "inputRequests": inputs, "requestState": label });
             return Ok(model::<InputRequiredResult>(result)?.into());
         }
         (_, false) => ask_during_the_call(label, context).await?,
     };
-    let result = json!({ "content": [], "structuredContent": { "label": label, "answers": answers } });
+    let result =
+        json!({ "content": [], "structuredContent": { "label": label, "answers": answers } });
     Ok(model::<CallToolResult>(result)?.into())
 }
 
@@ -58,9 +67,14 @@ async fn ask_during_the_call(
 ) -> Result<Map<String, Value>, ErrorData> {
     let mut answers = Map::new();
     for (key, request) in server_requests(label) {
-        let answer = context.peer.send_request(model::<ServerRequest>(request)?).await;
-        let answer = answer.map_err(|error| ErrorData::internal_error(format!("{key}: {error}"), None))?;
-        let value = serde_json::to_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let answer = context
+            .peer
+            .send_request(model::<ServerRequest>(request)?)
+            .await;
+        let answer =
+            answer.map_err(|error| ErrorData::internal_error(format!("{key}: {error}"), None))?;
+        let value = serde_json::to_value(answer)
+            .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         answers.insert(key.to_owned(), value);
     }
     Ok(answers)

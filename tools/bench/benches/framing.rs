@@ -27,19 +27,23 @@ fn decode_events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode events, a piece at a time");
     group.throughput(Throughput::Elements(MESSAGES));
     for piece in PIECES {
-        group.bench_with_input(BenchmarkId::from_parameter(piece), &piece, |bencher, piece| {
-            bencher.iter(|| {
-                let mut decoder = EventDecoder::new(LIMIT);
-                let mut count = 0;
-                for piece in black_box(&stream).chunks(*piece) {
-                    decoder.push(piece);
-                    while let Ok(Some(_)) = decoder.next_event() {
-                        count += 1;
+        group.bench_with_input(
+            BenchmarkId::from_parameter(piece),
+            &piece,
+            |bencher, piece| {
+                bencher.iter(|| {
+                    let mut decoder = EventDecoder::new(LIMIT);
+                    let mut count = 0;
+                    for piece in black_box(&stream).chunks(*piece) {
+                        decoder.push(piece);
+                        while let Ok(Some(_)) = decoder.next_event() {
+                            count += 1;
+                        }
                     }
-                }
-                count
-            });
-        });
+                    count
+                });
+            },
+        );
     }
 }
 
@@ -47,9 +51,13 @@ fn encode_events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("encode an event");
     for message in [notification(), vec![b'x'; 1 << 20]] {
         group.throughput(Throughput::Bytes(message.len() as u64));
-        group.bench_with_input(BenchmarkId::from_parameter(message.len()), &message, |bencher, message| {
-            bencher.iter(|| encode_message(black_box(message)));
-        });
+        group.bench_with_input(
+            BenchmarkId::from_parameter(message.len()),
+            &message,
+            |bencher, message| {
+                bencher.iter(|| encode_message(black_box(message)));
+            },
+        );
     }
 }
 
@@ -60,18 +68,22 @@ fn decode_lines(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode lines, a piece at a time");
     group.throughput(Throughput::Elements(MESSAGES));
     for piece in PIECES {
-        group.bench_with_input(BenchmarkId::from_parameter(piece), &piece, |bencher, piece| {
-            bencher.iter(|| {
-                let mut decoder = LineDecoder::new(LIMIT);
-                let mut count = 0;
-                for piece in black_box(&stream).chunks(*piece) {
-                    decoder.buffer_mut().extend_from_slice(piece);
-                    while decoder.next_line().is_some() {
-                        count += 1;
+        group.bench_with_input(
+            BenchmarkId::from_parameter(piece),
+            &piece,
+            |bencher, piece| {
+                bencher.iter(|| {
+                    let mut decoder = LineDecoder::new(LIMIT);
+                    let mut count = 0;
+                    for piece in black_box(&stream).chunks(*piece) {
+                        decoder.buffer_mut().extend_from_slice(piece);
+                        while decoder.next_line().is_some() {
+                            count += 1;
+                        }
                     }
-                }
-                count
-            });
-        });
+                    count
+                });
+            },
+        );
     }
 }

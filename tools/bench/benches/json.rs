@@ -4,11 +4,20 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{
+    BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
+};
 use fanlight_protocol::json::Edits;
 use fanlight_protocol::{Json, Message};
 
-criterion_group!(benches, slice_request, slice_responses, find_members, splice_responses, splice_name);
+criterion_group!(
+    benches,
+    slice_request,
+    slice_responses,
+    find_members,
+    splice_responses,
+    splice_name
+);
 criterion_main!(benches);
 
 /// Nesting allowed, as Fanlight has it by default.
@@ -70,9 +79,15 @@ fn slice(group: &mut BenchmarkGroup<'_, WallTime>, kind: &str, response: fn(usiz
         group.bench_with_input(BenchmarkId::new(kind, size), &text, |bencher, text| {
             bencher.iter(|| Message::parse(black_box(text.clone()), NESTING));
         });
-        group.bench_with_input(BenchmarkId::new(format!("{kind}, RawValue"), size), &text, |bencher, text| {
-            bencher.iter(|| serde_json::from_slice::<&serde_json::value::RawValue>(black_box(text)).is_ok());
-        });
+        group.bench_with_input(
+            BenchmarkId::new(format!("{kind}, RawValue"), size),
+            &text,
+            |bencher, text| {
+                bencher.iter(|| {
+                    serde_json::from_slice::<&serde_json::value::RawValue>(black_box(text)).is_ok()
+                });
+            },
+        );
     }
 }
 
@@ -83,7 +98,11 @@ fn find_members(criterion: &mut Criterion) {
         _ => None,
     };
     criterion.bench_function("find three members", |bencher| {
-        bencher.iter(|| black_box(&params).as_ref().map(|params| params.find(["name", "arguments", "_meta"])));
+        bencher.iter(|| {
+            black_box(&params)
+                .as_ref()
+                .map(|params| params.find(["name", "arguments", "_meta"]))
+        });
     });
 }
 
@@ -92,20 +111,42 @@ fn splice_responses(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("splice a response");
     let id = Json::literal("1000000001");
     for size in SIZES {
-        let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else { return };
-        group.bench_with_input(BenchmarkId::new("in pieces", size), &response, |bencher, response| {
-            bencher.iter(|| black_box(response).to_message(&id, Bytes::from_static(br#""resultType":"complete""#)));
-        });
-        group.bench_with_input(BenchmarkId::new("in one", size), &response, |bencher, response| {
-            bencher.iter(|| black_box(response).to_message(&id, Bytes::new()).into_bytes());
-        });
+        let Ok(Message::Response(response)) = Message::parse(text_response(size), NESTING) else {
+            return;
+        };
+        group.bench_with_input(
+            BenchmarkId::new("in pieces", size),
+            &response,
+            |bencher, response| {
+                bencher.iter(|| {
+                    black_box(response)
+                        .to_message(&id, Bytes::from_static(br#""resultType":"complete""#))
+                });
+            },
+        );
+        group.bench_with_input(
+            BenchmarkId::new("in one", size),
+            &response,
+            |bencher, response| {
+                bencher.iter(|| {
+                    black_box(response)
+                        .to_message(&id, Bytes::new())
+                        .into_bytes()
+                });
+            },
+        );
     }
 }
 
 /// A tool's name replaced in the params of a call.
 fn splice_name(criterion: &mut Criterion) {
     let text = request();
-    let Some(at) = text.windows(10).position(|window| window == br#""text_200""#) else { return };
+    let Some(at) = text
+        .windows(10)
+        .position(|window| window == br#""text_200""#)
+    else {
+        return;
+    };
     criterion.bench_function("splice a name", |bencher| {
         bencher.iter(|| {
             let mut edits = Edits::new(black_box(&text).clone());

@@ -54,7 +54,10 @@ fn contributions() -> Vec<Contribution> {
 /// Everything of ten lists but their entries.
 fn merge_members_and_meta(criterion: &mut Criterion) {
     let contributions = contributions();
-    let except = Except { members: &["tools", "nextCursor"], replaced: &[] };
+    let except = Except {
+        members: &["tools", "nextCursor"],
+        replaced: &[],
+    };
     criterion.bench_function("merge members and _meta of 10 lists", |bencher| {
         bencher.iter(|| merge(black_box(&contributions), except, &[]));
     });
@@ -65,23 +68,38 @@ fn walk_entries(criterion: &mut Criterion) {
     let tools = list(0).get("tools").unwrap_or_else(Json::null);
     let mut group = criterion.benchmark_group("a list of 50");
     group.throughput(Throughput::Elements(TOOLS as u64));
-    group.bench_function("walk its entries", |bencher| bencher.iter(|| black_box(&tools).elements().count()));
+    group.bench_function("walk its entries", |bencher| {
+        bencher.iter(|| black_box(&tools).elements().count())
+    });
 }
 
 fn visible_names(criterion: &mut Criterion) {
     let namings = namings(&[("s0", None), ("s1", None)], &NamingPolicy::default());
-    let names: Vec<_> = (0..TOOLS).map(|index| Json::string(&format!("tool_{index:03}"))).collect();
-    let Some(naming) = namings.first() else { return };
+    let names: Vec<_> = (0..TOOLS)
+        .map(|index| Json::string(&format!("tool_{index:03}")))
+        .collect();
+    let Some(naming) = namings.first() else {
+        return;
+    };
     let mut group = criterion.benchmark_group("a list of 50");
     group.throughput(Throughput::Elements(TOOLS as u64));
     group.bench_function("names as clients see them", |bencher| {
-        bencher.iter(|| black_box(&names).iter().map(|name| naming.visible(name).bytes().len()).sum::<usize>());
+        bencher.iter(|| {
+            black_box(&names)
+                .iter()
+                .map(|name| naming.visible(name).bytes().len())
+                .sum::<usize>()
+        });
     });
 }
 
 fn union_of_capabilities(criterion: &mut Criterion) {
-    let first = Json::literal(r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#);
-    let second = Json::literal(r#"{"tools":{"listChanged":false},"prompts":{},"experimental":{"x":{"y":1}}}"#);
+    let first = Json::literal(
+        r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}}"#,
+    );
+    let second = Json::literal(
+        r#"{"tools":{"listChanged":false},"prompts":{},"experimental":{"x":{"y":1}}}"#,
+    );
     criterion.bench_function("union of capabilities", |bencher| {
         bencher.iter(|| union(black_box(&first), black_box(&second)));
     });
@@ -89,10 +107,20 @@ fn union_of_capabilities(criterion: &mut Criterion) {
 
 /// A cursor made and read again, as for one page of a merged list.
 fn cursor_there_and_back(criterion: &mut Criterion) {
-    let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else { return };
-    let position = Position { list: 1, generation: 42, backend: "files".into(), offset: 17 };
+    let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else {
+        return;
+    };
+    let position = Position {
+        list: 1,
+        generation: 42,
+        backend: "files".into(),
+        offset: 17,
+    };
     let anyone = Holder::new(Principal::anonymous(), Endpoint::Default);
     criterion.bench_function("seal and open a cursor", |bencher| {
-        bencher.iter(|| seal.seal(black_box(&position), &anyone).and_then(|cursor| seal.open(&cursor, &anyone)));
+        bencher.iter(|| {
+            seal.seal(black_box(&position), &anyone)
+                .and_then(|cursor| seal.open(&cursor, &anyone))
+        });
     });
 }

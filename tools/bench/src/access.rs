@@ -54,7 +54,9 @@ impl Issuer {
 
     pub(crate) async fn start() -> Result<Self> {
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(other)?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.doing("listening for the issuer")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .doing("listening for the issuer")?;
         let address = listener.local_addr().doing("listening for the issuer")?;
         let public = BASE64_URL_SAFE_NO_PAD.encode(key.der_bytes());
         let jwk = json!({"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": KEY_ID, "x": public});
@@ -65,7 +67,11 @@ impl Issuer {
         );
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, answer));
-        Ok(Self { token: token(&key)?, address, _serving: serving })
+        Ok(Self {
+            token: token(&key)?,
+            address,
+            _serving: serving,
+        })
     }
 
     /// Where its key is published.
@@ -97,25 +103,41 @@ async fn request(connection: &mut TcpStream) -> io::Result<()> {
 }
 
 fn token(key: &KeyPair) -> Result<String> {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(other)?;
+    let since_1970 = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_err(other)?;
     let claims = json!({
         "iss": Issuer::NAME, "sub": "bench", "aud": AUDIENCE, "exp": (since_1970 + DAY).as_secs(),
         "iat": since_1970.as_secs(), "scope": "mcp:read mcp:call", "client_id": "fanlight-bench",
     });
-    let header = Header { kid: Some(KEY_ID.to_owned()), ..Header::new(Algorithm::EdDSA) };
-    encode(&header, &claims, &EncodingKey::from_ed_der(&key.serialize_der())).map_err(other)
+    let header = Header {
+        kid: Some(KEY_ID.to_owned()),
+        ..Header::new(Algorithm::EdDSA)
+    };
+    encode(
+        &header,
+        &claims,
+        &EncodingKey::from_ed_der(&key.serialize_der()),
+    )
+    .map_err(other)
 }
 
 /// Writes a certificate for this machine and its key to `folder`, as `cert.pem` and `key.pem`; what trusts it.
 pub(crate) fn certify(folder: &Path) -> Result<TlsConnector> {
-    let own = rcgen::generate_simple_self_signed([IpAddr::from(Ipv4Addr::LOCALHOST).to_string()]).map_err(other)?;
-    for (name, text) in [("cert.pem", own.cert.pem()), ("key.pem", own.signing_key.serialize_pem())] {
+    let own = rcgen::generate_simple_self_signed([IpAddr::from(Ipv4Addr::LOCALHOST).to_string()])
+        .map_err(other)?;
+    for (name, text) in [
+        ("cert.pem", own.cert.pem()),
+        ("key.pem", own.signing_key.serialize_pem()),
+    ] {
         std::fs::write(folder.join(name), text).doing("writing a certificate")?;
     }
     trusting(own.cert.der()).map_err(other)
 }
 
-fn trusting(certificate: &CertificateDer<'static>) -> std::result::Result<TlsConnector, tokio_rustls::rustls::Error> {
+fn trusting(
+    certificate: &CertificateDer<'static>,
+) -> std::result::Result<TlsConnector, tokio_rustls::rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone())?;
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -146,6 +168,9 @@ mod tests {
         client.write_all(b"\n").await.unwrap();
         client.read_to_end(&mut answer).await.unwrap();
         let answer = String::from_utf8(answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(KEY_ID), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(KEY_ID),
+            "{answer}"
+        );
     }
 }

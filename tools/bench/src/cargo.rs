@@ -21,18 +21,35 @@ pub(crate) fn target_folder() -> Result<PathBuf> {
 /// no old build is measured by mistake.
 pub(crate) async fn fanlight() -> Result<PathBuf> {
     let program = this_program()?.with_file_name("fanlight");
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(program) };
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return Ok(program);
+    };
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "fanlight", "--manifest-path"]);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")).kill_on_drop(true);
-    match program.parent().and_then(Path::file_name).and_then(|profile| profile.to_str()) {
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "fanlight",
+        "--manifest-path",
+    ]);
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml"))
+        .kill_on_drop(true);
+    match program
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|profile| profile.to_str())
+    {
         Some("debug") | None => {}
         Some(profile) => {
             command.args(["--profile", profile]);
         }
     }
     let built = async { command.status().await.doing("running cargo") };
-    if within("cargo to build Fanlight", SECONDS, built).await?.success() {
+    if within("cargo to build Fanlight", SECONDS, built)
+        .await?
+        .success()
+    {
         return Ok(program);
     }
     Err(BenchError::Other("Fanlight could not be built".into()))

@@ -82,12 +82,29 @@ const SETUPS: [Setup; 3] = [
             call("call, 1 MiB, modern", Tool::Text(1 << 20), 10),
             call("call, 1 MiB rows, modern", Tool::Rows(1 << 20), 6),
             call("call, 200 B structured, modern", Tool::Structured(200), 400),
-            call("call, 10 KiB structured, modern", Tool::Structured(10 << 10), 200),
-            call("call, 1 MiB structured, modern", Tool::Structured(1 << 20), 6),
-            Work { name: "progress event, modern", what: What::Events, always: 10, more: 200 },
+            call(
+                "call, 10 KiB structured, modern",
+                Tool::Structured(10 << 10),
+                200,
+            ),
+            call(
+                "call, 1 MiB structured, modern",
+                Tool::Structured(1 << 20),
+                6,
+            ),
+            Work {
+                name: "progress event, modern",
+                what: What::Events,
+                always: 10,
+                more: 200,
+            },
         ],
     },
-    Setup { era: Era::Legacy, kind: Kind::Fanlight, work: &[call("call, 200 B, legacy", Tool::Text(200), 400)] },
+    Setup {
+        era: Era::Legacy,
+        kind: Kind::Fanlight,
+        work: &[call("call, 200 B, legacy", Tool::Text(200), 400)],
+    },
     Setup {
         era: Era::Modern,
         kind: Kind::Fanlight10,
@@ -101,22 +118,44 @@ const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
 const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), LIST];
 
 /// So many that it hardly matters how often a page is rendered anew: once a second, for some two million instructions.
-const LIST: Work = Work { name: "list of 500 tools", what: What::List, always: 2, more: 2000 };
+const LIST: Work = Work {
+    name: "list of 500 tools",
+    what: What::List,
+    always: 2,
+    more: 2000,
+};
 
 const fn call(name: &'static str, tool: Tool, more: u32) -> Work {
-    Work { name, what: What::Call(tool), always: if more > 100 { 20 } else { 2 }, more }
+    Work {
+        name,
+        what: What::Call(tool),
+        always: if more > 100 { 20 } else { 2 },
+        more,
+    }
 }
 
 pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     if !Path::new(VALGRIND).exists() {
-        return Err(BenchError::Missing { program: VALGRIND.into(), hint: "install the Debian package valgrind" });
+        return Err(BenchError::Missing {
+            program: VALGRIND.into(),
+            hint: "install the Debian package valgrind",
+        });
     }
     let fanlight = match &args.fanlight {
         Some(path) => path.clone(),
         None => cargo::fanlight().await?,
     };
-    let runner = &[VALGRIND, "--tool=callgrind", "--callgrind-out-file=/dev/null"];
-    let bench = Bench { fanlight, runner, gateway: Cores::One(0), load: Cores::Any };
+    let runner = &[
+        VALGRIND,
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+    ];
+    let bench = Bench {
+        fanlight,
+        runner,
+        gateway: Cores::One(0),
+        load: Cores::Any,
+    };
     if args.only_access {
         return check_access(&bench).await;
     }
@@ -128,13 +167,20 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
         return Ok(());
     }
     check_access(&bench).await?;
-    let budget = if args.update { None } else { Some(Budget::read(&args.budget)?) };
+    let budget = if args.update {
+        None
+    } else {
+        Some(Budget::read(&args.budget)?)
+    };
     let mut counted = BTreeMap::new();
     for setup in &SETUPS {
         let mut least = BTreeMap::new();
         for _ in 0..COUNTS {
             take_least(&mut least, count_all(&bench, setup).await?);
-            if budget.as_ref().is_some_and(|budget| budget.has_room_for(&least)) {
+            if budget
+                .as_ref()
+                .is_some_and(|budget| budget.has_room_for(&least))
+            {
                 break;
             }
         }
@@ -147,7 +193,11 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     };
     let over = budget.compare(&counted);
     print!("{}", over.text);
-    if over.count == 0 { Ok(()) } else { Err(BenchError::OverBudget(over.count)) }
+    if over.count == 0 {
+        Ok(())
+    } else {
+        Err(BenchError::OverBudget(over.count))
+    }
 }
 
 /// Fails if spans in the ring cost a call more than the goal allows.
@@ -155,15 +205,31 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in tracing::KINDS {
         eprintln!("{}", kind.as_str());
-        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
+        let counted = count_all(
+            bench,
+            &Setup {
+                era: Era::Modern,
+                kind,
+                work: COMPARED,
+            },
+        )
+        .await?;
         counts.extend(counted.into_values());
     }
-    let [without, ring, ..] = counts.as_slice() else { return Err(BenchError::Other("nothing was counted".into())) };
-    println!("spans in the ring: {:+.1}% instructions per call", (ring / without - 1.0) * 100.0);
+    let [without, ring, ..] = counts.as_slice() else {
+        return Err(BenchError::Other("nothing was counted".into()));
+    };
+    println!(
+        "spans in the ring: {:+.1}% instructions per call",
+        (ring / without - 1.0) * 100.0
+    );
     if ring / without <= TRACING_COST {
         return Ok(());
     }
-    Err(BenchError::Other(format!("tracing takes more than {:.0}%", (TRACING_COST - 1.0) * 100.0)))
+    Err(BenchError::Other(format!(
+        "tracing takes more than {:.0}%",
+        (TRACING_COST - 1.0) * 100.0
+    )))
 }
 
 /// Fails if tokens, TLS or grants of users take more instructions of a call than is allowed. Signatures and handshakes are in both runs of a
@@ -172,7 +238,15 @@ async fn check_access(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in access::KINDS {
         eprintln!("{}", kind.as_str());
-        let counted = count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED }).await?;
+        let counted = count_all(
+            bench,
+            &Setup {
+                era: Era::Modern,
+                kind,
+                work: COMPARED,
+            },
+        )
+        .await?;
         counts.extend(counted.into_values());
     }
     let [without, token, tls, header, grant] = counts.as_slice() else {
@@ -182,30 +256,61 @@ async fn check_access(bench: &Bench) -> Result<()> {
     for (what, ratio, most) in [
         ("a token", token / without, TOKEN_INSTRUCTIONS),
         ("TLS", tls / without, access::TLS_COST),
-        ("a user's grant instead of a header", grant / header, GRANT_INSTRUCTIONS),
+        (
+            "a user's grant instead of a header",
+            grant / header,
+            GRANT_INSTRUCTIONS,
+        ),
     ] {
-        println!("{what}: {:+.1}% instructions per call", (ratio - 1.0) * 100.0);
+        println!(
+            "{what}: {:+.1}% instructions per call",
+            (ratio - 1.0) * 100.0
+        );
         if ratio > most {
-            over.push(format!("{what} takes more than {:.0}%", (most - 1.0) * 100.0));
+            over.push(format!(
+                "{what} takes more than {:.0}%",
+                (most - 1.0) * 100.0
+            ));
         }
     }
-    if over.is_empty() { Ok(()) } else { Err(BenchError::Other(over.join("; "))) }
+    if over.is_empty() {
+        Ok(())
+    } else {
+        Err(BenchError::Other(over.join("; ")))
+    }
 }
 
 /// Fails if endpoints and changed tools cost a call, or a list, more than the goal allows.
 async fn check_rewriting(bench: &Bench) -> Result<()> {
     let mut least = [BTreeMap::new(), BTreeMap::new()];
     for _ in 0..COUNTS {
-        for (least, kind) in least.iter_mut().zip([Kind::Fanlight10, Kind::FanlightRewriting]) {
+        for (least, kind) in least
+            .iter_mut()
+            .zip([Kind::Fanlight10, Kind::FanlightRewriting])
+        {
             eprintln!("{}", kind.as_str());
-            take_least(least, count_all(bench, &Setup { era: Era::Modern, kind, work: COMPARED_CLOSELY }).await?);
+            take_least(
+                least,
+                count_all(
+                    bench,
+                    &Setup {
+                        era: Era::Modern,
+                        kind,
+                        work: COMPARED_CLOSELY,
+                    },
+                )
+                .await?,
+            );
         }
     }
     let [without, with] = &least;
     let mut over = Vec::new();
     for (name, without) in without {
         let ratio = with.get(name).map_or(f64::INFINITY, |with| with / without);
-        println!("endpoints and changed tools: {:+.1}% instructions per {name}", (ratio - 1.0) * 100.0);
+        println!(
+            "endpoints and changed tools: {:+.1}% instructions per {name}",
+            (ratio - 1.0) * 100.0
+        );
         if ratio > REWRITING_COST + VARIATION {
             over.push(name.as_str());
         }
@@ -215,7 +320,9 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
         return Ok(());
     }
     let over = over.join("; ");
-    Err(BenchError::Other(format!("endpoints and changed tools take more than {most:.0}%: {over}")))
+    Err(BenchError::Other(format!(
+        "endpoints and changed tools take more than {most:.0}%: {over}"
+    )))
 }
 
 /// Lowers what is more than in a further count of the same work.
@@ -246,35 +353,67 @@ async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>
 }
 
 /// The instructions of one run in which the work at `counted` is done more often.
-async fn instructions(bench: &Bench, setup: &Setup, fakes: &Fakes, counted: Option<usize>) -> Result<u64> {
+async fn instructions(
+    bench: &Bench,
+    setup: &Setup,
+    fakes: &Fakes,
+    counted: Option<usize>,
+) -> Result<u64> {
     // On one processor Fanlight has one worker, so that nothing depends on which of several finds work first.
-    let system = System::start(bench, setup.kind, &fakes.addresses, &FanlightConfig::default()).await?;
+    let system = System::start(
+        bench,
+        setup.kind,
+        &fakes.addresses,
+        &FanlightConfig::default(),
+    )
+    .await?;
     for (index, work) in setup.work.iter().enumerate() {
         let times = work.always + if counted == Some(index) { work.more } else { 0 };
         work.run(setup, &system, times).await?;
     }
     let total = system.stop_and_read("Collected :").await?;
-    total.trim().parse().map_err(|_| BenchError::Other(format!("valgrind counted {total:?}")))
+    total
+        .trim()
+        .parse()
+        .map_err(|_| BenchError::Other(format!("valgrind counted {total:?}")))
 }
 
 impl Work {
     async fn run(&self, setup: &Setup, system: &System, times: u32) -> Result<()> {
-        let prefix = if setup.kind.backends() > 1 { "s0__" } else { "" };
+        let prefix = if setup.kind.backends() > 1 {
+            "s0__"
+        } else {
+            ""
+        };
         let message = match self.what {
             What::Call(tool) => Message::call(setup.era, &format!("{prefix}{}", tool.name()), tool),
             What::List => {
                 let list = Message::list(setup.era, None, TOOLS * setup.kind.backends());
-                if setup.kind == Kind::FanlightRewriting { list.to(FILTERED) } else { list }
+                if setup.kind == Kind::FanlightRewriting {
+                    list.to(FILTERED)
+                } else {
+                    list
+                }
             }
             // Paced, since otherwise the number of events that arrive together would be random.
             What::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());
-                let progress =
-                    Progress { address: system.address, era: setup.era, tool, streams: 1, events: times, every_ms: 5 };
+                let progress = Progress {
+                    address: system.address,
+                    era: setup.era,
+                    tool,
+                    streams: 1,
+                    events: times,
+                    every_ms: 5,
+                };
                 return progress.run().await.map(drop);
             }
         };
         let load = Load::on(system, setup.era, 1, vec![message]);
-        load.open().await?.run(Pace::Count(times.into()), Duration::from_secs(60)).await.map(drop)
+        load.open()
+            .await?
+            .run(Pace::Count(times.into()), Duration::from_secs(60))
+            .await
+            .map(drop)
     }
 }

@@ -28,7 +28,10 @@ pub(crate) enum BenchError {
     Late { what: String, seconds: u64 },
     /// A program that is to be measured is not installed.
     #[error("{program} was not found: {hint}", program = .program.display())]
-    Missing { program: PathBuf, hint: &'static str },
+    Missing {
+        program: PathBuf,
+        hint: &'static str,
+    },
     /// A signal asked the program to stop.
     #[error("interrupted")]
     Interrupted,
@@ -49,20 +52,34 @@ pub(crate) trait Doing<T> {
 
 impl<T, E: Into<io::Error>> Doing<T> for std::result::Result<T, E> {
     fn doing(self, what: impl Into<String>) -> Result<T> {
-        self.map_err(|source| BenchError::Io { what: what.into(), source: source.into() })
+        self.map_err(|source| BenchError::Io {
+            what: what.into(),
+            source: source.into(),
+        })
     }
 }
 
 /// Waits for `future` at most `seconds`.
-pub(crate) async fn within<T>(what: &str, seconds: u64, future: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn within<T>(
+    what: &str,
+    seconds: u64,
+    future: impl Future<Output = Result<T>>,
+) -> Result<T> {
     match tokio::time::timeout(std::time::Duration::from_secs(seconds), future).await {
         Ok(done) => done,
-        Err(_) => Err(BenchError::Late { what: what.to_owned(), seconds }),
+        Err(_) => Err(BenchError::Late {
+            what: what.to_owned(),
+            seconds,
+        }),
     }
 }
 
 /// The results of all tasks, in the order in which they end, within `seconds`; the first error ends the wait.
-pub(crate) async fn join_all<T: 'static>(what: &str, seconds: u64, mut tasks: JoinSet<Result<T>>) -> Result<Vec<T>> {
+pub(crate) async fn join_all<T: 'static>(
+    what: &str,
+    seconds: u64,
+    mut tasks: JoinSet<Result<T>>,
+) -> Result<Vec<T>> {
     let all = async {
         let mut results = Vec::with_capacity(tasks.len());
         while let Some(done) = tasks.join_next().await {

@@ -16,11 +16,14 @@ pub(crate) struct Latencies(Histogram<u64>);
 impl Latencies {
     pub(crate) fn new() -> Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST, 3);
-        histogram.map(Self).map_err(|error| BenchError::Other(format!("no histogram: {error}")))
+        histogram
+            .map(Self)
+            .map_err(|error| BenchError::Other(format!("no histogram: {error}")))
     }
 
     pub(crate) fn record(&mut self, took: Duration) {
-        self.0.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST).max(1));
+        self.0
+            .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(LONGEST).max(1));
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -34,7 +37,11 @@ impl Latencies {
 
     /// The least latency that `percent` per cent do not exceed, in microseconds; zero if there are none.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
-        if self.0.is_empty() { 0.0 } else { micros(self.0.value_at_percentile(percent)) }
+        if self.0.is_empty() {
+            0.0
+        } else {
+            micros(self.0.value_at_percentile(percent))
+        }
     }
 
     pub(crate) fn max(&self) -> f64 {
@@ -42,7 +49,10 @@ impl Latencies {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "at most a minute in nanoseconds, which a double holds exactly")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "at most a minute in nanoseconds, which a double holds exactly"
+)]
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
@@ -68,7 +78,10 @@ mod tests {
         }
         for (percent, expected) in [(50.0, 500.0), (99.0, 990.0), (99.9, 999.0)] {
             let found = latencies.percentile(percent);
-            assert!((found / expected - 1.0).abs() < 0.002, "p{percent}: {found}, not {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 0.002,
+                "p{percent}: {found}, not {expected}"
+            );
         }
         assert!((latencies.max() / 1000.0 - 1.0).abs() < 0.002);
         assert_eq!(latencies.count(), 1000);

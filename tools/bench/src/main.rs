@@ -29,7 +29,11 @@ use tokio::signal::unix::{SignalKind, signal};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let done = match command {
-        Command::Echo { era, tools, unusual } => fake::stdio::serve(era, tools, unusual),
+        Command::Echo {
+            era,
+            tools,
+            unusual,
+        } => fake::stdio::serve(era, tools, unusual),
         command => in_runtime(command),
     };
     match done {
@@ -43,7 +47,10 @@ fn main() -> ExitCode {
 
 /// Runs a command on one thread, so that load and fake server take as little of their processor as possible.
 fn in_runtime(command: Command) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().doing("starting")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .doing("starting")?;
     runtime.block_on(async {
         let work = async {
             match command {

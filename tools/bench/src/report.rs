@@ -26,9 +26,16 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn before_load() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let models = cpuinfo.lines().filter_map(|line| line.strip_prefix("model name"));
+        let models = cpuinfo
+            .lines()
+            .filter_map(|line| line.strip_prefix("model name"));
         Self {
-            processor: models.clone().next().unwrap_or_default().trim_start_matches([' ', '\t', ':']).to_owned(),
+            processor: models
+                .clone()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches([' ', '\t', ':'])
+                .to_owned(),
             processors: models.count().max(1),
             kernel: first_line("/proc/sys/kernel/osrelease"),
             load_before: first_line("/proc/loadavg"),
@@ -38,7 +45,10 @@ impl Machine {
 
     /// Its processors and its kernel.
     pub(crate) fn described(&self) -> String {
-        format!("{} processors, {}; Linux {}", self.processors, self.processor, self.kernel)
+        format!(
+            "{} processors, {}; Linux {}",
+            self.processors, self.processor, self.kernel
+        )
     }
 
     /// What else was running: the load averages before and after.
@@ -47,12 +57,18 @@ impl Machine {
     }
 
     pub(crate) fn after_load(self) -> Self {
-        Self { load_after: first_line("/proc/loadavg"), ..self }
+        Self {
+            load_after: first_line("/proc/loadavg"),
+            ..self
+        }
     }
 }
 
 fn first_line(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Writes everything that was measured to a JSON file.
@@ -73,7 +89,13 @@ pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Resul
 
 /// The tables: the costs of calls compared with nginx, all medians, the goals, and what was not measured.
 pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> String {
-    let Machine { processor, processors, kernel, load_before, load_after } = machine;
+    let Machine {
+        processor,
+        processors,
+        kernel,
+        load_before,
+        load_after,
+    } = machine;
     let (rounds, seconds, connections) = (plan.rounds, plan.window.as_secs_f64(), plan.connections);
     let mut text = format!(
         "{processors} processors, {processor}; Linux {kernel}; load before {load_before}, after {load_after}\n\
@@ -88,7 +110,10 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
             let _ = write!(text, "{title}\n\n{table}\n\n");
         }
     }
-    for (title, lines) in [("Not measured", &results.skipped), ("Failed", &results.failures)] {
+    for (title, lines) in [
+        ("Not measured", &results.skipped),
+        ("Failed", &results.failures),
+    ] {
         for line in lines {
             let _ = writeln!(text, "{title}: {line}");
         }
@@ -99,19 +124,35 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+        .column_iter_mut()
+        .skip(1)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
 }
 
 fn calls_table(plan: &Plan, results: &Results) -> Table {
-    let mut table = table(&["result", "nginx", "fanlight", "to nginx", "10 backends", "to 1 backend"]);
+    let mut table = table(&[
+        "result",
+        "nginx",
+        "fanlight",
+        "to nginx",
+        "10 backends",
+        "to 1 backend",
+    ]);
     for era in &plan.eras {
         for calls::Payload { tool, name, .. } in calls::PAYLOADS {
-            let cpu = |system: &str| results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call");
+            let cpu = |system: &str| {
+                results.median(&calls::scenario(*era, tool), system, "cpu_us_per_call")
+            };
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {
                 let numbers = [nginx, one, ratio(one, nginx), ten, ratio(ten, one)].map(shown);
-                table.add_row([format!("{name}, {}", era.as_str())].into_iter().chain(numbers));
+                table.add_row(
+                    [format!("{name}, {}", era.as_str())]
+                        .into_iter()
+                        .chain(numbers),
+                );
             }
         }
     }
@@ -121,8 +162,11 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
 fn medians_table(results: &Results) -> Table {
     let mut table = table(&["scenario", "system", "values"]);
     for median in results.medians() {
-        let values: Vec<_> =
-            median.values.iter().map(|(name, value)| format!("{name} {}", shown(Some(*value)))).collect();
+        let values: Vec<_> = median
+            .values
+            .iter()
+            .map(|(name, value)| format!("{name} {}", shown(Some(*value))))
+            .collect();
         table.add_row([median.scenario, median.system, values.join(", ")]);
     }
     for column in table.column_iter_mut() {
@@ -139,9 +183,19 @@ fn goals_table(results: &Results) -> Table {
             Some(false) => "NO",
             None => continue,
         };
-        let bound = if goal.bound == Bound::Most { "most" } else { "least" };
+        let bound = if goal.bound == Bound::Most {
+            "most"
+        } else {
+            "least"
+        };
         let limit = format!("{} {}", shown(Some(goal.limit)), goal.unit);
-        table.add_row([goal.name.as_str(), bound, limit.trim(), &shown(goal.measured), met]);
+        table.add_row([
+            goal.name.as_str(),
+            bound,
+            limit.trim(),
+            &shown(goal.measured),
+            met,
+        ]);
     }
     table
 }
@@ -162,7 +216,10 @@ mod tests {
 
     #[test]
     fn numbers_have_three_significant_digits() {
-        let shown: Vec<_> = [0.123, 12.34, 12345.6].into_iter().map(|value| shown(Some(value))).collect();
+        let shown: Vec<_> = [0.123, 12.34, 12345.6]
+            .into_iter()
+            .map(|value| shown(Some(value)))
+            .collect();
         assert_eq!(shown, ["0.12", "12.3", "12346"]);
     }
 }

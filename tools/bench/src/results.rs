@@ -39,20 +39,40 @@ pub(crate) struct Median {
 
 impl Results {
     pub(crate) fn add(&mut self, scenario: &str, system: &str, round: usize, values: Values) {
-        let shown: Vec<_> = values.iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
-        eprintln!("  {scenario:<24} {system:<11} round {}: {}", round + 1, shown.join(", "));
-        self.samples.push(Sample { scenario: scenario.into(), system: system.into(), round, values });
+        let shown: Vec<_> = values
+            .iter()
+            .map(|(name, value)| format!("{name} {value:.1}"))
+            .collect();
+        eprintln!(
+            "  {scenario:<24} {system:<11} round {}: {}",
+            round + 1,
+            shown.join(", ")
+        );
+        self.samples.push(Sample {
+            scenario: scenario.into(),
+            system: system.into(),
+            round,
+            values,
+        });
     }
 
     /// The median over the rounds of one value; `None` if it was not measured.
     pub(crate) fn median(&self, scenario: &str, system: &str, value: &str) -> Option<f64> {
-        let all: Vec<f64> = self.of(scenario, system).filter_map(|sample| sample.values.get(value)).copied().collect();
+        let all: Vec<f64> = self
+            .of(scenario, system)
+            .filter_map(|sample| sample.values.get(value))
+            .copied()
+            .collect();
         median(&all)
     }
 
     /// The least, the median and the greatest over the rounds of one value; `None` if it was not measured.
     pub(crate) fn range(&self, scenario: &str, system: &str, value: &str) -> Option<[f64; 3]> {
-        let all = || self.of(scenario, system).filter_map(|sample| sample.values.get(value)).copied();
+        let all = || {
+            self.of(scenario, system)
+                .filter_map(|sample| sample.values.get(value))
+                .copied()
+        };
         let (least, greatest) = (all().reduce(f64::min)?, all().reduce(f64::max)?);
         Some([least, self.median(scenario, system, value)?, greatest])
     }
@@ -60,19 +80,37 @@ impl Results {
     /// The medians, in the order of measurement.
     pub(crate) fn medians(&self) -> Vec<Median> {
         let mut medians: Vec<Median> = Vec::new();
-        for Sample { scenario, system, values, .. } in &self.samples {
-            if medians.iter().any(|known| known.scenario == *scenario && known.system == *system) {
+        for Sample {
+            scenario,
+            system,
+            values,
+            ..
+        } in &self.samples
+        {
+            if medians
+                .iter()
+                .any(|known| known.scenario == *scenario && known.system == *system)
+            {
                 continue;
             }
-            let values = values.keys().filter_map(|name| Some((*name, self.median(scenario, system, name)?)));
+            let values = values
+                .keys()
+                .filter_map(|name| Some((*name, self.median(scenario, system, name)?)));
             let (values, rounds) = (values.collect(), self.of(scenario, system).count());
-            medians.push(Median { scenario: scenario.clone(), system: system.clone(), rounds, values });
+            medians.push(Median {
+                scenario: scenario.clone(),
+                system: system.clone(),
+                rounds,
+                values,
+            });
         }
         medians
     }
 
     fn of(&self, scenario: &str, system: &str) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(move |sample| sample.scenario == scenario && sample.system == system)
+        self.samples
+            .iter()
+            .filter(move |sample| sample.scenario == scenario && sample.system == system)
     }
 }
 
@@ -84,7 +122,12 @@ mod tests {
     fn medians_are_per_scenario_system_and_value() {
         let mut results = Results::default();
         for (round, cost) in [5.0, 1.0, 3.0].into_iter().enumerate() {
-            results.add("calls", "a", round, Values::from([("cpu", cost), ("rss", 7.0)]));
+            results.add(
+                "calls",
+                "a",
+                round,
+                Values::from([("cpu", cost), ("rss", 7.0)]),
+            );
             results.add("calls", "b", round, Values::from([("cpu", cost * 10.0)]));
         }
         assert_eq!(results.median("calls", "a", "cpu"), Some(3.0));

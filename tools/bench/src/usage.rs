@@ -38,16 +38,24 @@ impl Usage {
         for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
             // The scheduler's own count: ticks are too coarse for what takes little.
             let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
+            let nanos = text
+                .split_ascii_whitespace()
+                .next()
+                .and_then(|nanos| nanos.parse().ok());
             cpu += Duration::from_nanos(nanos.unwrap_or(0));
         }
-        Ok(Self { cpu, resident: number_after(&status, "VmRSS:").unwrap_or(0) << 10 })
+        Ok(Self {
+            cpu,
+            resident: number_after(&status, "VmRSS:").unwrap_or(0) << 10,
+        })
     }
 }
 
 /// Every process, and its parent.
 fn parents_of_all() -> io::Result<Vec<(u32, u32)>> {
-    let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let with_parent = |pid| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         Some((pid, u32::try_from(number_after(&status, "PPid:")?).ok()?))
@@ -77,8 +85,15 @@ mod tests {
     fn usage_includes_children() {
         let own = std::process::id();
         let alone = Usage::of_tree(own).unwrap();
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
-        let (tree, of_child) = (Usage::of_tree(own).unwrap(), Usage::of_tree(child.id()).unwrap());
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (tree, of_child) = (
+            Usage::of_tree(own).unwrap(),
+            Usage::of_tree(child.id()).unwrap(),
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(alone.cpu > Duration::ZERO && of_child.resident > 0);

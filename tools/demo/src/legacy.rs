@@ -13,7 +13,16 @@ use crate::server::{Answer, Outlet, Service};
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// Log levels from least to most severe (2025-11-25 server/utilities/logging).
-const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+const LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
 /// Above every level: nothing is logged until the client asks.
 const SILENT: u8 = u8::MAX;
 
@@ -26,7 +35,10 @@ pub(crate) struct Legacy {
 
 impl Default for Legacy {
     fn default() -> Self {
-        Self { revision: OnceLock::new(), level: AtomicU8::new(SILENT) }
+        Self {
+            revision: OnceLock::new(),
+            level: AtomicU8::new(SILENT),
+        }
     }
 }
 
@@ -65,9 +77,15 @@ impl Service for Legacy {
 impl Legacy {
     fn initialize(&self, call: &Call) -> Result<Value, RpcError> {
         let requested = call.text("protocolVersion")?;
-        let revision = REVISIONS.into_iter().find(|known| *known == requested).unwrap_or(REVISIONS[0]);
+        let revision = REVISIONS
+            .into_iter()
+            .find(|known| *known == requested)
+            .unwrap_or(REVISIONS[0]);
         if self.revision.set(revision).is_err() {
-            return Err(RpcError::new(rpc::INVALID_REQUEST, "Invalid request: this session has been initialized"));
+            return Err(RpcError::new(
+                rpc::INVALID_REQUEST,
+                "Invalid request: this session has been initialized",
+            ));
         }
         Ok(json!({
             "protocolVersion": revision,
@@ -110,6 +128,8 @@ impl Legacy {
 fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
     match call.params.get("cursor") {
         None => Ok(list()),
-        Some(_) => Err(RpcError::invalid_params("unknown cursor: this list has one page only")),
+        Some(_) => Err(RpcError::invalid_params(
+            "unknown cursor: this list has one page only",
+        )),
     }
 }

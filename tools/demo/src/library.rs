@@ -167,7 +167,9 @@ fn search_books(call: &Call) -> Result<Value, RpcError> {
 }
 
 fn matches(book: &Book, query: &str) -> bool {
-    [book.title, book.author, book.genre].iter().any(|text| text.to_lowercase().contains(query))
+    [book.title, book.author, book.genre]
+        .iter()
+        .any(|text| text.to_lowercase().contains(query))
 }
 
 fn slow_count(call: &Call) -> Result<Answer, RpcError> {
@@ -185,14 +187,19 @@ fn slow_count(call: &Call) -> Result<Answer, RpcError> {
 }
 
 /// Counts and reports progress; false if cancelled.
-fn count(to: u64, delay: Duration, token: Option<&Value>, cancel: &Cancel, outlet: &Outlet<'_>) -> bool {
+fn count(
+    to: u64,
+    delay: Duration,
+    token: Option<&Value>,
+    cancel: &Cancel,
+    outlet: &Outlet<'_>,
+) -> bool {
     for number in 1..=to {
         if cancel.wait(delay) {
             return false;
         }
         if let Some(token) = token {
-            let params =
-                json!({ "progressToken": token, "progress": number, "total": to, "message": number.to_string() });
+            let params = json!({ "progressToken": token, "progress": number, "total": to, "message": number.to_string() });
             // A write error is handled when the answer is written.
             let _ = outlet.send(&rpc::notification("notifications/progress", params));
         }
@@ -200,7 +207,12 @@ fn count(to: u64, delay: Duration, token: Option<&Value>, cancel: &Cancel, outle
     true
 }
 
-fn whole_number(call: &Call, name: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, RpcError> {
+fn whole_number(
+    call: &Call,
+    name: &str,
+    default: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, RpcError> {
     match call.argument(name) {
         Value::Null => Some(default),
         value => value.as_u64(),
@@ -208,7 +220,9 @@ fn whole_number(call: &Call, name: &str, default: u64, range: std::ops::RangeInc
     .filter(|number| range.contains(number))
     .ok_or_else(|| {
         let (least, most) = (range.start(), range.end());
-        RpcError::invalid_params(format!("`arguments.{name}` must be an integer from {least} to {most}"))
+        RpcError::invalid_params(format!(
+            "`arguments.{name}` must be an integer from {least} to {most}"
+        ))
     })
 }
 
@@ -247,7 +261,10 @@ pub(crate) fn read_resource(call: &Call) -> Result<Value, RpcError> {
         .find(|book| book_uri(book) == uri)
         .map(|book| book.opening.to_owned())
         .or_else(|| uri.strip_prefix("library://authors/").and_then(books_of))
-        .ok_or_else(|| RpcError::new(rpc::RESOURCE_NOT_FOUND, "Resource not found").with_data(json!({ "uri": uri })))?;
+        .ok_or_else(|| {
+            RpcError::new(rpc::RESOURCE_NOT_FOUND, "Resource not found")
+                .with_data(json!({ "uri": uri }))
+        })?;
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
 }
 
@@ -287,8 +304,12 @@ pub(crate) fn get_prompt(call: &Call) -> Result<Value, RpcError> {
         .argument("genre")
         .as_str()
         .ok_or_else(|| RpcError::invalid_params("`arguments.genre` must be a string"))?;
-    let mood = call.argument("mood").as_str().map_or_else(String::new, |mood| format!(" I feel {mood} today."));
-    let text = format!("Recommend one {genre} book from the library and say why in two sentences.{mood}");
+    let mood = call
+        .argument("mood")
+        .as_str()
+        .map_or_else(String::new, |mood| format!(" I feel {mood} today."));
+    let text =
+        format!("Recommend one {genre} book from the library and say why in two sentences.{mood}");
     Ok(json!({
         "description": format!("A recommendation: {genre}"),
         "messages": [{ "role": "user", "content": { "type": "text", "text": text } }],
@@ -307,13 +328,21 @@ pub(crate) fn complete(call: &Call) -> Result<Value, RpcError> {
             BOOKS.iter().map(|book| book.genre).collect()
         }
         (Some("ref/prompt"), Some("mood")) if reference["name"] == "recommend_book" => Vec::new(),
-        (Some("ref/resource"), Some("author")) if reference["uri"] == "library://authors/{author}" => {
+        (Some("ref/resource"), Some("author"))
+            if reference["uri"] == "library://authors/{author}" =>
+        {
             BOOKS.iter().map(|book| book.author).collect()
         }
-        _ => return Err(RpcError::invalid_params("nothing here completes this `ref` and `argument`")),
+        _ => {
+            return Err(RpcError::invalid_params(
+                "nothing here completes this `ref` and `argument`",
+            ));
+        }
     };
-    let mut values: Vec<&str> =
-        candidates.into_iter().filter(|candidate| candidate.to_lowercase().starts_with(&prefix)).collect();
+    let mut values: Vec<&str> = candidates
+        .into_iter()
+        .filter(|candidate| candidate.to_lowercase().starts_with(&prefix))
+        .collect();
     values.sort_unstable();
     values.dedup();
     Ok(json!({ "completion": { "values": values, "total": values.len(), "hasMore": false } }))

@@ -32,17 +32,23 @@ impl Service for Modern {
 fn check_metadata(call: &Call) -> Result<(), RpcError> {
     if call.method == "initialize" {
         // Versioning, Backward Compatibility: this text may be all that the user of an older client sees.
-        return Err(unsupported(call.params["protocolVersion"].as_str().unwrap_or("")));
+        return Err(unsupported(
+            call.params["protocolVersion"].as_str().unwrap_or(""),
+        ));
     }
     let meta = &call.params["_meta"];
     let Some(version) = meta[META_VERSION].as_str() else {
-        return Err(RpcError::invalid_params(format!("`params._meta` must name `{META_VERSION}`, a string")));
+        return Err(RpcError::invalid_params(format!(
+            "`params._meta` must name `{META_VERSION}`, a string"
+        )));
     };
     if version != REVISION {
         return Err(unsupported(version));
     }
     if !meta[META_CAPABILITIES].is_object() {
-        return Err(RpcError::invalid_params(format!("`params._meta` must name `{META_CAPABILITIES}`, an object")));
+        return Err(RpcError::invalid_params(format!(
+            "`params._meta` must name `{META_CAPABILITIES}`, an object"
+        )));
     }
     Ok(())
 }
@@ -82,7 +88,9 @@ fn discover() -> Value {
 fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
     match call.params.get("cursor") {
         None => Ok(cacheable(list())),
-        Some(_) => Err(RpcError::invalid_params("unknown cursor: this list has one page only")),
+        Some(_) => Err(RpcError::invalid_params(
+            "unknown cursor: this list has one page only",
+        )),
     }
 }
 

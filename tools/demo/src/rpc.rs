@@ -64,7 +64,11 @@ pub(crate) struct RpcError {
 
 impl RpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
     }
 
     pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
@@ -85,15 +89,18 @@ impl RpcError {
 pub(crate) fn parse(line: &[u8]) -> Incoming {
     match serde_json::from_slice(line) {
         Ok(message) => classify(message),
-        Err(error) => {
-            Incoming::Invalid { id: None, error: RpcError::new(PARSE_ERROR, format!("Parse error: {error}")) }
-        }
+        Err(error) => Incoming::Invalid {
+            id: None,
+            error: RpcError::new(PARSE_ERROR, format!("Parse error: {error}")),
+        },
     }
 }
 
 fn classify(mut message: Value) -> Incoming {
     let id = message.get("id").cloned();
-    let usable_id = id.clone().filter(|id| id.is_string() || id.is_i64() || id.is_u64());
+    let usable_id = id
+        .clone()
+        .filter(|id| id.is_string() || id.is_i64() || id.is_u64());
     let invalid = |reason: &str| Incoming::Invalid {
         id: usable_id.clone(),
         error: RpcError::new(INVALID_REQUEST, format!("Invalid request: {reason}")),
@@ -106,7 +113,11 @@ fn classify(mut message: Value) -> Incoming {
     }
     let Some(method) = message["method"].as_str().map(str::to_owned) else {
         let is_response = message.get("result").is_some() || message.get("error").is_some();
-        return if is_response { Incoming::Response } else { invalid("`method` must be a string") };
+        return if is_response {
+            Incoming::Response
+        } else {
+            invalid("`method` must be a string")
+        };
     };
     let params = match message.get_mut("params").map(Value::take) {
         None => json!({}),

@@ -31,7 +31,8 @@ pub(crate) enum Answer {
     Slow(SlowCall),
 }
 
-pub(crate) type SlowCall = Box<dyn FnOnce(&Cancel, &Outlet<'_>) -> Option<Result<Value, RpcError>> + Send>;
+pub(crate) type SlowCall =
+    Box<dyn FnOnce(&Cancel, &Outlet<'_>) -> Option<Result<Value, RpcError>> + Send>;
 
 impl From<Result<Value, RpcError>> for Answer {
     fn from(outcome: Result<Value, RpcError>) -> Self {
@@ -40,7 +41,11 @@ impl From<Result<Value, RpcError>> for Answer {
 }
 
 /// Reads requests from `input` until it ends and answers them on `output`.
-pub(crate) fn serve<S: Service>(service: &S, mut input: impl BufRead, mut output: impl Write + Send) -> io::Result<()> {
+pub(crate) fn serve<S: Service>(
+    service: &S,
+    mut input: impl BufRead,
+    mut output: impl Write + Send,
+) -> io::Result<()> {
     let outlet = Outlet(Mutex::new(&mut output));
     let calls = Calls::default();
     // The scope joins the threads; cancelled first, they end at once.
@@ -76,7 +81,10 @@ fn read_messages<'scope, S: Service>(
             }
             Incoming::Notification(_) | Incoming::Response => {}
             Incoming::Invalid { id, error } => {
-                outlet.send(&rpc::response(id.or_else(|| service.unknown_id()), Err(error)))?;
+                outlet.send(&rpc::response(
+                    id.or_else(|| service.unknown_id()),
+                    Err(error),
+                ))?;
             }
         }
     }
@@ -85,7 +93,10 @@ fn read_messages<'scope, S: Service>(
 fn too_long() -> Incoming {
     Incoming::Invalid {
         id: None,
-        error: RpcError::new(rpc::INVALID_REQUEST, format!("Invalid request: a line is at most {MAX_LINE} bytes long")),
+        error: RpcError::new(
+            rpc::INVALID_REQUEST,
+            format!("Invalid request: a line is at most {MAX_LINE} bytes long"),
+        ),
     }
 }
 
@@ -97,8 +108,13 @@ fn start<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
 ) -> io::Result<()> {
     let Some(cancel) = calls.begin(&id) else {
-        let reason = format!("`id` is in use, or more than {MAX_SLOW_CALLS} calls are running; try again later");
-        return outlet.send(&rpc::response(Some(id), Err(RpcError::new(rpc::INVALID_REQUEST, reason))));
+        let reason = format!(
+            "`id` is in use, or more than {MAX_SLOW_CALLS} calls are running; try again later"
+        );
+        return outlet.send(&rpc::response(
+            Some(id),
+            Err(RpcError::new(rpc::INVALID_REQUEST, reason)),
+        ));
     };
     scope.spawn(move || {
         let outcome = slow(&cancel, outlet);

@@ -53,7 +53,10 @@ fn check_result(kind: &str, result: &Value) {
     let all = |list: &Value, members: &[&str]| {
         for entry in list.as_array().unwrap() {
             for member in members {
-                assert!(entry[member].is_string(), "{kind}: `{member}` missing in {entry}");
+                assert!(
+                    entry[member].is_string(),
+                    "{kind}: `{member}` missing in {entry}"
+                );
             }
         }
     };
@@ -98,7 +101,9 @@ fn legacy_negotiates_each_revision_and_offers_the_newest_otherwise() {
         let result = &answers[0]["result"];
         assert_eq!(result["protocolVersion"], answered);
         assert!(result["capabilities"]["tools"].is_object());
-        assert!(result["serverInfo"]["name"].is_string() && result["serverInfo"]["version"].is_string());
+        assert!(
+            result["serverInfo"]["name"].is_string() && result["serverInfo"]["version"].is_string()
+        );
     }
 }
 
@@ -118,13 +123,22 @@ fn legacy_answers_nothing_but_ping_before_initialize() {
 fn legacy_results_have_the_members_the_schema_requires() {
     for (method, params) in [
         ("tools/list", json!({})),
-        ("tools/call", json!({ "name": "search_books", "arguments": { "query": "austen" } })),
+        (
+            "tools/call",
+            json!({ "name": "search_books", "arguments": { "query": "austen" } }),
+        ),
         ("resources/list", json!({})),
         ("resources/templates/list", json!({})),
         ("resources/read", json!({ "uri": "library://books/emma" })),
-        ("resources/read", json!({ "uri": "library://authors/Jane%20Austen" })),
+        (
+            "resources/read",
+            json!({ "uri": "library://authors/Jane%20Austen" }),
+        ),
         ("prompts/list", json!({})),
-        ("prompts/get", json!({ "name": "recommend_book", "arguments": { "genre": "horror" } })),
+        (
+            "prompts/get",
+            json!({ "name": "recommend_book", "arguments": { "genre": "horror" } }),
+        ),
         (
             "completion/complete",
             json!({ "ref": { "type": "ref/prompt", "name": "recommend_book" }, "argument": { "name": "genre", "value": "r" } }),
@@ -133,18 +147,24 @@ fn legacy_results_have_the_members_the_schema_requires() {
         let answer = legacy(method, &params);
         assert_eq!(answer["id"], 7);
         check_result(method, &answer["result"]);
-        assert!(answer["result"].get("resultType").is_none(), "2026-07-28 only: {answer}");
+        assert!(
+            answer["result"].get("resultType").is_none(),
+            "2026-07-28 only: {answer}"
+        );
     }
 }
 
 #[test]
 fn search_books_is_structured_and_says_the_same_as_text() {
-    let answer =
-        legacy("tools/call", &json!({ "name": "search_books", "arguments": { "query": "AUSTEN", "limit": 1 } }));
+    let answer = legacy(
+        "tools/call",
+        &json!({ "name": "search_books", "arguments": { "query": "AUSTEN", "limit": 1 } }),
+    );
     let structured = &answer["result"]["structuredContent"];
     assert_eq!(structured["total"], 2);
     assert_eq!(structured["books"].as_array().unwrap().len(), 1);
-    let text: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+    let text: Value =
+        serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
     assert_eq!(&text, structured);
 }
 
@@ -154,7 +174,10 @@ fn completion_offers_each_value_once_and_only_what_begins_so() {
         "completion/complete",
         &json!({ "ref": { "type": "ref/resource", "uri": "library://authors/{author}" }, "argument": { "name": "author", "value": "j" } }),
     );
-    assert_eq!(answer["result"]["completion"]["values"], json!(["Jane Austen"]));
+    assert_eq!(
+        answer["result"]["completion"]["values"],
+        json!(["Jane Austen"])
+    );
 }
 
 #[test]
@@ -164,14 +187,19 @@ fn errors_carry_the_code_of_the_revision() {
     assert_eq!(modern("resources/read", unknown)["error"]["code"], -32602);
     assert_eq!(legacy("tasks/list", &json!({}))["error"]["code"], -32601);
     assert_eq!(modern("ping", json!({}))["error"]["code"], -32601);
-    assert_eq!(legacy("tools/call", &json!({ "name": "none" }))["error"]["code"], -32602);
-    assert_eq!(legacy("tools/list", &json!({ "cursor": "x" }))["error"]["code"], -32602);
+    assert_eq!(
+        legacy("tools/call", &json!({ "name": "none" }))["error"]["code"],
+        -32602
+    );
+    assert_eq!(
+        legacy("tools/list", &json!({ "cursor": "x" }))["error"]["code"],
+        -32602
+    );
 }
 
 #[test]
 fn logging_starts_when_asked_for() {
-    let call =
-        r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search_books","arguments":{"query":""}}}"#;
+    let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search_books","arguments":{"query":""}}}"#;
     let level = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}"#;
     assert_eq!(exchange(false, &format!("{INITIALIZE}{call}\n")).len(), 2);
     let answers = exchange(false, &format!("{INITIALIZE}{level}\n{call}\n"));
@@ -186,12 +214,20 @@ fn modern_results_have_the_members_the_schema_requires() {
     for (method, params, cacheable) in [
         ("server/discover", json!({}), true),
         ("tools/list", json!({}), true),
-        ("tools/call", json!({ "name": "roll_dice", "arguments": { "seed": 1 } }), false),
+        (
+            "tools/call",
+            json!({ "name": "roll_dice", "arguments": { "seed": 1 } }),
+            false,
+        ),
         ("resources/list", json!({}), true),
         ("resources/templates/list", json!({}), true),
         ("resources/read", json!({ "uri": "workshop://units" }), true),
         ("prompts/list", json!({}), true),
-        ("prompts/get", json!({ "name": "plan_build", "arguments": { "what": "a table" } }), false),
+        (
+            "prompts/get",
+            json!({ "name": "plan_build", "arguments": { "what": "a table" } }),
+            false,
+        ),
         (
             "completion/complete",
             json!({ "ref": { "type": "ref/prompt", "name": "plan_build" }, "argument": { "name": "what", "value": "a b" } }),
@@ -202,7 +238,10 @@ fn modern_results_have_the_members_the_schema_requires() {
         let result = &answer["result"];
         check_result(method, result);
         assert_eq!(result["resultType"], "complete");
-        assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "fanlight-demo-workshop");
+        assert_eq!(
+            result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
+            "fanlight-demo-workshop"
+        );
         assert_eq!(result.get("ttlMs").is_some(), cacheable, "{method}");
         assert_eq!(result.get("cacheScope").is_some(), cacheable, "{method}");
     }
@@ -210,7 +249,10 @@ fn modern_results_have_the_members_the_schema_requires() {
 
 #[test]
 fn modern_entries_carry_what_a_gateway_could_lose() {
-    for tool in modern("tools/list", json!({}))["result"]["tools"].as_array().unwrap() {
+    for tool in modern("tools/list", json!({}))["result"]["tools"]
+        .as_array()
+        .unwrap()
+    {
         for member in ["title", "icons", "annotations", "_meta"] {
             assert!(tool.get(member).is_some(), "{member} missing in {tool}");
         }
@@ -219,13 +261,29 @@ fn modern_entries_carry_what_a_gateway_could_lose() {
 
 #[test]
 fn modern_tools_compute() {
-    let call = |name: &str, arguments: Value| modern("tools/call", json!({ "name": name, "arguments": arguments }));
-    let converted = call("convert_units", json!({ "value": 2, "from": "km", "to": "m" }));
-    assert_eq!(converted["result"]["structuredContent"], json!({ "value": 2000.0, "unit": "m" }));
-    let mixed = call("convert_units", json!({ "value": 2, "from": "km", "to": "kg" }));
+    let call = |name: &str, arguments: Value| {
+        modern(
+            "tools/call",
+            json!({ "name": name, "arguments": arguments }),
+        )
+    };
+    let converted = call(
+        "convert_units",
+        json!({ "value": 2, "from": "km", "to": "m" }),
+    );
+    assert_eq!(
+        converted["result"]["structuredContent"],
+        json!({ "value": 2000.0, "unit": "m" })
+    );
+    let mixed = call(
+        "convert_units",
+        json!({ "value": 2, "from": "km", "to": "kg" }),
+    );
     assert_eq!(mixed["result"]["isError"], true);
-    let roll =
-        |seed: u64| call("roll_dice", json!({ "count": 9, "seed": seed }))["result"]["structuredContent"].clone();
+    let roll = |seed: u64| {
+        call("roll_dice", json!({ "count": 9, "seed": seed }))["result"]["structuredContent"]
+            .clone()
+    };
     assert_eq!(roll(1), roll(1));
     assert_ne!(roll(1)["rolls"], roll(2)["rolls"]);
     let failed = call("fail", json!({ "reason": "no glue" }));
@@ -238,15 +296,23 @@ fn modern_tools_compute() {
 fn modern_requests_must_say_version_and_capabilities() {
     for (params, code) in [
         ("{}", -32602),
-        (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#, -32602),
-        (r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#, -32602),
+        (
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+            -32602,
+        ),
+        (
+            r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            -32602,
+        ),
         (
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"1900-01-01","io.modelcontextprotocol/clientCapabilities":{}}}"#,
             -32022,
         ),
     ] {
         for method in ["server/discover", "tools/list"] {
-            let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n");
+            let line = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n"
+            );
             assert_eq!(exchange(true, &line)[0]["error"]["code"], code, "{line}");
         }
     }
@@ -257,7 +323,10 @@ fn modern_names_its_versions_to_an_older_client() {
     let answers = exchange(true, INITIALIZE);
     let error = &answers[0]["error"];
     assert_eq!(error["code"], -32022);
-    assert_eq!(error["data"], json!({ "supported": ["2026-07-28"], "requested": "2025-11-25" }));
+    assert_eq!(
+        error["data"],
+        json!({ "supported": ["2026-07-28"], "requested": "2025-11-25" })
+    );
     assert!(error["message"].as_str().unwrap().contains("2026-07-28"));
 }
 
@@ -266,18 +335,40 @@ fn unreadable_messages_are_answered_and_the_next_one_is_served() {
     let ping = "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}\n";
     for (line, code, id) in [
         ("{\"jsonrpc\":\"2.0\",", -32700, json!(null)),
-        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600, json!(null)),
-        ("{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}", -32600, json!(1)),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600, json!(null)),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":[]}", -32600, json!(1)),
+        (
+            "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+            -32600,
+            json!(null),
+        ),
+        (
+            "{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}",
+            -32600,
+            json!(1),
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
+            -32600,
+            json!(null),
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":[]}",
+            -32600,
+            json!(1),
+        ),
     ] {
         let answers = exchange(false, &format!("{line}\n\n{ping}"));
         assert_eq!(answers[0]["error"]["code"], code, "{line}");
         assert_eq!(answers[0]["id"], id, "{line}");
-        assert_eq!(answers[1], json!({ "jsonrpc": "2.0", "id": 9, "result": {} }));
+        assert_eq!(
+            answers[1],
+            json!({ "jsonrpc": "2.0", "id": 9, "result": {} })
+        );
     }
     let unreadable = &exchange(true, "nonsense\n")[0];
-    assert!(unreadable.get("id").is_none(), "2026-07-28 leaves an unknown id out: {unreadable}");
+    assert!(
+        unreadable.get("id").is_none(),
+        "2026-07-28 leaves an unknown id out: {unreadable}"
+    );
 }
 
 #[test]

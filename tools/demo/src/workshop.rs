@@ -120,7 +120,10 @@ pub(crate) fn call_tool(call: &Call) -> Result<Value, RpcError> {
         "convert_units" => Ok(tool_result(convert_units(call))),
         "roll_dice" => Ok(tool_result(roll_dice(call))),
         "fail" => {
-            let reason = call.argument("reason").as_str().unwrap_or("this tool always fails");
+            let reason = call
+                .argument("reason")
+                .as_str()
+                .unwrap_or("this tool always fails");
             Ok(tool_result(Err(reason.to_owned())))
         }
         name => Err(RpcError::invalid_params(format!("Unknown tool: {name}"))),
@@ -141,7 +144,10 @@ fn tool_result(outcome: Result<Value, String>) -> Value {
 }
 
 fn convert_units(call: &Call) -> Result<Value, String> {
-    let value = call.argument("value").as_f64().ok_or("`value` must be a number")?;
+    let value = call
+        .argument("value")
+        .as_f64()
+        .ok_or("`value` must be a number")?;
     let Unit(_, from, from_factor) = unit(call, "from")?;
     let Unit(name, to, to_factor) = unit(call, "to")?;
     match (from, to) {
@@ -174,13 +180,24 @@ fn roll_dice(call: &Call) -> Result<Value, String> {
     Ok(json!({ "total": rolls.iter().sum::<u64>(), "rolls": rolls, "sides": sides, "seed": seed }))
 }
 
-fn whole_number(call: &Call, name: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+fn whole_number(
+    call: &Call,
+    name: &str,
+    default: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, String> {
     match call.argument(name) {
         Value::Null => Some(default),
         value => value.as_u64(),
     }
     .filter(|number| range.contains(number))
-    .ok_or_else(|| format!("`{name}` must be an integer from {} to {}", range.start(), range.end()))
+    .ok_or_else(|| {
+        format!(
+            "`{name}` must be an integer from {} to {}",
+            range.start(),
+            range.end()
+        )
+    })
 }
 
 pub(crate) fn resources() -> Value {
@@ -205,7 +222,10 @@ pub(crate) fn read_resource(call: &Call) -> Result<Value, RpcError> {
     if uri != UNITS_URI {
         return Err(RpcError::invalid_params("Resource not found").with_data(json!({ "uri": uri })));
     }
-    let factors: serde_json::Map<String, Value> = UNITS.iter().map(|unit| (unit.0.to_owned(), json!(unit.2))).collect();
+    let factors: serde_json::Map<String, Value> = UNITS
+        .iter()
+        .map(|unit| (unit.0.to_owned(), json!(unit.2)))
+        .collect();
     let text = Value::Object(factors).to_string();
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": text }] }))
 }
@@ -226,8 +246,10 @@ pub(crate) fn get_prompt(call: &Call) -> Result<Value, RpcError> {
     if name != "plan_build" {
         return Err(RpcError::invalid_params(format!("Unknown prompt: {name}")));
     }
-    let what =
-        call.argument("what").as_str().ok_or_else(|| RpcError::invalid_params("`arguments.what` must be a string"))?;
+    let what = call
+        .argument("what")
+        .as_str()
+        .ok_or_else(|| RpcError::invalid_params("`arguments.what` must be a string"))?;
     let text = format!("Plan how to build {what}: material, cuts in millimetres, order of work.");
     Ok(json!({
         "description": "A plan",
@@ -239,11 +261,16 @@ pub(crate) fn complete(call: &Call) -> Result<Value, RpcError> {
     const BUILDS: [&str; 4] = ["a bench", "a birdhouse", "a bookcase", "a table"];
     let argument = &call.params["argument"];
     if call.params["ref"]["name"] != "plan_build" || argument["name"] != "what" {
-        return Err(RpcError::invalid_params("nothing here completes this `ref` and `argument`"));
+        return Err(RpcError::invalid_params(
+            "nothing here completes this `ref` and `argument`",
+        ));
     }
     let prefix = argument["value"]
         .as_str()
         .ok_or_else(|| RpcError::invalid_params("`params.argument.value` must be a string"))?;
-    let values: Vec<&str> = BUILDS.into_iter().filter(|build| build.starts_with(prefix)).collect();
+    let values: Vec<&str> = BUILDS
+        .into_iter()
+        .filter(|build| build.starts_with(prefix))
+        .collect();
     Ok(json!({ "completion": { "values": values, "total": values.len(), "hasMore": false } }))
 }

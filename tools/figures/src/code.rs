@@ -31,7 +31,10 @@ impl Code {
         }
         let mut lines = BTreeSet::new();
         add_lines(text.parse()?, &mut lines);
-        let mut visitor = Visitor { lines, code: Self::default() };
+        let mut visitor = Visitor {
+            lines,
+            code: Self::default(),
+        };
         visitor.visit_file(&file);
         visitor.code.lines = visitor.lines.len();
         Ok(visitor.code)
@@ -97,7 +100,9 @@ fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     while let Some(token) = tokens.next() {
         let is_hash = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '#');
         // `//!` is `#![doc = "…"]`.
-        let mark = tokens.next_if(|next| is_hash && matches!(next, TokenTree::Punct(mark) if mark.as_char() == '!'));
+        let mark = tokens.next_if(|next| {
+            is_hash && matches!(next, TokenTree::Punct(mark) if mark.as_char() == '!')
+        });
         if is_hash && tokens.next_if(is_documentation).is_some() {
             continue;
         }
@@ -110,7 +115,10 @@ fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
 fn add_token(token: TokenTree, lines: &mut BTreeSet<usize>) {
     match token {
         TokenTree::Group(group) => {
-            lines.extend([group.span_open().start().line, group.span_close().end().line]);
+            lines.extend([
+                group.span_open().start().line,
+                group.span_close().end().line,
+            ]);
             add_lines(group.stream(), lines);
         }
         token => lines.extend(token.span().start().line..=token.span().end().line),
@@ -118,13 +126,17 @@ fn add_token(token: TokenTree, lines: &mut BTreeSet<usize>) {
 }
 
 fn is_documentation(token: &TokenTree) -> bool {
-    let TokenTree::Group(group) = token else { return false };
+    let TokenTree::Group(group) = token else {
+        return false;
+    };
     matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(name)) if name == "doc")
 }
 
 /// Whether an attribute is `cfg` with `test` in it and without `not`.
 fn is_for_tests(attribute: &Attribute) -> bool {
-    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let syn::Meta::List(list) = &attribute.meta else {
+        return false;
+    };
     let has = |name| words(list.tokens.clone()).any(|word| word == name);
     list.path.is_ident("cfg") && has("test") && !has("not")
 }

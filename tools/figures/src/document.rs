@@ -23,9 +23,14 @@ impl Document {
 
     /// The files on the way of a `tools/call`, from the root of the repository.
     pub(crate) fn call_files(&self) -> Vec<String> {
-        let Some((_, list)) = self.0.split_once(CALL_FILES) else { return Vec::new() };
+        let Some((_, list)) = self.0.split_once(CALL_FILES) else {
+            return Vec::new();
+        };
         let list = list.split("\n#").next().unwrap_or_default();
-        list.lines().filter(|line| line.starts_with("- ")).flat_map(files_of_folder).collect()
+        list.lines()
+            .filter(|line| line.starts_with("- "))
+            .flat_map(files_of_folder)
+            .collect()
     }
 }
 
@@ -53,19 +58,42 @@ mod tests {
 
     /// The values in the table of the document.
     fn shown(text: &str) -> Vec<usize> {
-        let table = text.split_once(BEGIN).unwrap().1.split("<!--").next().unwrap();
+        let table = text
+            .split_once(BEGIN)
+            .unwrap()
+            .1
+            .split("<!--")
+            .next()
+            .unwrap();
         let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
-        rows.map(|row| row.split('|').nth(2).unwrap().trim().replace(',', "").parse().unwrap()).collect()
+        rows.map(|row| {
+            row.split('|')
+                .nth(2)
+                .unwrap()
+                .trim()
+                .replace(',', "")
+                .parse()
+                .unwrap()
+        })
+        .collect()
     }
 
     #[test]
     fn table_of_figures_is_near_what_is_counted() {
         let figures = Figures::of(&root()).unwrap();
         if std::env::var_os("UPDATE_GENERATED").is_some() {
-            return fanlight_testkit::generated::assert_part(PATH, BEGIN, &format!("\n{}\n", figures.table()));
+            return fanlight_testkit::generated::assert_part(
+                PATH,
+                BEGIN,
+                &format!("\n{}\n", figures.table()),
+            );
         }
         let shown = shown(&Document::read(&root()).unwrap().0);
-        assert_eq!(shown.len(), figures.rows.len(), "{PATH} shows other figures");
+        assert_eq!(
+            shown.len(),
+            figures.rows.len(),
+            "{PATH} shows other figures"
+        );
         for (row, shown) in figures.rows.iter().zip(shown) {
             let most = 1 + shown * TOLERANCE / 100;
             assert!(
@@ -79,17 +107,27 @@ mod tests {
 
     #[test]
     fn list_of_files_is_read_up_to_the_next_heading() {
-        let text =
-            format!("# A\n- `x`: `y`\n{CALL_FILES}\nText.\n- `crates/a/src`: `b.rs`,\n`c/d.rs`\n## B\n- `x`: `y`\n");
-        assert_eq!(Document(text.replace(",\n`", ", `")).call_files(), ["crates/a/src/b.rs", "crates/a/src/c/d.rs"]);
+        let text = format!(
+            "# A\n- `x`: `y`\n{CALL_FILES}\nText.\n- `crates/a/src`: `b.rs`,\n`c/d.rs`\n## B\n- `x`: `y`\n"
+        );
+        assert_eq!(
+            Document(text.replace(",\n`", ", `")).call_files(),
+            ["crates/a/src/b.rs", "crates/a/src/c/d.rs"]
+        );
     }
 
     #[test]
     fn files_on_the_way_of_a_call_exist_and_are_listed_once() {
         let mut files = Document::read(&root()).unwrap().call_files();
-        assert!(files.len() > 20, "the list was not found in {PATH}: {files:?}");
+        assert!(
+            files.len() > 20,
+            "the list was not found in {PATH}: {files:?}"
+        );
         for file in &files {
-            assert!(root().join(file).is_file(), "{PATH} lists {file}, which does not exist");
+            assert!(
+                root().join(file).is_file(),
+                "{PATH} lists {file}, which does not exist"
+            );
         }
         let count = files.len();
         files.sort_unstable();

@@ -29,18 +29,42 @@ impl Figures {
     pub(crate) fn of(root: &Path) -> io::Result<Self> {
         let sources = sources::read(root)?;
         let mut files: Vec<_> = sources.iter().map(|source| source.code.lines).collect();
-        let mut functions: Vec<_> = sources.iter().flat_map(|source| &source.code.functions).copied().collect();
+        let mut functions: Vec<_> = sources
+            .iter()
+            .flat_map(|source| &source.code.functions)
+            .copied()
+            .collect();
         files.sort_unstable();
         functions.sort_unstable();
         let row = |name, value, goal| Row { name, value, goal };
         Ok(Self {
             rows: [
-                row("lines of code in `crates` and `tools`", sources.iter().map(lines).sum(), Some(72_000)),
+                row(
+                    "lines of code in `crates` and `tools`",
+                    sources.iter().map(lines).sum(),
+                    Some(72_000),
+                ),
                 row("lines of a file, median", percentile(&files, 50), None),
-                row("lines of a function, median", percentile(&functions, 50), None),
-                row("lines of a function, 90th percentile", percentile(&functions, 90), Some(20)),
-                row("options of the configuration", fanlight_config::option_count(), Some(233)),
-                row("files on the way of a `tools/call`", Document::read(root)?.call_files().len(), Some(50)),
+                row(
+                    "lines of a function, median",
+                    percentile(&functions, 50),
+                    None,
+                ),
+                row(
+                    "lines of a function, 90th percentile",
+                    percentile(&functions, 90),
+                    Some(20),
+                ),
+                row(
+                    "options of the configuration",
+                    fanlight_config::option_count(),
+                    Some(233),
+                ),
+                row(
+                    "files on the way of a `tools/call`",
+                    Document::read(root)?.call_files().len(),
+                    Some(50),
+                ),
             ],
         })
     }
@@ -63,7 +87,10 @@ fn lines(source: &Source) -> usize {
 /// The smallest value that `percent` of the sorted `values` do not exceed.
 fn percentile(values: &[usize], percent: usize) -> usize {
     let rank = (values.len() * percent).div_ceil(100);
-    values.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    values
+        .get(rank.saturating_sub(1))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// `number` with a comma between thousands.
@@ -81,12 +108,18 @@ mod tests {
     #[test]
     fn percentile_is_a_value_of_the_list() {
         let values: Vec<_> = (1..=10).collect();
-        assert_eq!([0, 50, 90, 91, 100].map(|percent| percentile(&values, percent)), [1, 5, 9, 10, 10]);
+        assert_eq!(
+            [0, 50, 90, 91, 100].map(|percent| percentile(&values, percent)),
+            [1, 5, 9, 10, 10]
+        );
         assert_eq!(percentile(&[], 50), 0);
     }
 
     #[test]
     fn thousands_are_grouped() {
-        assert_eq!([0, 999, 1_000, 72_005, 1_000_000].map(grouped), ["0", "999", "1,000", "72,005", "1,000,000"]);
+        assert_eq!(
+            [0, 999, 1_000, 72_005, 1_000_000].map(grouped),
+            ["0", "999", "1,000", "72,005", "1,000,000"]
+        );
     }
 }

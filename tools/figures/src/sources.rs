@@ -40,7 +40,8 @@ fn read_folder(folder: &Path, sources: &mut Vec<Source>) -> io::Result<()> {
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let code = Code::parse(&fs::read_to_string(&path)?);
-            let code = code.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+            let code =
+                code.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
             sources.push(Source { path, code });
         }
     }
@@ -54,7 +55,9 @@ fn test_modules(source: &Source) -> Vec<PathBuf> {
         _ => source.path.with_extension(""),
     };
     let modules = source.code.test_modules.iter();
-    modules.flat_map(|name| [folder.join(format!("{name}.rs")), folder.join(name)]).collect()
+    modules
+        .flat_map(|name| [folder.join(format!("{name}.rs")), folder.join(name)])
+        .collect()
 }
 
 #[cfg(test)]
@@ -67,7 +70,10 @@ mod tests {
         let folder = root.path().join("crates/one/src");
         for (name, text) in [
             ("lib.rs", "mod code;\n#[cfg(test)]\nmod helpers;\n"),
-            ("code.rs", "#[cfg(all(test, unix))]\nmod attacks;\nfn f() {}\n"),
+            (
+                "code.rs",
+                "#[cfg(all(test, unix))]\nmod attacks;\nfn f() {}\n",
+            ),
             ("helpers.rs", "mod inner;\n"),
             ("helpers/inner.rs", "fn f() {}\n"),
             ("code/attacks.rs", "fn f() {}\n"),
@@ -78,7 +84,10 @@ mod tests {
         }
         fs::create_dir(root.path().join("tools")).unwrap();
         let found = read(root.path()).unwrap();
-        let mut found: Vec<_> = found.iter().map(|source| source.path.strip_prefix(&folder).unwrap()).collect();
+        let mut found: Vec<_> = found
+            .iter()
+            .map(|source| source.path.strip_prefix(&folder).unwrap())
+            .collect();
         found.sort();
         assert_eq!(found, [Path::new("code.rs"), Path::new("lib.rs")]);
     }

@@ -17,7 +17,10 @@ pub(crate) fn check(data: &[u8]) {
     });
     let Ok(messages) = read else { return };
     let batch = Json::parse(text, DEFAULT_NESTING).expect("a batch is JSON");
-    let elements: Vec<_> = batch.elements().map(|element| batch.slice(element)).collect();
+    let elements: Vec<_> = batch
+        .elements()
+        .map(|element| batch.slice(element))
+        .collect();
     assert!(messages.len() <= MOST);
     assert_eq!(messages.len(), elements.len());
     for (message, element) in messages.iter().zip(elements) {

@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use fanlight_client_files::{Client, Credential, Entry, Item, Places, Reach, System, add, has, remove};
+use fanlight_client_files::{
+    Client, Credential, Entry, Item, Places, Reach, System, add, has, remove,
+};
 
 use crate::cost::{Cost, Linear, bounded};
 
@@ -14,11 +16,19 @@ const NAME: &str = "fanlight";
 
 /// A text is read as a configuration, and several times with each change: the fixed part is that of a configuration, and many
 /// short lines are many values.
-const COST: Cost = Cost { allocations: Linear(800_000, 512), bytes: Linear(256 << 20, 64 << 10), milliseconds: 500 };
+const COST: Cost = Cost {
+    allocations: Linear(800_000, 512),
+    bytes: Linear(256 << 20, 64 << 10),
+    milliseconds: 500,
+};
 
 pub(crate) fn check(data: &[u8]) {
-    let Some((first, text)) = data.split_first() else { return };
-    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Some((first, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
     let client = Client::ALL[usize::from(*first) % Client::ALL.len()];
     bounded(data.len(), COST, || {
         read(client, text);
@@ -33,7 +43,10 @@ fn read(client: Client, text: &str) {
         Ok(loaded) => format!("{:?}", loaded.warnings),
         Err(errors) => errors.to_string(),
     };
-    assert!(text.contains(SECRET) || !shown.contains(SECRET), "a secret is shown");
+    assert!(
+        text.contains(SECRET) || !shown.contains(SECRET),
+        "a secret is shown"
+    );
 }
 
 /// Where the client has the servers of a user.
@@ -46,15 +59,36 @@ fn path(client: Client) -> PathBuf {
 /// Puts an entry into the text, twice, and takes it out again.
 fn edit(client: Client, text: &str) {
     let reach = match client.speaks_http() {
-        true => Reach::Http { url: "http://127.0.0.1:8080/mcp".to_owned(), credential: Credential::None },
-        false => Reach::Stdio { command: "fanlight".to_owned(), args: vec!["stdio".to_owned()] },
+        true => Reach::Http {
+            url: "http://127.0.0.1:8080/mcp".to_owned(),
+            credential: Credential::None,
+        },
+        false => Reach::Stdio {
+            command: "fanlight".to_owned(),
+            args: vec!["stdio".to_owned()],
+        },
     };
     let entry = Entry::new(client, NAME, reach);
-    let in_text = |text: &str| has(client, text, NAME).expect("a text that was changed can be read");
-    let Ok(with) = add(client, text, &entry) else { return };
-    assert_eq!(in_text(&with).as_ref(), Some(&entry.value), "the entry is not in the text: {with}");
-    assert_eq!(add(client, &with, &entry).as_ref(), Ok(&with), "the same entry changes the text again");
+    let in_text =
+        |text: &str| has(client, text, NAME).expect("a text that was changed can be read");
+    let Ok(with) = add(client, text, &entry) else {
+        return;
+    };
+    assert_eq!(
+        in_text(&with).as_ref(),
+        Some(&entry.value),
+        "the entry is not in the text: {with}"
+    );
+    assert_eq!(
+        add(client, &with, &entry).as_ref(),
+        Ok(&with),
+        "the same entry changes the text again"
+    );
     if let Ok(without) = remove(client, &with, NAME) {
-        assert_eq!(in_text(&without), None::<Item>, "the entry is still in the text: {without}");
+        assert_eq!(
+            in_text(&without),
+            None::<Item>,
+            "the entry is still in the text: {without}"
+        );
     }
 }

@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use crate::{TARGETS, check};
 
 fn folder(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz")
+        .join(path)
 }
 
 fn names(path: &str) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder(path)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder(path))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -31,9 +35,16 @@ fn committed_inputs_hold_at_bounded_cost() {
 
 #[test]
 fn every_target_has_a_program() {
-    let programs: Vec<String> = names("fuzz_targets").iter().map(|file| file.replace(".rs", "")).collect();
+    let programs: Vec<String> = names("fuzz_targets")
+        .iter()
+        .map(|file| file.replace(".rs", ""))
+        .collect();
     // This one shares its code with the tests of the pool.
-    let mut targets: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).chain(["http_pool"]).collect();
+    let mut targets: Vec<&str> = TARGETS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["http_pool"])
+        .collect();
     targets.sort_unstable();
     assert_eq!(programs, targets);
 }

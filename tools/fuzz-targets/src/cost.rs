@@ -31,9 +31,17 @@ impl Linear {
 
 impl Cost {
     /// For parsers that build a value for each element of an input, however short.
-    pub const ELEMENTS: Self = Self { allocations: Linear(64, 4), bytes: Linear(16 << 10, 512), milliseconds: 10 };
+    pub const ELEMENTS: Self = Self {
+        allocations: Linear(64, 4),
+        bytes: Linear(16 << 10, 512),
+        milliseconds: 10,
+    };
     /// For parsers that copy parts of the input at most.
-    pub const TEXT: Self = Self { allocations: Linear(64, 1), bytes: Linear(16 << 10, 32), milliseconds: 10 };
+    pub const TEXT: Self = Self {
+        allocations: Linear(64, 1),
+        bytes: Linear(16 << 10, 32),
+        milliseconds: 10,
+    };
 }
 
 /// Reads an input of this length, and returns what was read.
@@ -50,7 +58,11 @@ pub fn bounded<T>(length: usize, cost: Cost, read: impl Fn() -> T) -> T {
         }
         (value, exceeded) = attempt(length, cost, &read);
     }
-    assert!(exceeded.is_none(), "an input of {length} bytes costs too much: {}", exceeded.unwrap_or_default());
+    assert!(
+        exceeded.is_none(),
+        "an input of {length} bytes costs too much: {}",
+        exceeded.unwrap_or_default()
+    );
     value
 }
 
@@ -61,19 +73,29 @@ fn attempt<T>(length: usize, cost: Cost, read: &impl Fn() -> T) -> (T, Option<St
     let allocated = allocation_counter::measure(|| value = Some(read()));
     let time = processor_time().saturating_sub(before);
     let bytes = u64::try_from(length).unwrap_or(u64::MAX);
-    let longest = Duration::from_millis(cost.milliseconds) + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX);
+    let longest = Duration::from_millis(cost.milliseconds)
+        + TIME_PER_BYTE * u32::try_from(length).unwrap_or(u32::MAX);
     let exceeded = [
-        (allocated.count_total > cost.allocations.of(bytes)).then(|| format!("{} allocations", allocated.count_total)),
-        (allocated.bytes_total > cost.bytes.of(bytes)).then(|| format!("{} allocated bytes", allocated.bytes_total)),
-        (cfg!(feature = "processor-time") && time > longest).then(|| format!("{time:?} of processor time")),
+        (allocated.count_total > cost.allocations.of(bytes))
+            .then(|| format!("{} allocations", allocated.count_total)),
+        (allocated.bytes_total > cost.bytes.of(bytes))
+            .then(|| format!("{} allocated bytes", allocated.bytes_total)),
+        (cfg!(feature = "processor-time") && time > longest)
+            .then(|| format!("{time:?} of processor time")),
     ];
-    (value.expect("it was read"), exceeded.into_iter().flatten().next())
+    (
+        value.expect("it was read"),
+        exceeded.into_iter().flatten().next(),
+    )
 }
 
 /// The processor time of this thread so far.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or_default(),
+        time.tv_nsec.try_into().unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -88,7 +110,10 @@ mod tests {
     #[test]
     fn linear_cost_is_within_the_bounds() {
         let text = vec![b'x'; 10_000];
-        assert_eq!(bounded(text.len(), Cost::TEXT, || text.to_vec()).len(), text.len());
+        assert_eq!(
+            bounded(text.len(), Cost::TEXT, || text.to_vec()).len(),
+            text.len()
+        );
         assert_eq!(bounded(100, Cost::TEXT, || quadratic(&text[..100])), 5050);
     }
 

@@ -61,11 +61,16 @@ pub const TARGETS: &[(&str, Target)] = &[
 ///
 /// If a property does not hold, or if there is no such target.
 pub fn check(name: &str, input: &[u8]) {
-    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a known target");
+    let (_, target) = TARGETS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a known target");
     target(input);
 }
 
 /// The first byte of an input, as a small number for the target, and the rest.
 fn with_number(input: &[u8]) -> (usize, &[u8]) {
-    input.split_first().map_or((0, input), |(number, rest)| (usize::from(*number), rest))
+    input
+        .split_first()
+        .map_or((0, input), |(number, rest)| (usize::from(*number), rest))
 }

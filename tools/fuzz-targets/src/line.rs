@@ -20,7 +20,9 @@ pub(crate) fn check(data: &[u8]) {
     }
     lines.extend(decoder.finish());
     let mut lines = lines.into_iter();
-    let (last, complete) = expected.split_last().expect("split yields at least one part");
+    let (last, complete) = expected
+        .split_last()
+        .expect("split yields at least one part");
     for line in complete {
         let trimmed = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > LIMIT {

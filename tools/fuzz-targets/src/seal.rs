@@ -14,5 +14,8 @@ pub(crate) fn check(data: &[u8]) {
         assert_eq!(bounded(data.len(), Cost::TEXT, || SEAL.open(text)), None);
     }
     let sealed = SEAL.seal(data).expect("sealing does not fail");
-    assert_eq!(bounded(sealed.len(), Cost::TEXT, || SEAL.open(&sealed)).as_deref(), Some(data));
+    assert_eq!(
+        bounded(sealed.len(), Cost::TEXT, || SEAL.open(&sealed)).as_deref(),
+        Some(data)
+    );
 }

@@ -9,8 +9,12 @@ const LIMIT: usize = 64;
 
 pub(crate) fn check(data: &[u8]) {
     let (step, data) = with_number(data);
-    let whole = bounded(data.len(), Cost::ELEMENTS, || decode(data.chunks(usize::MAX)));
-    let cut = bounded(data.len(), Cost::ELEMENTS, || decode(data.chunks(step % 7 + 1)));
+    let whole = bounded(data.len(), Cost::ELEMENTS, || {
+        decode(data.chunks(usize::MAX))
+    });
+    let cut = bounded(data.len(), Cost::ELEMENTS, || {
+        decode(data.chunks(step % 7 + 1))
+    });
     for event in &cut.0 {
         assert!(event.data.len() <= LIMIT);
     }

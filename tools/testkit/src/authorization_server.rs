@@ -112,10 +112,21 @@ impl AuthorizationServer {
             codes: HashMap::new(),
             documents: HashMap::new(),
         };
-        let (asked, conduct) = (watch::Sender::new(Vec::new()), watch::Sender::new(HashMap::new()));
-        let shared = Arc::new(Shared { url, state: Mutex::new(state), asked, conduct });
+        let (asked, conduct) = (
+            watch::Sender::new(Vec::new()),
+            watch::Sender::new(HashMap::new()),
+        );
+        let shared = Arc::new(Shared {
+            url,
+            state: Mutex::new(state),
+            asked,
+            conduct,
+        });
         let task = tokio::spawn(serve(listener, tls, Arc::clone(&shared)));
-        Self { shared, task: task.abort_handle() }
+        Self {
+            shared,
+            task: task.abort_handle(),
+        }
     }
 
     /// Its issuer.
@@ -135,7 +146,10 @@ impl AuthorizationServer {
 
     /// Has a document at a path.
     pub fn publish(&self, path: &str, document: Value) {
-        self.shared.state().documents.insert(path.to_owned(), document);
+        self.shared
+            .state()
+            .documents
+            .insert(path.to_owned(), document);
     }
 
     /// Answers token requests in this way, instead of granting all.
@@ -167,19 +181,33 @@ impl AuthorizationServer {
 
     /// All requests for a path so far.
     pub fn asked(&self, path: &str) -> Vec<Asked> {
-        self.shared.asked.borrow().iter().filter(|asked| asked.path == path).cloned().collect()
+        self.shared
+            .asked
+            .borrow()
+            .iter()
+            .filter(|asked| asked.path == path)
+            .cloned()
+            .collect()
     }
 
     /// Every path that was asked for, in order.
     pub fn paths(&self) -> Vec<String> {
-        self.shared.asked.borrow().iter().map(|asked| asked.path.clone()).collect()
+        self.shared
+            .asked
+            .borrow()
+            .iter()
+            .map(|asked| asked.path.clone())
+            .collect()
     }
 
     /// Waits until a path has been asked for `count` times.
     pub async fn wait_for(&self, path: &str, count: usize) -> Vec<Asked> {
         let mut all = self.shared.asked.subscribe();
-        let enough = |all: &Vec<Asked>| all.iter().filter(|asked| asked.path == path).count() >= count;
-        within(&format!("{count} × {path}"), all.wait_for(enough)).await.unwrap();
+        let enough =
+            |all: &Vec<Asked>| all.iter().filter(|asked| asked.path == path).count() >= count;
+        within(&format!("{count} × {path}"), all.wait_for(enough))
+            .await
+            .unwrap();
         self.asked(path)
     }
 }
@@ -217,7 +245,9 @@ impl Shared {
                 document(201, &registered)
             }
             "/revoke" => {
-                self.state().valid.remove(asked.parameter("token").unwrap_or_default());
+                self.state()
+                    .valid
+                    .remove(asked.parameter("token").unwrap_or_default());
                 document(200, &json!({}))
             }
             path => match self.state().documents.get(path) {
@@ -230,27 +260,44 @@ impl Shared {
     /// Sends the browser back at once, with a code.
     fn authorize(&self, asked: &Asked) -> Response<Full<Bytes>> {
         let code = format!("code-{:032x}", fastrand::u128(..));
-        let challenge = asked.parameter("code_challenge").unwrap_or_default().to_owned();
+        let challenge = asked
+            .parameter("code_challenge")
+            .unwrap_or_default()
+            .to_owned();
         self.state().codes.insert(code.clone(), challenge);
-        let (to, state) = (asked.parameter("redirect_uri").unwrap(), asked.parameter("state").unwrap_or_default());
+        let (to, state) = (
+            asked.parameter("redirect_uri").unwrap(),
+            asked.parameter("state").unwrap_or_default(),
+        );
         let between = if to.contains('?') { '&' } else { '?' };
-        let location = format!("{to}{between}code={code}&state={state}&iss={}", self.url.replace(':', "%3A"));
+        let location = format!(
+            "{to}{between}code={code}&state={state}&iss={}",
+            self.url.replace(':', "%3A")
+        );
         let mut redirect = document(302, &json!({}));
-        redirect.headers_mut().insert(header::LOCATION, location.parse().unwrap());
+        redirect
+            .headers_mut()
+            .insert(header::LOCATION, location.parse().unwrap());
         redirect
     }
 
     fn token(&self, asked: &Asked) -> Response<Full<Bytes>> {
         let mut state = self.state();
         if let Some(nonce) = state.nonce.clone()
-            && !asked.header("dpop").is_some_and(|proof| payload(proof)["nonce"] == nonce.as_str())
+            && !asked
+                .header("dpop")
+                .is_some_and(|proof| payload(proof)["nonce"] == nonce.as_str())
         {
             let mut refusal = document(400, &json!({ "error": "use_dpop_nonce" }));
-            refusal.headers_mut().insert("dpop-nonce", nonce.parse().unwrap());
+            refusal
+                .headers_mut()
+                .insert("dpop-nonce", nonce.parse().unwrap());
             return refusal;
         }
         if asked.parameter("grant_type") == Some("authorization_code") {
-            let challenge = asked.parameter("code").and_then(|code| state.codes.remove(code));
+            let challenge = asked
+                .parameter("code")
+                .and_then(|code| state.codes.remove(code));
             let verifier = asked.parameter("code_verifier").unwrap_or_default();
             if challenge != Some(base64url(digest(&SHA256, verifier.as_bytes()).as_ref())) {
                 return document(400, &json!({ "error": "invalid_grant" }));
@@ -261,7 +308,11 @@ impl Shared {
         let (status, granted) = match state.grant.clone() {
             Some(grant) => grant(asked),
             None => {
-                let kind = if asked.header("dpop").is_some() { "DPoP" } else { "Bearer" };
+                let kind = if asked.header("dpop").is_some() {
+                    "DPoP"
+                } else {
+                    "Bearer"
+                };
                 let token = json!({
                     "access_token": format!("token-{number}"), "refresh_token": format!("refresh-{number}"),
                     "token_type": kind, "expires_in": 3600, "scope": asked.parameter("scope"),
@@ -284,7 +335,12 @@ pub fn payload(token: &str) -> Value {
 
 fn from_base64url(text: &str) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let value = |byte: u8| LETTERS.iter().position(|letter| *letter == byte).unwrap_or_default();
+    let value = |byte: u8| {
+        LETTERS
+            .iter()
+            .position(|letter| *letter == byte)
+            .unwrap_or_default()
+    };
     let (mut bits, mut held, mut bytes) = (0_usize, 0_u32, Vec::new());
     for byte in text.bytes() {
         bits = bits << 6 | value(byte);
@@ -302,7 +358,10 @@ pub(crate) fn with(mut document: Value, members: &Value) -> Value {
     for (name, value) in members.as_object().into_iter().flatten() {
         document[name] = value.clone();
     }
-    document.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    document
+        .as_object_mut()
+        .unwrap()
+        .retain(|_, value| !value.is_null());
     document
 }
 
@@ -325,7 +384,10 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
         }
         String::from_utf8(bytes).unwrap()
     };
-    let pair = |pair: &str| pair.split_once('=').map(|(name, value)| (decoded(name), decoded(value)));
+    let pair = |pair: &str| {
+        pair.split_once('=')
+            .map(|(name, value)| (decoded(name), decoded(value)))
+    };
     text.split('&').filter_map(pair).collect()
 }
 
@@ -334,7 +396,9 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shar
     while let Ok((connection, _)) = listener.accept().await {
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         connections.spawn(async move {
-            let Some(tls) = tls else { return serve_connection(connection, shared).await };
+            let Some(tls) = tls else {
+                return serve_connection(connection, shared).await;
+            };
             // A client that trusts somebody else has left.
             if let Ok(connection) = tls.accept(connection).await {
                 serve_connection(connection, shared).await;
@@ -346,29 +410,53 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shar
 
 async fn serve_connection(connection: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(connection), service)
+        .await;
 }
 
 /// `Err` closes the connection without an answer.
-async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+async fn handle(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let body = body
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();
     let path = head.uri.path().to_owned();
-    let form = head.uri.query().unwrap_or(if body.starts_with('{') { "" } else { &body });
+    let form = head
+        .uri
+        .query()
+        .unwrap_or(if body.starts_with('{') { "" } else { &body });
     let (method, parameters) = (head.method.to_string(), parameters(form));
-    let asked = Asked { method, path: path.clone(), headers: head.headers, parameters, body };
+    let asked = Asked {
+        method,
+        path: path.clone(),
+        headers: head.headers,
+        parameters,
+        body,
+    };
     shared.asked.send_modify(|all| all.push(asked.clone()));
     let mut conduct = shared.conduct.subscribe();
-    let conduct = conduct.wait_for(|all| all.get(&path) != Some(&Conduct::Slow)).await;
-    let conduct = conduct.map_or(Conduct::Down, |all| all.get(&path).cloned().unwrap_or(Conduct::Good));
+    let conduct = conduct
+        .wait_for(|all| all.get(&path) != Some(&Conduct::Slow))
+        .await;
+    let conduct = conduct.map_or(Conduct::Down, |all| {
+        all.get(&path).cloned().unwrap_or(Conduct::Good)
+    });
     match conduct {
         Conduct::Good | Conduct::Slow => Ok(shared.answer(&asked)),
         Conduct::Down => Err(std::io::ErrorKind::ConnectionAborted.into()),
         Conduct::Status(status) => Ok(document(status, &json!({}))),
         Conduct::Redirect(to) => {
             let mut redirect = document(302, &json!({}));
-            redirect.headers_mut().insert(header::LOCATION, to.parse().unwrap());
+            redirect
+                .headers_mut()
+                .insert(header::LOCATION, to.parse().unwrap());
             Ok(redirect)
         }
         Conduct::Text(text) => Ok(response(200, text)),
@@ -380,6 +468,8 @@ fn document(status: u16, document: &Value) -> Response<Full<Bytes>> {
 }
 
 fn response(status: u16, body: String) -> Response<Full<Bytes>> {
-    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+    let response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json");
     response.body(Full::new(Bytes::from(body))).unwrap()
 }

@@ -69,12 +69,19 @@ pub struct Generator {
 impl Generator {
     /// A generator of texts in one line.
     pub fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), keys: 0, spaces: &SPACES }
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            keys: 0,
+            spaces: &SPACES,
+        }
     }
 
     /// A generator that adds line breaks between tokens.
     pub fn with_line_breaks(seed: u64) -> Self {
-        Self { spaces: &BREAKS, ..Self::new(seed) }
+        Self {
+            spaces: &BREAKS,
+            ..Self::new(seed)
+        }
     }
 
     /// Any value.
@@ -87,7 +94,11 @@ impl Generator {
     pub fn deep(&mut self) -> String {
         let mut text = self.scalar();
         for _ in 0..MAX_DEPTH {
-            text = if self.random.bool() { format!("[{text}]") } else { format!("{{{}:{text}}}", self.key()) };
+            text = if self.random.bool() {
+                format!("[{text}]")
+            } else {
+                format!("{{{}:{text}}}", self.key())
+            };
         }
         text
     }
@@ -114,7 +125,11 @@ impl Generator {
 
     /// A string, which is sometimes long.
     pub fn string(&mut self) -> String {
-        let pieces = if self.random.usize(0..40) == 0 { 20_000 } else { self.random.usize(0..6) };
+        let pieces = if self.random.usize(0..40) == 0 {
+            20_000
+        } else {
+            self.random.usize(0..6)
+        };
         let text: String = (0..pieces).map(|_| *self.pick(&PIECES)).collect();
         format!("\"{text}\"")
     }
@@ -133,15 +148,19 @@ impl Generator {
     fn value_of_depth(&mut self, depth: usize) -> String {
         match self.random.usize(0..10) {
             0..=1 if depth > 0 => {
-                let elements: Vec<String> =
-                    (0..self.random.usize(0..4)).map(|_| self.value_of_depth(depth - 1)).collect();
+                let elements: Vec<String> = (0..self.random.usize(0..4))
+                    .map(|_| self.value_of_depth(depth - 1))
+                    .collect();
                 let (before, after) = (self.space(), self.space());
                 format!("[{before}{}{after}]", self.join(&elements))
             }
             2..=5 if depth > 0 => {
                 let (key, value) = (self.key(), self.value_of_depth(depth - 1));
                 let (other_key, other_value) = (self.key(), self.scalar());
-                let members = self.join(&[format!("{key}:{value}"), format!("{other_key}:{other_value}")]);
+                let members = self.join(&[
+                    format!("{key}:{value}"),
+                    format!("{other_key}:{other_value}"),
+                ]);
                 format!("{{{members}}}")
             }
             _ => self.scalar(),
@@ -165,7 +184,9 @@ impl Generator {
         if number == 1 {
             return "\"\"".to_owned();
         }
-        let odd = *self.pick(&["", "é", r"\u006b", "😀", " ", ".", "result", r"\/", "unknown/"]);
+        let odd = *self.pick(&[
+            "", "é", r"\u006b", "😀", " ", ".", "result", r"\/", "unknown/",
+        ]);
         format!("\"{odd}{number}\"")
     }
 
@@ -198,12 +219,16 @@ pub async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(u64) ->
     impl Drop for Named {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                eprintln!("failed with seed {0}; run it alone with FANLIGHT_TEST_SEED={0}", self.0);
+                eprintln!(
+                    "failed with seed {0}; run it alone with FANLIGHT_TEST_SEED={0}",
+                    self.0
+                );
             }
         }
     }
-    let only: Option<u64> =
-        std::env::var("FANLIGHT_TEST_SEED").ok().map(|seed| seed.parse().expect("FANLIGHT_TEST_SEED is a number"));
+    let only: Option<u64> = std::env::var("FANLIGHT_TEST_SEED")
+        .ok()
+        .map(|seed| seed.parse().expect("FANLIGHT_TEST_SEED is a number"));
     for seed in only.map_or(0..count, |seed| seed..seed + 1) {
         let named = Named(seed);
         case(seed).await;
@@ -230,7 +255,13 @@ mod tests {
     #[test]
     fn generated_text_is_json_and_determined_by_its_seed() {
         for seed in 0..300 {
-            for make in [Generator::value, Generator::object, Generator::deep, Generator::string, Generator::id] {
+            for make in [
+                Generator::value,
+                Generator::object,
+                Generator::deep,
+                Generator::string,
+                Generator::id,
+            ] {
                 let text = make(&mut Generator::new(seed));
                 assert!(is_json(&text), "seed {seed}: {text}");
                 assert!(!text.contains(['\n', '\r']), "seed {seed}: {text}");
@@ -243,10 +274,17 @@ mod tests {
     #[test]
     fn generator_covers_all_odd_cases() {
         let all: String = (0..300).map(|seed| Generator::new(seed).object()).collect();
-        for odd in NUMBERS.iter().chain(&PIECES).chain(&["null", "\"\"", " :", "["]) {
+        for odd in NUMBERS
+            .iter()
+            .chain(&PIECES)
+            .chain(&["null", "\"\"", " :", "["])
+        {
             assert!(all.contains(odd), "{odd} never came up");
         }
-        assert!((0..300).any(|seed| Generator::new(seed).object().len() > 20_000), "a long string never came up");
+        assert!(
+            (0..300).any(|seed| Generator::new(seed).object().len() > 20_000),
+            "a long string never came up"
+        );
     }
 
     #[test]
@@ -256,10 +294,20 @@ mod tests {
             let members = slicer::members(&object).unwrap();
             assert!(!members.is_empty());
             for (name, value) in &members {
-                assert_eq!(slicer::member_at(&object, &[name]), Some(*value), "seed {seed}");
+                assert_eq!(
+                    slicer::member_at(&object, &[name]),
+                    Some(*value),
+                    "seed {seed}"
+                );
             }
-            let joined: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-            assert_eq!(slicer::compact(&format!("{{{}}}", joined.join(","))), slicer::compact(&object));
+            let joined: Vec<String> = members
+                .iter()
+                .map(|(name, value)| format!("\"{name}\":{value}"))
+                .collect();
+            assert_eq!(
+                slicer::compact(&format!("{{{}}}", joined.join(","))),
+                slicer::compact(&object)
+            );
         }
     }
 }

@@ -44,7 +44,10 @@ impl Gateway {
     pub async fn start_with(config_text: &str, more: &[&str]) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["run", "--config"]).arg(config.path()).args(more);
+        command
+            .args(["run", "--config"])
+            .arg(config.path())
+            .args(more);
         Self::running(command, config).await
     }
 
@@ -52,7 +55,10 @@ impl Gateway {
     pub async fn start_with_env(config_text: &str, name: &str, value: impl AsRef<OsStr>) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["run", "--config"]).arg(config.path()).env(name, value);
+        command
+            .args(["run", "--config"])
+            .arg(config.path())
+            .env(name, value);
         Self::running(command, config).await
     }
 
@@ -69,7 +75,10 @@ impl Gateway {
     }
 
     /// [`Self::start_at`] with these variables in its environment.
-    pub async fn start_at_with_envs(path: PathBuf, variables: &[(&str, impl AsRef<OsStr>)]) -> Self {
+    pub async fn start_at_with_envs(
+        path: PathBuf,
+        variables: &[(&str, impl AsRef<OsStr>)],
+    ) -> Self {
         let mut command = fanlight();
         command.args(["run", "--config"]).arg(path);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
@@ -80,8 +89,12 @@ impl Gateway {
     pub async fn start_with_files(config_text: &str, soft: u32, hard: u32) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = Command::new("sh");
-        let limited = format!("ulimit -Sn {soft}; ulimit -Hn {hard} 2>/dev/null; exec \"$0\" \"$@\"");
-        command.kill_on_drop(true).args(["-c", &limited]).arg(programs::fanlight());
+        let limited =
+            format!("ulimit -Sn {soft}; ulimit -Hn {hard} 2>/dev/null; exec \"$0\" \"$@\"");
+        command
+            .kill_on_drop(true)
+            .args(["-c", &limited])
+            .arg(programs::fanlight());
         command.args(["run", "--config"]).arg(config.path());
         Self::running(command, config).await
     }
@@ -90,7 +103,10 @@ impl Gateway {
     pub async fn start_without_landlock(config_text: &str, is_disabled: bool) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = Command::new(programs::without_landlock());
-        command.kill_on_drop(true).arg(if is_disabled { "disabled" } else { "unknown" }).arg(programs::fanlight());
+        command
+            .kill_on_drop(true)
+            .arg(if is_disabled { "disabled" } else { "unknown" })
+            .arg(programs::fanlight());
         command.args(["run", "--config"]).arg(config.path());
         Self::running(command, config).await
     }
@@ -116,10 +132,15 @@ impl Gateway {
     }
 
     /// [`Self::start_at_configured_addresses`] with these variables in its environment.
-    pub async fn start_at_configured_addresses_with_env(config_text: &str, variables: &[(&str, String)]) -> Self {
+    pub async fn start_at_configured_addresses_with_env(
+        config_text: &str,
+        variables: &[(&str, String)],
+    ) -> Self {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["run", "--no-watch", "--config"]).arg(config.path());
+        command
+            .args(["run", "--no-watch", "--config"])
+            .arg(config.path());
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         Self::spawned(command, config).await
     }
@@ -137,7 +158,14 @@ impl Gateway {
         log.follow("out", child.stdout.take().unwrap());
         let mcp = log.address("listening on http", "/mcp").await;
         let admin = log.address("admin on http", "").await;
-        Self { mcp, admin, log, listening: Listening::new(mcp), child, _files: files }
+        Self {
+            mcp,
+            admin,
+            log,
+            listening: Listening::new(mcp),
+            child,
+            _files: files,
+        }
     }
 
     /// The schema checks of all its messages to raw clients.
@@ -154,12 +182,23 @@ impl Gateway {
     pub fn stdio_with(config_text: &str, more: &[&str]) -> StdioGateway {
         let config = TempFile::new("yaml", config_text);
         let mut command = fanlight();
-        command.args(["stdio", "--config"]).arg(config.path()).args(more).stdin(Stdio::piped());
+        command
+            .args(["stdio", "--config"])
+            .arg(config.path())
+            .args(more)
+            .stdin(Stdio::piped());
         let mut child = spawn(command);
         let log = ShownLog(Log::default());
         log.follow("err", child.stderr.take().unwrap());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        StdioGateway { stdin, stdout, log, checks: Checks::new(Direction::ToClient), child, _config: config }
+        StdioGateway {
+            stdin,
+            stdout,
+            log,
+            checks: Checks::new(Direction::ToClient),
+            child,
+            _config: config,
+        }
     }
 
     /// The file or folder of its configuration.
@@ -212,7 +251,9 @@ impl Gateway {
     /// Sends SIGTERM twice, the second when the first has been logged, and waits until it has exited.
     pub async fn terminate_twice(mut self) -> ExitStatus {
         send_signal(&self.child, rustix::process::Signal::TERM);
-        self.log.line_with("a second signal stops immediately").await;
+        self.log
+            .line_with("a second signal stops immediately")
+            .await;
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 
@@ -252,24 +293,36 @@ impl StdioGateway {
     pub fn listening_sockets(&self) -> usize {
         let process = format!("/proc/{}", self.child.id().unwrap());
         let files = fs::read_dir(format!("{process}/fd")).unwrap();
-        let open: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
-        let tables =
-            ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
+        let open: Vec<PathBuf> = files
+            .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+            .collect();
+        let tables = ["tcp", "tcp6"]
+            .map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
         // In each line the fourth field is the state, 0A for listening, and the tenth the inode of the socket.
-        let fields =
-            tables.iter().flat_map(|table| table.lines()).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let sockets = fields.filter(|line| line.get(3) == Some(&"0A")).map(|line| format!("socket:[{}]", line[9]));
-        sockets.filter(|socket| open.iter().any(|file| file.as_os_str() == socket.as_str())).count()
+        let fields = tables
+            .iter()
+            .flat_map(|table| table.lines())
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let sockets = fields
+            .filter(|line| line.get(3) == Some(&"0A"))
+            .map(|line| format!("socket:[{}]", line[9]));
+        sockets
+            .filter(|socket| open.iter().any(|file| file.as_os_str() == socket.as_str()))
+            .count()
     }
 
     /// Waits until it has exited by itself.
     pub async fn ended(&mut self) -> ExitStatus {
-        within("the gateway to end", self.child.wait()).await.unwrap()
+        within("the gateway to end", self.child.wait())
+            .await
+            .unwrap()
     }
 }
 
 fn send_signal(child: &Child, signal: rustix::process::Signal) {
-    let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().unwrap()));
+    let pid = child
+        .id()
+        .and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().unwrap()));
     rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
 }
 
@@ -288,7 +341,9 @@ pub fn fanlight() -> Command {
 pub fn fanlight_at(program: &Path) -> Command {
     let mut command = Command::new(program);
     // Nothing of another run is known, unless a test wants it.
-    command.kill_on_drop(true).env("XDG_STATE_HOME", "/dev/null");
+    command
+        .kill_on_drop(true)
+        .env("XDG_STATE_HOME", "/dev/null");
     // Nothing is left in the keyring of whoever runs the tests.
     command.env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/dev/null");
     command
@@ -296,7 +351,9 @@ pub fn fanlight_at(program: &Path) -> Command {
 
 fn spawn(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+    command
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
 /// The output of a process, line by line.
@@ -339,7 +396,11 @@ impl Log {
 
     /// All recorded lines.
     pub fn text(&self) -> String {
-        self.0.borrow().iter().map(|line| format!("{line}\n")).collect()
+        self.0
+            .borrow()
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect()
     }
 
     /// Waits for a line that contains `part` and returns it. A line may come after the answer to the request that it is about.
@@ -367,10 +428,20 @@ impl Log {
             line = self.line_with(before) => line,
             _ = self.line_with(ended) => panic!("it ended before saying `{before}…`:\n{}", self.text()),
         };
-        let address = line.split(before).nth(1).unwrap().split_whitespace().next().unwrap();
+        let address = line
+            .split(before)
+            .nth(1)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap();
         let address = address.trim_start_matches('s').trim_start_matches("://");
-        let address = address.strip_suffix(after).unwrap_or_else(|| panic!("`{after}` at the end of `{line}`"));
-        address.parse().unwrap_or_else(|error| panic!("{error} in `{line}`"))
+        let address = address
+            .strip_suffix(after)
+            .unwrap_or_else(|| panic!("`{after}` at the end of `{line}`"));
+        address
+            .parse()
+            .unwrap_or_else(|error| panic!("{error} in `{line}`"))
     }
 }
 
@@ -426,7 +497,11 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+        let _ = if self.0.is_dir() {
+            fs::remove_dir_all(&self.0)
+        } else {
+            fs::remove_file(&self.0)
+        };
     }
 }
 
@@ -440,8 +515,13 @@ mod tests {
         let log = Log::default();
         log.follow("out", reader);
         let text = b"hello\nlistening on http://127.0.0.1:4321/mcp\n";
-        tokio::io::AsyncWriteExt::write_all(&mut writer, text).await.unwrap();
-        assert_eq!(log.address("listening on http://", "/mcp").await, "127.0.0.1:4321".parse().unwrap());
+        tokio::io::AsyncWriteExt::write_all(&mut writer, text)
+            .await
+            .unwrap();
+        assert_eq!(
+            log.address("listening on http://", "/mcp").await,
+            "127.0.0.1:4321".parse().unwrap()
+        );
         assert_eq!(log.line_with("hel").await, "out| hello");
         assert_eq!(log.line_with_all(&["out", "hel"]).await, "out| hello");
     }

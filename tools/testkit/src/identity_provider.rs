@@ -64,12 +64,22 @@ impl IdentityProvider {
             lifetime: 3600,
             gone: HashSet::new(),
         });
-        let signing = Arc::new(Signing { issuer: server.url().to_owned(), key, state });
+        let signing = Arc::new(Signing {
+            issuer: server.url().to_owned(),
+            key,
+            state,
+        });
         let (answers, asked) = (Arc::clone(&signing), Arc::downgrade(&server));
         server.on_token(move |token| {
             // The nonce is that of the sign-in which has begun last.
-            let begun = asked.upgrade().map(|server| server.asked("/authorize")).unwrap_or_default();
-            answers.tokens(token, begun.last().and_then(|asked| asked.parameter("nonce")))
+            let begun = asked
+                .upgrade()
+                .map(|server| server.asked("/authorize"))
+                .unwrap_or_default();
+            answers.tokens(
+                token,
+                begun.last().and_then(|asked| asked.parameter("nonce")),
+            )
         });
         Self { server, signing }
     }
@@ -101,13 +111,24 @@ impl IdentityProvider {
 
     /// A user leaves: all that was given for them is refused.
     pub fn removes(&self, user: &str) {
-        self.signing.state.lock().unwrap().gone.insert(user.to_owned());
+        self.signing
+            .state
+            .lock()
+            .unwrap()
+            .gone
+            .insert(user.to_owned());
     }
 
     /// The requests for tokens by this kind of grant.
     pub fn asked_for_tokens(&self, grant: &str) -> Vec<Asked> {
         let asked = self.server.asked("/token").into_iter();
-        asked.filter(|asked| asked.parameter("grant_type").is_some_and(|given| given.ends_with(grant))).collect()
+        asked
+            .filter(|asked| {
+                asked
+                    .parameter("grant_type")
+                    .is_some_and(|given| given.ends_with(grant))
+            })
+            .collect()
     }
 
     /// An access token of a client of this user.
@@ -122,7 +143,10 @@ impl IdentityProvider {
 
     /// The lines of a configuration whose clients have tokens of it, and whose users sign in there with these settings.
     pub fn lines(&self, sign_in: &str) -> String {
-        let entry = format!("{{issuer: \"{}\", audience: [{AUDIENCE}]{sign_in}}}", self.url());
+        let entry = format!(
+            "{{issuer: \"{}\", audience: [{AUDIENCE}]{sign_in}}}",
+            self.url()
+        );
         format!("auth: {{oauth: [{entry}]}}\n")
     }
 }
@@ -133,8 +157,15 @@ const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 /// Of which user a token is.
 fn user_of(token: &str) -> String {
     let claims = payload(token);
-    let named = token.split("-of-").nth(1).and_then(|rest| rest.split('-').next());
-    claims["sub"].as_str().or(named).unwrap_or_default().to_owned()
+    let named = token
+        .split("-of-")
+        .nth(1)
+        .and_then(|rest| rest.split('-').next());
+    claims["sub"]
+        .as_str()
+        .or(named)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 impl Signing {
@@ -145,7 +176,11 @@ impl Signing {
             Signature::OfAnotherKey => SigningKey::es256(self.key.id()).sign(&header, claims),
             Signature::None => {
                 let part = |value: &Value| base64url(value.to_string().as_bytes());
-                format!("{}.{}.", part(&json!({ "alg": "none", "typ": kind })), part(claims))
+                format!(
+                    "{}.{}.",
+                    part(&json!({ "alg": "none", "typ": kind })),
+                    part(claims)
+                )
             }
         }
     }
@@ -154,10 +189,24 @@ impl Signing {
         let (now, number) = (seconds_from_now(0), fastrand::u64(..));
         let (at_browser, changed, signature, lifetime, gone) = {
             let state = self.state.lock().unwrap();
-            let State { user, claims, signature, lifetime, gone } = &*state;
-            (user.clone(), claims.clone(), *signature, *lifetime, gone.clone())
+            let State {
+                user,
+                claims,
+                signature,
+                lifetime,
+                gone,
+            } = &*state;
+            (
+                user.clone(),
+                claims.clone(),
+                *signature,
+                *lifetime,
+                gone.clone(),
+            )
         };
-        let shown = asked.parameter("subject_token").or(asked.parameter("refresh_token"));
+        let shown = asked
+            .parameter("subject_token")
+            .or(asked.parameter("refresh_token"));
         let (user, lifetime) = shown.map_or((at_browser, lifetime), |token| (user_of(token), 3600));
         if gone.contains(&user) {
             return (400, json!({ "error": "invalid_grant" }));
@@ -170,7 +219,10 @@ impl Signing {
         }
         if asked.parameter("subject_token").is_some() {
             let token = format!("exchanged-of-{user}-{number:016x}");
-            return (200, json!({ "access_token": token, "token_type": "Bearer", "expires_in": 3600 }));
+            return (
+                200,
+                json!({ "access_token": token, "token_type": "Bearer", "expires_in": 3600 }),
+            );
         }
         let client = asked.parameter("client_id").unwrap_or("fanlight");
         let claims = json!({

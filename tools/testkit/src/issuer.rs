@@ -106,7 +106,12 @@ impl Issuer {
         let listener = TcpListener::bind(address).await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let keys = vec![Arc::new(SigningKey::es256("key-0"))];
-        let state = State { keys, active: HashMap::new(), metadata: json!({}), next: 1 };
+        let state = State {
+            keys,
+            active: HashMap::new(),
+            metadata: json!({}),
+            next: 1,
+        };
         let shared = Arc::new(Shared {
             url: format!("{origin}{path}"),
             origin,
@@ -118,7 +123,10 @@ impl Issuer {
             introspections: AtomicUsize::new(0),
         });
         let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
-        Self { shared, task: task.abort_handle() }
+        Self {
+            shared,
+            task: task.abort_handle(),
+        }
     }
 
     /// Its identifier.
@@ -153,7 +161,10 @@ impl Issuer {
     /// A token with any claims, signed by its current key.
     pub fn sign(&self, claims: &Value) -> String {
         let key = self.key();
-        key.sign(&json!({ "alg": key.algorithm(), "typ": "at+jwt", "kid": key.id() }), claims)
+        key.sign(
+            &json!({ "alg": key.algorithm(), "typ": "at+jwt", "kid": key.id() }),
+            claims,
+        )
     }
 
     /// The key that signs.
@@ -226,7 +237,9 @@ impl Issuer {
 
 /// Seconds since 1970, this many from now.
 pub fn seconds_from_now(seconds: i64) -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
     i64::try_from(now.as_secs()).unwrap() + seconds
 }
 
@@ -251,7 +264,10 @@ impl Shared {
         match path {
             "/keys" => Some(Place::Keys),
             "/introspect" => Some(Place::Introspection),
-            _ => metadata.iter().any(|one| one == path).then_some(Place::Metadata),
+            _ => metadata
+                .iter()
+                .any(|one| one == path)
+                .then_some(Place::Metadata),
         }
     }
 
@@ -274,14 +290,23 @@ impl Shared {
                 }
                 (200, metadata)
             }
-            Place::Keys => (200, json!({ "keys": state.keys.iter().map(|key| key.jwk()).collect::<Vec<_>>() })),
+            Place::Keys => (
+                200,
+                json!({ "keys": state.keys.iter().map(|key| key.jwk()).collect::<Vec<_>>() }),
+            ),
             Place::Introspection if authorization != expected_authorization() => {
                 (401, json!({ "error": "invalid_client" }))
             }
             Place::Introspection => {
                 let body = String::from_utf8_lossy(body);
                 let token = body.split('&').find_map(|pair| pair.strip_prefix("token="));
-                (200, token.and_then(|token| state.active.get(token)).cloned().unwrap_or(json!({ "active": false })))
+                (
+                    200,
+                    token
+                        .and_then(|token| state.active.get(token))
+                        .cloned()
+                        .unwrap_or(json!({ "active": false })),
+                )
             }
         }
     }
@@ -300,24 +325,42 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let service = service_fn(move |request| handle(request, Arc::clone(&shared)));
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(connection), service)
+                .await;
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
 /// `Err` closes the connection without an answer.
-async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Full<Bytes>>, std::io::Error> {
-    let Some(place) = shared.place(request.uri().path()) else { return Ok(response(404, json!({}).to_string())) };
+async fn handle(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let Some(place) = shared.place(request.uri().path()) else {
+        return Ok(response(404, json!({}).to_string()));
+    };
     shared.counter(place).fetch_add(1, Ordering::SeqCst);
     let authorization = request
         .headers()
         .get(header::AUTHORIZATION)
-        .map_or(String::new(), |value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+        .map_or(String::new(), |value| {
+            String::from_utf8_lossy(value.as_bytes()).into_owned()
+        });
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
     let mut conduct = shared.conduct.subscribe();
-    let conduct = conduct.wait_for(|all| all.get(&place) != Some(&Conduct::Slow)).await;
-    let conduct = conduct.map_or(Conduct::Down, |all| all.get(&place).cloned().unwrap_or(Conduct::Good));
+    let conduct = conduct
+        .wait_for(|all| all.get(&place) != Some(&Conduct::Slow))
+        .await;
+    let conduct = conduct.map_or(Conduct::Down, |all| {
+        all.get(&place).cloned().unwrap_or(Conduct::Good)
+    });
     match conduct {
         Conduct::Good | Conduct::Slow => {
             let (status, body) = shared.answer(place, &authorization, &body);
@@ -327,7 +370,9 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         Conduct::Status(status) => Ok(response(status, "{}".to_owned())),
         Conduct::Redirect(to) => {
             let mut redirect = response(302, String::new());
-            redirect.headers_mut().insert(header::LOCATION, to.parse().unwrap());
+            redirect
+                .headers_mut()
+                .insert(header::LOCATION, to.parse().unwrap());
             Ok(redirect)
         }
         Conduct::Text(text) => Ok(response(200, text)),
@@ -335,6 +380,8 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
 }
 
 fn response(status: u16, body: String) -> Response<Full<Bytes>> {
-    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+    let response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json");
     response.body(Full::new(Bytes::from(body))).unwrap()
 }

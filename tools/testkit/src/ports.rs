@@ -22,7 +22,10 @@ impl Refusing {
     pub fn any() -> Self {
         let bound = TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        Self { address: bound.local_addr().unwrap(), _bound: bound }
+        Self {
+            address: bound.local_addr().unwrap(),
+            _bound: bound,
+        }
     }
 }
 
@@ -46,7 +49,9 @@ mod tests {
     #[tokio::test]
     async fn refusing_address_is_taken_and_refuses() {
         let refusing = Refusing::any();
-        let error = tokio::net::TcpStream::connect(refusing.address).await.unwrap_err();
+        let error = tokio::net::TcpStream::connect(refusing.address)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
         assert!(TcpListener::bind(refusing.address).is_err());
     }

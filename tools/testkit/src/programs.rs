@@ -12,10 +12,11 @@ use std::time::SystemTime;
 
 /// The binary under test. `FANLIGHT_TEST_BINARY` names another one, for tests of a release.
 pub fn fanlight() -> &'static Path {
-    static BINARY: LazyLock<PathBuf> = LazyLock::new(|| match std::env::var_os("FANLIGHT_TEST_BINARY") {
-        Some(binary) => binary.into(),
-        None => built("fanlight", "fanlight", &product_sources()),
-    });
+    static BINARY: LazyLock<PathBuf> =
+        LazyLock::new(|| match std::env::var_os("FANLIGHT_TEST_BINARY") {
+            Some(binary) => binary.into(),
+            None => built("fanlight", "fanlight", &product_sources()),
+        });
     &BINARY
 }
 
@@ -38,7 +39,11 @@ pub fn sandbox_escape() -> &'static Path {
 }
 
 fn own(name: &str) -> PathBuf {
-    built("fanlight-testkit", name, &[workspace().join("tools/testkit/src")])
+    built(
+        "fanlight-testkit",
+        name,
+        &[workspace().join("tools/testkit/src")],
+    )
 }
 
 /// The sources of which the product is made.
@@ -53,13 +58,20 @@ fn workspace() -> PathBuf {
 /// The program `name` of `package`, not older than any of its `sources`.
 fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let profile_folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let profile_folder = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("target/<profile>/deps/<test>");
     let program = profile_folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     let newest_source = sources.iter().map(|folder| newest(folder)).max();
     if modified(&program) <= newest_source {
         build(name, profile_folder);
     }
-    assert!(program.exists(), "{} is missing; run `cargo build -p {package}`", program.display());
+    assert!(
+        program.exists(),
+        "{} is missing; run `cargo build -p {package}`",
+        program.display()
+    );
     program
 }
 
@@ -67,7 +79,15 @@ fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
 /// cargo needs to be asked for some test as well.
 fn build(name: &str, profile_folder: &Path) {
     let mut cargo = std::process::Command::new(env!("CARGO"));
-    cargo.args(["build", "--workspace", "--bin", name, "--test", "docs", "--manifest-path"]);
+    cargo.args([
+        "build",
+        "--workspace",
+        "--bin",
+        name,
+        "--test",
+        "docs",
+        "--manifest-path",
+    ]);
     cargo.arg(workspace().join("Cargo.toml"));
     cargo.arg("--target-dir").args(profile_folder.parent());
     match profile_folder.file_name().and_then(OsStr::to_str) {
@@ -75,7 +95,10 @@ fn build(name: &str, profile_folder: &Path) {
         Some(profile) => _ = cargo.args(["--profile", profile]),
     }
     let status = cargo.status().unwrap();
-    assert!(status.success(), "`cargo build --workspace --bin {name} --test docs` failed: {status}");
+    assert!(
+        status.success(),
+        "`cargo build --workspace --bin {name} --test docs` failed: {status}"
+    );
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
@@ -86,6 +109,8 @@ fn newest(path: &Path) -> SystemTime {
     if !path.is_dir() {
         return modified(path).unwrap_or(SystemTime::UNIX_EPOCH);
     }
-    let entries = fs::read_dir(path).unwrap().map(|entry| newest(&entry.unwrap().path()));
+    let entries = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| newest(&entry.unwrap().path()));
     entries.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }

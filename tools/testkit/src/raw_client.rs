@@ -15,15 +15,19 @@ pub use self::stdio::StdioClient;
 pub use crate::revisions::{LEGACY, MODERN, NEWEST_LEGACY};
 
 /// The content headers of both kinds of POST.
-pub const JSON_HEADERS: [(&str, &str); 2] =
-    [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+pub const JSON_HEADERS: [(&str, &str); 2] = [
+    ("Content-Type", "application/json"),
+    ("Accept", "application/json, text/event-stream"),
+];
 
 /// POSTs a body to `/mcp` on a new connection, with the content headers and `headers`.
 pub async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Response {
     let mut connection = Connection::open(address).await;
     let mut all = JSON_HEADERS.to_vec();
     all.extend_from_slice(headers);
-    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &all, body.as_bytes())
+        .await;
     connection.response().await
 }
 
@@ -50,7 +54,13 @@ pub fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> Strin
 }
 
 /// [`modern_request`] from a client with these raw capabilities.
-pub fn modern_request_with(capabilities: &str, id: &str, method: &str, params: &str, meta: &str) -> String {
+pub fn modern_request_with(
+    capabilities: &str,
+    id: &str,
+    method: &str,
+    params: &str,
+    meta: &str,
+) -> String {
     let comma = |text: &str| if text.is_empty() { "" } else { "," };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{}"_meta":{{{}{}{meta}}}}}}}"#,
@@ -68,20 +78,31 @@ pub fn legacy_request(id: &str, method: &str, params: &str) -> String {
 /// The headers that a modern request's body requires (2026-07-28 streamable-http, Request Metadata). Names with escapes
 /// or characters outside visible ASCII are not supported; a test adds their headers itself.
 pub fn modern_headers(body: &str) -> Vec<(String, String)> {
-    let text = |path: &[&str]| slicer::member_at(body, path).and_then(slicer::plain_string).map(str::to_owned);
+    let text = |path: &[&str]| {
+        slicer::member_at(body, path)
+            .and_then(slicer::plain_string)
+            .map(str::to_owned)
+    };
     let version = text(&["params", "_meta", "io.modelcontextprotocol/protocolVersion"]);
     let name = text(&["params", "name"]).or_else(|| text(&["params", "uri"]));
     let name = name.or_else(|| text(&["params", "taskId"]));
-    [("MCP-Protocol-Version", version), ("Mcp-Method", text(&["method"])), ("Mcp-Name", name)]
-        .into_iter()
-        .filter_map(|(header, value)| Some((header.to_owned(), value?)))
-        .collect()
+    [
+        ("MCP-Protocol-Version", version),
+        ("Mcp-Method", text(&["method"])),
+        ("Mcp-Name", name),
+    ]
+    .into_iter()
+    .filter_map(|(header, value)| Some((header.to_owned(), value?)))
+    .collect()
 }
 
 /// POSTs a modern request with the headers that its body requires.
 pub async fn post_modern(address: SocketAddr, body: &str) -> Response {
     let headers = modern_headers(body);
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     post(address, &headers, body).await
 }
 
@@ -89,14 +110,29 @@ pub async fn post_modern(address: SocketAddr, body: &str) -> Response {
 pub async fn post_modern_on(mut connection: Connection, body: &str) -> Response {
     let headers = modern_headers(body);
     let mut all = JSON_HEADERS.to_vec();
-    all.extend(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    connection.request("POST", "/mcp", &all, body.as_bytes()).await;
+    all.extend(
+        headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    connection
+        .request("POST", "/mcp", &all, body.as_bytes())
+        .await;
     connection.response().await
 }
 
 /// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
 pub async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
-    post_modern(address, &modern_request(id, LISTEN, &format!(r#""notifications":{notifications}"#), "")).await
+    post_modern(
+        address,
+        &modern_request(
+            id,
+            LISTEN,
+            &format!(r#""notifications":{notifications}"#),
+            "",
+        ),
+    )
+    .await
 }
 
 /// The method of a modern client's subscription.
@@ -141,10 +177,16 @@ impl LegacySession {
         let session = response.header("mcp-session-id").map(str::to_owned);
         assert_eq!(response.status, 200, "initialize");
         let (_, answer) = response.messages().await;
-        let result = slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}"));
+        let result = slicer::member(&answer, "result")
+            .unwrap_or_else(|| panic!("initialize failed: {answer}"));
         let revision = slicer::member(result, "protocolVersion").and_then(slicer::plain_string);
         let revision = revision.expect("a revision").to_owned();
-        let session = Self { address, session, revision, initialize_result: result.to_owned() };
+        let session = Self {
+            address,
+            session,
+            revision,
+            initialize_result: result.to_owned(),
+        };
         assert_eq!(session.post(INITIALIZED).await.status, 202);
         session
     }
@@ -167,7 +209,9 @@ impl LegacySession {
     /// Ends the session.
     pub async fn delete(&self) -> Response {
         let mut connection = Connection::open(self.address).await;
-        connection.request("DELETE", "/mcp", &self.headers(), b"").await;
+        connection
+            .request("DELETE", "/mcp", &self.headers(), b"")
+            .await;
         connection.response().await
     }
 
@@ -177,7 +221,11 @@ impl LegacySession {
         if self.revision.as_str() >= "2025-06-18" {
             headers.push(("MCP-Protocol-Version", self.revision.as_str()));
         }
-        headers.extend(self.session.as_deref().map(|session| ("Mcp-Session-Id", session)));
+        headers.extend(
+            self.session
+                .as_deref()
+                .map(|session| ("Mcp-Session-Id", session)),
+        );
         headers
     }
 }
@@ -190,16 +238,32 @@ mod tests {
 
     #[test]
     fn requests_are_built_from_raw_parts() {
-        let request = modern_request("1.0", "tools/call", r#""name":"a","arguments":{"x":1E400}"#, r#""k":-0"#);
+        let request = modern_request(
+            "1.0",
+            "tools/call",
+            r#""name":"a","arguments":{"x":1E400}"#,
+            r#""k":-0"#,
+        );
         assert_eq!(compact(&request), request);
         assert_eq!(slicer::member(&request, "id"), Some("1.0"));
-        assert_eq!(slicer::member(&request, "params.arguments.x"), Some("1E400"));
+        assert_eq!(
+            slicer::member(&request, "params.arguments.x"),
+            Some("1E400")
+        );
         assert_eq!(slicer::member(&request, "params._meta.k"), Some("-0"));
         let headers = modern_headers(&request);
-        let value = |name: &str| headers.iter().find(|header| header.0 == name).map(|header| header.1.as_str());
+        let value = |name: &str| {
+            headers
+                .iter()
+                .find(|header| header.0 == name)
+                .map(|header| header.1.as_str())
+        };
         assert_eq!(value("MCP-Protocol-Version"), Some(MODERN));
         assert_eq!(value("Mcp-Method"), Some("tools/call"));
         assert_eq!(value("Mcp-Name"), Some("a"));
-        assert_eq!(modern_headers(&modern_request("1", "tools/list", "", "")).len(), 2);
+        assert_eq!(
+            modern_headers(&modern_request("1", "tools/list", "", "")).len(),
+            2
+        );
     }
 }

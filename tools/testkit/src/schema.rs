@@ -71,7 +71,10 @@ impl Checks {
 
     /// One peer of the gateway, by a unique name: a session, a connection or a single exchange.
     pub fn peer(&self, name: impl Into<String>) -> Peer {
-        Peer { checks: self.clone(), name: name.into() }
+        Peer {
+            checks: self.clone(),
+            name: name.into(),
+        }
     }
 
     /// Fails the test if there was a violation, unless it fails already. For the `Drop` of the owner of the checked
@@ -79,7 +82,11 @@ impl Checks {
     pub fn conclude(&self) {
         let violations = self.0.violations.lock().unwrap();
         if !violations.is_empty() && !std::thread::panicking() {
-            panic!("{} message(s) of the gateway break the schema:\n{}", violations.len(), violations.join("\n"));
+            panic!(
+                "{} message(s) of the gateway break the schema:\n{}",
+                violations.len(),
+                violations.join("\n")
+            );
         }
     }
 
@@ -89,7 +96,9 @@ impl Checks {
             let inside = violation.place.strip_prefix(place);
             inside.is_some_and(|inside| inside.is_empty() || inside.starts_with('/'))
         };
-        excuses.iter().any(|(definition, place)| violation.definition == *definition && lies_in(place))
+        excuses
+            .iter()
+            .any(|(definition, place)| violation.definition == *definition && lies_in(place))
     }
 }
 
@@ -107,22 +116,40 @@ impl Peer {
             return;
         }
         for message in parsed(text).into_iter().flat_map(messages) {
-            let Some(mut request) = Request::of(&message) else { continue };
+            let Some(mut request) = Request::of(&message) else {
+                continue;
+            };
             if request.revision.is_none() {
                 request.revision = revision.map(str::to_owned).or_else(|| self.revision());
             }
-            self.checks.0.requests.lock().unwrap().insert(self.key(&message), request);
+            self.checks
+                .0
+                .requests
+                .lock()
+                .unwrap()
+                .insert(self.key(&message), request);
         }
     }
 
     /// Records the negotiated revision.
     pub fn negotiated(&self, revision: &str) {
-        self.checks.0.revisions.lock().unwrap().insert(self.name.clone(), revision.to_owned());
+        self.checks
+            .0
+            .revisions
+            .lock()
+            .unwrap()
+            .insert(self.name.clone(), revision.to_owned());
     }
 
     /// The negotiated revision, if any.
     pub fn revision(&self) -> Option<String> {
-        self.checks.0.revisions.lock().unwrap().get(&self.name).cloned()
+        self.checks
+            .0
+            .revisions
+            .lock()
+            .unwrap()
+            .get(&self.name)
+            .cloned()
     }
 
     /// Validates a message of the gateway to the peer: one message or a batch.
@@ -132,34 +159,69 @@ impl Peer {
     /// If it violates the schema; also recorded for [`Checks::conclude`].
     pub fn received(&self, text: &str) {
         let broken = self.violations(text);
-        assert!(broken.is_empty(), "the gateway violates the schema:\n{}", broken.join("\n"));
+        assert!(
+            broken.is_empty(),
+            "the gateway violates the schema:\n{}",
+            broken.join("\n")
+        );
     }
 
     /// [`Self::received`] without a panic, for tasks whose panic would be lost.
     pub fn violations(&self, text: &str) -> Vec<String> {
-        let Some(official) = self.checks.0.official else { return Vec::new() };
+        let Some(official) = self.checks.0.official else {
+            return Vec::new();
+        };
         let violations = match parsed(text) {
             Ok(value) => self.validate(official, value),
             Err(error) => vec![Violation::new("JSONRPCMessage", error)],
         };
         let shown = |violation: &Violation| {
             let text: String = text.chars().take(2000).collect();
-            let Violation { definition, place, reason } = violation;
-            format!("{:?}: not a {definition}: at `{place}`: {reason}\n  {text}", self.checks.0.direction)
+            let Violation {
+                definition,
+                place,
+                reason,
+            } = violation;
+            format!(
+                "{:?}: not a {definition}: at `{place}`: {reason}\n  {text}",
+                self.checks.0.direction
+            )
         };
-        let broken: Vec<String> =
-            violations.iter().filter(|violation| !self.checks.excused(violation)).map(shown).collect();
-        self.checks.0.violations.lock().unwrap().extend(broken.iter().cloned());
+        let broken: Vec<String> = violations
+            .iter()
+            .filter(|violation| !self.checks.excused(violation))
+            .map(shown)
+            .collect();
+        self.checks
+            .0
+            .violations
+            .lock()
+            .unwrap()
+            .extend(broken.iter().cloned());
         broken
     }
 
     fn validate(&self, official: &Official, value: Value) -> Vec<Violation> {
         let mut violations = Vec::new();
-        if value.is_array() && self.revision().is_none_or(|revision| revision != "2025-03-26") {
-            violations.push(Violation::new("JSONRPCMessage", "a batch, which this revision does not have"));
+        if value.is_array()
+            && self
+                .revision()
+                .is_none_or(|revision| revision != "2025-03-26")
+        {
+            violations.push(Violation::new(
+                "JSONRPCMessage",
+                "a batch, which this revision does not have",
+            ));
         }
         for message in messages(value) {
-            let request = self.checks.0.requests.lock().unwrap().get(&self.key(&message)).cloned();
+            let request = self
+                .checks
+                .0
+                .requests
+                .lock()
+                .unwrap()
+                .get(&self.key(&message))
+                .cloned();
             if let Some(revision) = validation::negotiated(&message, request.as_ref()) {
                 self.negotiated(&revision);
             }

@@ -93,7 +93,12 @@ impl Backend {
             Transport::Http => tokio::spawn(http::serve(listener, Arc::clone(&shared))),
             Transport::Stdio => tokio::spawn(stdio::serve(listener, Arc::clone(&shared))),
         };
-        Self { shared, transport, address, task: task.abort_handle() }
+        Self {
+            shared,
+            transport,
+            address,
+            task: task.abort_handle(),
+        }
     }
 
     /// The URL of its endpoint, HTTP only.
@@ -104,7 +109,12 @@ impl Backend {
     /// The command that starts one of its child processes, and its arguments, stdio only.
     pub fn command(&self, habits: &[Habit]) -> (&'static Path, Vec<String>) {
         let habits = habits.iter().map(|habit| habit.name().to_owned());
-        (programs::scripted_stdio(), std::iter::once(self.address.to_string()).chain(habits).collect())
+        (
+            programs::scripted_stdio(),
+            std::iter::once(self.address.to_string())
+                .chain(habits)
+                .collect(),
+        )
     }
 
     /// Its members in a configuration, raw text without braces.
@@ -113,8 +123,15 @@ impl Backend {
             Transport::Http => format!(r#""type":"http","url":"{}""#, self.url()),
             Transport::Stdio => {
                 let (program, arguments) = self.command(habits);
-                let arguments: Vec<String> = arguments.iter().map(|argument| format!("\"{argument}\"")).collect();
-                format!(r#""command":"{}","args":[{}]"#, program.display(), arguments.join(","))
+                let arguments: Vec<String> = arguments
+                    .iter()
+                    .map(|argument| format!("\"{argument}\""))
+                    .collect();
+                format!(
+                    r#""command":"{}","args":[{}]"#,
+                    program.display(),
+                    arguments.join(",")
+                )
             }
         }
     }
@@ -142,24 +159,46 @@ impl Backend {
 
     /// From now on, responds to `method` with `reply`.
     pub fn on(&self, method: &str, reply: Reply) {
-        self.add(Rule { method: method.to_owned(), target: None, once: false, reply });
+        self.add(Rule {
+            method: method.to_owned(),
+            target: None,
+            once: false,
+            reply,
+        });
     }
 
     /// Responds only to the next `method` with `reply`.
     pub fn once(&self, method: &str, reply: Reply) {
-        self.add(Rule { method: method.to_owned(), target: None, once: true, reply });
+        self.add(Rule {
+            method: method.to_owned(),
+            target: None,
+            once: true,
+            reply,
+        });
     }
 
     /// From now on, responds with 404 to all requests in the session of the last `method`, HTTP only.
     pub fn forget_session_of(&self, method: &str) {
         let received = self.received(method);
-        let session = received.last().and_then(|request| request.header("mcp-session-id")).expect("a session");
-        self.shared.forgotten.lock().unwrap().push(session.to_owned());
+        let session = received
+            .last()
+            .and_then(|request| request.header("mcp-session-id"))
+            .expect("a session");
+        self.shared
+            .forgotten
+            .lock()
+            .unwrap()
+            .push(session.to_owned());
     }
 
     /// From now on, responds to `method` for this tool or prompt name, this URI or this task with `reply`.
     pub fn on_target(&self, method: &str, target: &str, reply: Reply) {
-        self.add(Rule { method: method.to_owned(), target: Some(target.to_owned()), once: false, reply });
+        self.add(Rule {
+            method: method.to_owned(),
+            target: Some(target.to_owned()),
+            once: false,
+            reply,
+        });
     }
 
     /// The schema checks of all messages of the gateway to it.
@@ -183,16 +222,25 @@ impl Backend {
     pub async fn stream(&self, number: usize) -> Stream {
         let mut streams = self.shared.streams.subscribe();
         let what = format!("stream {number}");
-        within(&what, streams.wait_for(|streams| streams.len() > number)).await.unwrap()[number].clone()
+        within(&what, streams.wait_for(|streams| streams.len() > number))
+            .await
+            .unwrap()[number]
+            .clone()
     }
 
     /// Waits for the newest stream of this session of a client, HTTP only.
     pub async fn stream_of(&self, session: &str) -> Stream {
-        let of_session = |stream: &&Stream| stream.request.header("mcp-session-id") == Some(session);
+        let of_session =
+            |stream: &&Stream| stream.request.header("mcp-session-id") == Some(session);
         let mut streams = self.shared.streams.subscribe();
         let found = streams.wait_for(|streams| streams.iter().any(|stream| of_session(&stream)));
         let streams = within("a stream of the session", found).await.unwrap();
-        streams.iter().rev().find(of_session).cloned().expect("just found")
+        streams
+            .iter()
+            .rev()
+            .find(of_session)
+            .cloned()
+            .expect("just found")
     }
 
     /// All streams that clients have opened so far, the newest last.
@@ -202,14 +250,20 @@ impl Backend {
 
     /// Lists these tools, each with only a name and a schema.
     pub fn offers_tools(&self, names: &[&str]) {
-        let tools: Vec<String> =
-            names.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
+        let tools: Vec<String> = names
+            .iter()
+            .map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#))
+            .collect();
         self.on("tools/list", self.list("tools", &tools.join(",")));
     }
 
     /// The response to a list method in this server's era: `member` is the list's name, `entries` its raw elements.
     pub fn list(&self, member: &str, entries: &str) -> Reply {
-        Reply::result(self.shared.era.cacheable(&format!(r#""{member}":[{entries}]"#)))
+        Reply::result(
+            self.shared
+                .era
+                .cacheable(&format!(r#""{member}":[{entries}]"#)),
+        )
     }
 
     fn add(&self, rule: Rule) {
@@ -220,48 +274,74 @@ impl Backend {
     /// Every message of `method` so far.
     pub fn received(&self, method: &str) -> Vec<Arc<Received>> {
         let all = self.shared.received.borrow();
-        all.iter().filter(|message| message.method() == method).cloned().collect()
+        all.iter()
+            .filter(|message| message.method() == method)
+            .cloned()
+            .collect()
     }
 
     /// Every message in this session of a client so far, HTTP only.
     pub fn received_in(&self, session: &str) -> Vec<Arc<Received>> {
         let all = self.shared.received.borrow();
-        all.iter().filter(|message| message.header("mcp-session-id") == Some(session)).cloned().collect()
+        all.iter()
+            .filter(|message| message.header("mcp-session-id") == Some(session))
+            .cloned()
+            .collect()
     }
 
     /// Waits until `count` messages of `method` have arrived and returns them.
     pub async fn wait_for(&self, method: &str, count: usize) -> Vec<Arc<Received>> {
         let mut all = self.shared.received.subscribe();
-        let enough =
-            |all: &Vec<Arc<Received>>| all.iter().filter(|message| message.method() == method).count() >= count;
-        within(&format!("{count} × {method}"), all.wait_for(enough)).await.unwrap();
+        let enough = |all: &Vec<Arc<Received>>| {
+            all.iter()
+                .filter(|message| message.method() == method)
+                .count()
+                >= count
+        };
+        within(&format!("{count} × {method}"), all.wait_for(enough))
+            .await
+            .unwrap();
         self.received(method)
     }
 
     /// How many messages of `method` have named this tool or prompt so far.
     pub fn count_of_target(&self, method: &str, target: &str) -> usize {
         let name = format!("\"{target}\"");
-        self.received(method).iter().filter(|message| message.member("params.name") == Some(name.as_str())).count()
+        self.received(method)
+            .iter()
+            .filter(|message| message.member("params.name") == Some(name.as_str()))
+            .count()
     }
 
     /// Waits until `count` messages of `method` have named this tool or prompt.
     pub async fn wait_for_target(&self, method: &str, target: &str, count: usize) {
         let mut all = self.shared.received.subscribe();
         while self.count_of_target(method, target) < count {
-            within(&format!("{count} × {method} of {target}"), all.changed()).await.unwrap();
+            within(&format!("{count} × {method} of {target}"), all.changed())
+                .await
+                .unwrap();
         }
     }
 
     /// Waits for the client's response to the server request of `call` with this raw id.
     pub async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
-        within(&format!("the answer to {id}"), self.shared.answer_to(id, call)).await
+        within(
+            &format!("the answer to {id}"),
+            self.shared.answer_to(id, call),
+        )
+        .await
     }
 
     /// Waits until the client has closed a request of `method` before its response.
     pub async fn wait_abandoned(&self, method: &str) {
         let mut abandoned = self.shared.abandoned.subscribe();
         let what = format!("the client to leave {method}");
-        within(&what, abandoned.wait_for(|methods| methods.iter().any(|left| left == method))).await.unwrap();
+        within(
+            &what,
+            abandoned.wait_for(|methods| methods.iter().any(|left| left == method)),
+        )
+        .await
+        .unwrap();
     }
 
     /// The process ids of all child processes so far, in order. stdio only.
@@ -273,14 +353,21 @@ impl Backend {
     pub async fn children(&self, count: usize) -> Vec<u32> {
         let mut children = self.shared.children.subscribe();
         let what = format!("{count} child processes");
-        within(&what, children.wait_for(|started| started.len() >= count)).await.unwrap().clone()
+        within(&what, children.wait_for(|started| started.len() >= count))
+            .await
+            .unwrap()
+            .clone()
     }
 
     /// Waits until a child process has ended, or a stubborn one its input. stdio only.
     pub async fn ended(&self, process: u32) {
         let mut ended = self.shared.ended.subscribe();
         let what = format!("the end of process {process}");
-        drop(within(&what, ended.wait_for(|ended| ended.contains(&process))).await.unwrap());
+        drop(
+            within(&what, ended.wait_for(|ended| ended.contains(&process)))
+                .await
+                .unwrap(),
+        );
     }
 }
 
@@ -292,7 +379,10 @@ fn response(request: &Received, member: &str, value: &str) -> String {
 
 /// A result whose response is at least `size` bytes long.
 fn huge_result(size: usize) -> String {
-    format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(size))
+    format!(
+        r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#,
+        "x".repeat(size)
+    )
 }
 
 /// A configuration with these entries of `mcpServers`.

@@ -66,9 +66,16 @@ impl SignInSetting {
         let authorization = Arc::new(AuthorizationServer::start().await);
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["t"]);
-        backend.on("tools/call", Reply::result(Era::Modern.complete(r#""content":[]"#)));
+        backend.on(
+            "tools/call",
+            Reply::result(Era::Modern.complete(r#""content":[]"#)),
+        );
         let valid = Arc::clone(&authorization);
-        backend.protect(Protection::by_token(&backend.url(), authorization.url(), move |token| valid.is_valid(token)));
+        backend.protect(Protection::by_token(
+            &backend.url(),
+            authorization.url(),
+            move |token| valid.is_valid(token),
+        ));
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         fs::write(folder.path().join("p.cedar"), policies).unwrap();
@@ -79,7 +86,12 @@ impl SignInSetting {
         );
         fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
         let gateway = Gateway::start_at_addresses_of(folder.path().join("fanlight.yaml")).await;
-        Self { gateway, backend, authorization, folder }
+        Self {
+            gateway,
+            backend,
+            authorization,
+            folder,
+        }
     }
 
     /// The file of the configuration.
@@ -101,8 +113,14 @@ impl SignInSetting {
     /// `fanlight login` without a browser, and the address that it shows its user.
     pub async fn login(&self) -> (Child, String) {
         let mut command = fanlight();
-        command.args(["login", "notes", "--no-browser", "--config"]).arg(self.config());
-        let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["login", "notes", "--no-browser", "--config"])
+            .arg(self.config());
+        let mut login = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let said = Log::shown("login", login.stderr.take().unwrap());
         let line = said.line_with("machine: ").await;
         let (_, address) = line.split_once("machine: ").unwrap();
@@ -170,13 +188,19 @@ impl SignInSetting {
     /// What the server was shown with calls, in order.
     pub fn shown(&self) -> Vec<String> {
         let calls = self.backend.received("tools/call");
-        calls.iter().map(|call| call.header("authorization").unwrap_or_default().to_owned()).collect()
+        calls
+            .iter()
+            .map(|call| call.header("authorization").unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// How often the authorization server was asked for tokens by this kind of grant.
     pub fn asked_for_tokens(&self, grant: &str) -> usize {
         let asked = self.authorization.asked("/token");
-        asked.iter().filter(|asked| asked.parameter("grant_type") == Some(grant)).count()
+        asked
+            .iter()
+            .filter(|asked| asked.parameter("grant_type") == Some(grant))
+            .count()
     }
 }
 
@@ -190,10 +214,15 @@ async fn ask(gateway: &Gateway, method: &str, params: &str, key: Option<&str>) -
     let own = modern_headers(&body);
     let shown = key.map(|key| format!("Bearer {key}"));
     let mut headers = JSON_HEADERS.to_vec();
-    headers.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    headers.extend(
+        own.iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
     headers.extend(shown.iter().map(|shown| ("Authorization", shown.as_str())));
     let mut connection = Connection::open(gateway.mcp).await;
-    connection.request("POST", "/mcp", &headers, body.as_bytes()).await;
+    connection
+        .request("POST", "/mcp", &headers, body.as_bytes())
+        .await;
     connection.response().await.text().await
 }
 
@@ -201,7 +230,9 @@ async fn ask(gateway: &Gateway, method: &str, params: &str, key: Option<&str>) -
 pub fn link_in(answer: &str) -> Option<String> {
     let begin = answer.find("/connect/")?;
     let begin = answer[..begin].rfind("http://")?;
-    let link = answer[begin..].split(|character: char| character == '"' || character.is_whitespace()).next()?;
+    let link = answer[begin..]
+        .split(|character: char| character == '"' || character.is_whitespace())
+        .next()?;
     Some(link.to_owned())
 }
 

@@ -11,11 +11,18 @@ pub fn member<'a>(text: &'a str, path: &str) -> Option<&'a str> {
 
 /// The raw text of the value at the end of `steps`.
 pub fn member_at<'a>(text: &'a str, steps: &[&str]) -> Option<&'a str> {
-    steps.iter().try_fold(text.trim_matches(WHITE), |value, step| match value.as_bytes().first()? {
-        b'{' => members(value)?.into_iter().find(|(name, _)| name == step).map(|(_, value)| value),
-        b'[' => elements(value)?.into_iter().nth(step.parse().ok()?),
-        _ => None,
-    })
+    steps
+        .iter()
+        .try_fold(text.trim_matches(WHITE), |value, step| {
+            match value.as_bytes().first()? {
+                b'{' => members(value)?
+                    .into_iter()
+                    .find(|(name, _)| name == step)
+                    .map(|(_, value)| value),
+                b'[' => elements(value)?.into_iter().nth(step.parse().ok()?),
+                _ => None,
+            }
+        })
 }
 
 /// The members of an object, in order, each name without its quotes and each value as raw text.
@@ -65,7 +72,11 @@ const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// The texts between the commas of an object or array.
 fn parts(text: &str, open: char, close: char) -> Option<Vec<&str>> {
-    let mut rest = text.trim_matches(WHITE).strip_prefix(open)?.strip_suffix(close)?.trim_matches(WHITE);
+    let mut rest = text
+        .trim_matches(WHITE)
+        .strip_prefix(open)?
+        .strip_suffix(close)?
+        .trim_matches(WHITE);
     let mut parts = Vec::new();
     while !rest.is_empty() {
         let end = part_end(rest)?;
@@ -126,7 +137,8 @@ mod tests {
 
     #[test]
     fn member_is_found_with_its_own_text() {
-        let text = r#" { "a" : 1.0 , "b":{"c,}":[ -0 ,"x\"]",{"d":1E400}] }, "":null,"e\u0041":{} } "#;
+        let text =
+            r#" { "a" : 1.0 , "b":{"c,}":[ -0 ,"x\"]",{"d":1E400}] }, "":null,"e\u0041":{} } "#;
         assert_eq!(member(text, "a"), Some("1.0"));
         assert_eq!(member_at(text, &["b", "c,}", "0"]), Some("-0"));
         assert_eq!(member_at(text, &["b", "c,}", "1"]), Some(r#""x\"]""#));
@@ -139,9 +151,15 @@ mod tests {
 
     #[test]
     fn members_and_elements_are_listed_in_order() {
-        assert_eq!(members(r#"{"b":1,"a":[2,3]}"#), Some(vec![("b", "1"), ("a", "[2,3]")]));
+        assert_eq!(
+            members(r#"{"b":1,"a":[2,3]}"#),
+            Some(vec![("b", "1"), ("a", "[2,3]")])
+        );
         assert_eq!(elements("[ ]"), Some(vec![]));
-        assert_eq!(elements(r#"["a,b" , [1,2],3 ]"#), Some(vec![r#""a,b""#, "[1,2]", "3"]));
+        assert_eq!(
+            elements(r#"["a,b" , [1,2],3 ]"#),
+            Some(vec![r#""a,b""#, "[1,2]", "3"])
+        );
     }
 
     #[test]
@@ -154,7 +172,10 @@ mod tests {
 
     #[test]
     fn compact_changes_only_white_space_outside_strings() {
-        assert_eq!(compact("{ \"a b\\\" c\" :\n[ 1 ,\t2 ] }"), "{\"a b\\\" c\":[1,2]}");
+        assert_eq!(
+            compact("{ \"a b\\\" c\" :\n[ 1 ,\t2 ] }"),
+            "{\"a b\\\" c\":[1,2]}"
+        );
     }
 
     #[test]

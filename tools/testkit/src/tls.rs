@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
-    date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, SanType, date_time_ymd,
 };
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName,
+};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
@@ -45,7 +47,10 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
-        Self { issuer: Issuer::new(params, key), certificate }
+        Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+        }
     }
 
     /// Its certificate, as PEM.
@@ -74,7 +79,10 @@ impl Authority {
 
     fn sign(&self, params: CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
-        Pair { certificate: params.signed_by(&key, &self.issuer).unwrap(), key }
+        Pair {
+            certificate: params.signed_by(&key, &self.issuer).unwrap(),
+            key,
+        }
     }
 }
 
@@ -99,10 +107,16 @@ impl Pair {
     /// The handshakes of a server with it, which chooses among these protocols (ALPN).
     pub fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth();
         let (chain, key) = self.identity();
         let mut config = builder.with_single_cert(chain, key).unwrap();
-        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         Arc::new(config).into()
     }
 
@@ -111,8 +125,11 @@ impl Pair {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.der().clone()).unwrap();
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let (chain, key) = self.identity();
         let builder = builder.with_client_cert_verifier(verifier.build().unwrap());
         Arc::new(builder.with_single_cert(chain, key).unwrap()).into()
@@ -121,7 +138,10 @@ impl Pair {
     /// What rustls takes to show it.
     fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
-        (vec![CertificateDer::from(self.der().to_vec())], PrivateKeyDer::Pkcs8(key))
+        (
+            vec![CertificateDer::from(self.der().to_vec())],
+            PrivateKeyDer::Pkcs8(key),
+        )
     }
 
     /// The certificate in DER.
@@ -150,11 +170,18 @@ impl TlsClient {
         Self::with(authority, None, &[&TLS12])
     }
 
-    fn with(authority: &Authority, own: Option<&Pair>, versions: &[&'static SupportedProtocolVersion]) -> Self {
+    fn with(
+        authority: &Authority,
+        own: Option<&Pair>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(authority.certificate.der().clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-        let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
+        let builder = builder
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
         Self(match own {
             None => builder.with_no_client_auth(),
             Some(own) => {
@@ -166,7 +193,10 @@ impl TlsClient {
 
     /// It, offering these protocols (ALPN).
     pub fn offering(mut self, protocols: &[&str]) -> Self {
-        self.0.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self.0.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         self
     }
 
@@ -175,7 +205,9 @@ impl TlsClient {
         let connecting = async {
             let stream = TcpStream::connect(address).await?;
             let name = ServerName::from(address.ip());
-            TlsConnector::from(Arc::new(self.0.clone())).connect(name, stream).await
+            TlsConnector::from(Arc::new(self.0.clone()))
+                .connect(name, stream)
+                .await
         };
         within("a TLS handshake", connecting).await
     }

@@ -18,7 +18,10 @@ pub fn resident_memory(pid: u32) -> u64 {
 
 fn memory(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let value = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
     value.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
@@ -28,7 +31,12 @@ pub fn processor_time(pid: u32) -> Duration {
     // The name in brackets may contain spaces; the state follows it, and `utime` and `stime` are the 14th and 15th
     // of all fields.
     let after_name = stat.rsplit_once(") ").unwrap().1;
-    let ticks = after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum::<u32>();
+    let ticks = after_name
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u32>().unwrap())
+        .sum::<u32>();
     TICK * ticks
 }
 
@@ -45,11 +53,18 @@ pub fn processor_time_of_threads(pid: u32) -> Duration {
 
 /// The sum of a field of `schedstat`, in nanoseconds.
 fn of_threads(pid: u32, field: usize) -> Duration {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Duration::ZERO;
+    };
     // A thread may have ended meanwhile.
     let one = |thread: io::Result<fs::DirEntry>| {
         let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-        schedstat.split_whitespace().nth(field)?.parse().ok().map(Duration::from_nanos)
+        schedstat
+            .split_whitespace()
+            .nth(field)?
+            .parse()
+            .ok()
+            .map(Duration::from_nanos)
     };
     threads.filter_map(one).sum()
 }
@@ -63,28 +78,43 @@ pub fn open_files(pid: u32) -> usize {
 pub fn connections(port: u16) -> usize {
     const ESTABLISHED: &str = "01";
     const CLOSE_WAIT: &str = "08";
-    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
+    let tables = ["tcp", "tcp6"]
+        .map(|table| fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
     let local = format!(":{port:04X}");
     let is_open = |line: &&str| {
         let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|address| address.ends_with(&local))
-            && fields.nth(1).is_some_and(|state| [ESTABLISHED, CLOSE_WAIT].contains(&state))
+        fields
+            .next()
+            .is_some_and(|address| address.ends_with(&local))
+            && fields
+                .nth(1)
+                .is_some_and(|state| [ESTABLISHED, CLOSE_WAIT].contains(&state))
     };
-    tables.iter().flat_map(|table| table.lines()).filter(is_open).count()
+    tables
+        .iter()
+        .flat_map(|table| table.lines())
+        .filter(is_open)
+        .count()
 }
 
 /// The number of its threads whose name begins with this.
 pub fn threads(pid: u32, name: &str) -> usize {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
+    let names =
+        threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).unwrap());
     names.filter(|own| own.starts_with(name)).count()
 }
 
 /// Its soft and hard limit of open files.
 pub fn max_files(pid: u32) -> (u64, u64) {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
-    let mut files = files.split_whitespace().map_while(|number| number.parse().ok());
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .unwrap();
+    let mut files = files
+        .split_whitespace()
+        .map_while(|number| number.parse().ok());
     (files.next().unwrap(), files.next().unwrap())
 }
 

@@ -21,7 +21,9 @@ pub enum Command {
 impl Command {
     /// The command with this number.
     pub fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Stdout, Self::Stderr, Self::Exit, Self::Kill].into_iter().find(|command| *command as u8 == byte)
+        [Self::Stdout, Self::Stderr, Self::Exit, Self::Kill]
+            .into_iter()
+            .find(|command| *command as u8 == byte)
     }
 }
 
@@ -34,7 +36,10 @@ pub fn frame_head(command: Command, length: u32) -> [u8; 5] {
 /// Decodes a header; `None` if it contains no known command.
 pub fn parse_head(head: [u8; 5]) -> Option<(Command, u32)> {
     let [command, a, b, c, d] = head;
-    Some((Command::from_byte(command)?, u32::from_be_bytes([a, b, c, d])))
+    Some((
+        Command::from_byte(command)?,
+        u32::from_be_bytes([a, b, c, d]),
+    ))
 }
 
 #[cfg(test)]
@@ -43,8 +48,16 @@ mod tests {
 
     #[test]
     fn head_round_trips() {
-        for command in [Command::Stdout, Command::Stderr, Command::Exit, Command::Kill] {
-            assert_eq!(parse_head(frame_head(command, 50 << 20)), Some((command, 50 << 20)));
+        for command in [
+            Command::Stdout,
+            Command::Stderr,
+            Command::Exit,
+            Command::Kill,
+        ] {
+            assert_eq!(
+                parse_head(frame_head(command, 50 << 20)),
+                Some((command, 50 << 20))
+            );
         }
         assert_eq!(parse_head([9, 0, 0, 0, 0]), None);
     }

@@ -6,6 +6,9 @@ use fanlight_testkit::programs;
 
 #[test]
 fn scripted_stdio_is_found_where_cargo_built_it() {
-    let (found, built) = (programs::scripted_stdio(), Path::new(env!("CARGO_BIN_EXE_scripted-stdio")));
+    let (found, built) = (
+        programs::scripted_stdio(),
+        Path::new(env!("CARGO_BIN_EXE_scripted-stdio")),
+    );
     assert_eq!(found.canonicalize().unwrap(), built.canonicalize().unwrap());
 }

@@ -40,7 +40,9 @@ impl Admin {
                 return Ok(now.judge(&proof, SystemTime::now())?);
             }
             Authorization::Other => {
-                return Err(Denied::Malformed("write one `Authorization: Bearer <token>`".into()));
+                return Err(Denied::Malformed(
+                    "write one `Authorization: Bearer <token>`".into(),
+                ));
             }
             Authorization::Absent => {}
         }
@@ -55,9 +57,15 @@ impl Admin {
 
     /// Who is signed in with this session id.
     fn session(&self, now: &InForce, id: &str) -> Result<Operator, Denied> {
-        let session = self.sessions.find(id, &now.session_limits()).ok_or(Denied::SessionOver)?;
+        let session = self
+            .sessions
+            .find(id, &now.session_limits())
+            .ok_or(Denied::SessionOver)?;
         match now.judge(&session.proof, SystemTime::now()) {
-            Ok(operator) => Ok(Operator { session: Some(session), ..operator }),
+            Ok(operator) => Ok(Operator {
+                session: Some(session),
+                ..operator
+            }),
             Err(Worthless::Unaccepted) => {
                 self.sessions.end(session.key);
                 Err(Denied::SessionOver)
@@ -75,7 +83,9 @@ impl Admin {
     ) -> Result<Proof, Denied> {
         let (peer, digest) = (peer(connection), Digest::of(token.as_bytes()));
         let most = now.settings.max_sign_in_failures;
-        self.throttle.check(peer, digest, most).map_err(Denied::Throttled)?;
+        self.throttle
+            .check(peer, digest, most)
+            .map_err(Denied::Throttled)?;
         let proof = self.check_token(now, token, digest, connection).await;
         match &proof {
             Ok(_) => self.throttle.accepted(peer, digest),
@@ -103,10 +113,12 @@ impl Admin {
         // Alone: what a proxy or the connection shows is not asked instead.
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| wrong())?;
         let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
-        self.authenticate(&headers, connection).await.map_err(|denied| match denied {
-            Denied::Missing => wrong(),
-            other => other,
-        })
+        self.authenticate(&headers, connection)
+            .await
+            .map_err(|denied| match denied {
+                Denied::Missing => wrong(),
+                other => other,
+            })
     }
 
     /// Who the connection, or a trusted proxy, says it is.
@@ -117,8 +129,10 @@ impl Admin {
         connection: &ConnectionFacts,
     ) -> Result<Operator, Denied> {
         // By the connection itself, too: what other machines reach is never open.
-        let is_local =
-            connection.socket.is_some() || connection.local.is_some_and(|local| local.to_canonical().is_loopback());
+        let is_local = connection.socket.is_some()
+            || connection
+                .local
+                .is_some_and(|local| local.to_canonical().is_loopback());
         if now.is_open() && is_local {
             return Ok(Operator::unknown());
         }
@@ -130,11 +144,27 @@ impl Admin {
     }
 
     /// Asks the methods of `auth`.
-    async fn authenticate(&self, headers: &HeaderMap, connection: &ConnectionFacts) -> Result<Proof, Denied> {
+    async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        connection: &ConnectionFacts,
+    ) -> Result<Proof, Denied> {
         // A token that is bound to a key is for the endpoints of clients: here no path is theirs.
         let (client, method, path) = (peer(connection), &Method::GET, "");
-        let credentials = Credentials { method, path, headers, connection, client, endpoint: ENDPOINT };
-        let identity = self.subject.authenticate.authenticate(&credentials).outcome().await?;
+        let credentials = Credentials {
+            method,
+            path,
+            headers,
+            connection,
+            client,
+            endpoint: ENDPOINT,
+        };
+        let identity = self
+            .subject
+            .authenticate
+            .authenticate(&credentials)
+            .outcome()
+            .await?;
         if identity.source == Source::Anonymous {
             return Err(Denied::Missing);
         }

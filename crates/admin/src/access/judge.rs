@@ -13,8 +13,10 @@ impl Admin {
     /// Whether an operator is still accepted. Its session counts as used.
     pub(crate) fn is_in_force(&self, operator: &Operator) -> bool {
         let limits = self.now().session_limits();
-        let has_session =
-            operator.session.as_ref().is_none_or(|session| self.sessions.touch(session.key, &limits).is_some());
+        let has_session = operator
+            .session
+            .as_ref()
+            .is_none_or(|session| self.sessions.touch(session.key, &limits).is_some());
         has_session && operator.validity.holds_at(SystemTime::now())
     }
 }
@@ -25,11 +27,20 @@ impl InForce {
         let (source, identity) = match proof {
             Proof::Token(token) => return self.judge_token(*token),
             Proof::Identity(identity) => (source_of(identity), identity),
-            Proof::SignedIn { issuer, client, identity } => {
+            Proof::SignedIn {
+                issuer,
+                client,
+                identity,
+            } => {
                 let is_configured = |known: &fanlight_credentials::SignInSettings| {
                     *known.issuer == **issuer && *known.client_id == **client
                 };
-                if !self.settings.sign_in.as_ref().is_some_and(|known| is_configured(&known.settings)) {
+                if !self
+                    .settings
+                    .sign_in
+                    .as_ref()
+                    .is_some_and(|known| is_configured(&known.settings))
+                {
                     return Err(Worthless::Unaccepted);
                 }
                 ("sign-in", identity)
@@ -38,15 +49,28 @@ impl InForce {
         if !identity.validity.holds_at(now) {
             return Err(Worthless::Unaccepted);
         }
-        let role = self.settings.roles.of(identity).ok_or_else(|| Worthless::NoRole(Arc::clone(&identity.name)))?;
+        let role = self
+            .settings
+            .roles
+            .of(identity)
+            .ok_or_else(|| Worthless::NoRole(Arc::clone(&identity.name)))?;
         let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
         let principal = Some(identity.principal.clone());
-        Ok(Operator { role, name, principal, source, validity, session: None })
+        Ok(Operator {
+            role,
+            name,
+            principal,
+            source,
+            validity,
+            session: None,
+        })
     }
 
     fn judge_token(&self, token: Digest) -> Result<Operator, Worthless> {
-        let known =
-            [(&self.token, Role::Operator, "admin.token"), (&self.viewer_token, Role::Viewer, "admin.viewerToken")];
+        let known = [
+            (&self.token, Role::Operator, "admin.token"),
+            (&self.viewer_token, Role::Viewer, "admin.viewerToken"),
+        ];
         // Both are compared, whichever it is.
         let mut found = None;
         for (expected, role, option) in known {
@@ -56,7 +80,14 @@ impl InForce {
         }
         let (role, option) = found.ok_or(Worthless::Unaccepted)?;
         let (name, validity) = (Arc::from(option), Validity::default());
-        Ok(Operator { role, name, principal: None, source: "token", validity, session: None })
+        Ok(Operator {
+            role,
+            name,
+            principal: None,
+            source: "token",
+            validity,
+            session: None,
+        })
     }
 }
 

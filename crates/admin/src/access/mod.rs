@@ -53,7 +53,10 @@ pub(crate) async fn require_host(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    admin.now().guard.check_host(request.uri(), request.headers(), None)?;
+    admin
+        .now()
+        .guard
+        .check_host(request.uri(), request.headers(), None)?;
     Ok(next.run(request).await)
 }
 
@@ -71,7 +74,9 @@ pub(crate) async fn require(
     };
     let now = admin.now();
     check_origin(&now, request.uri(), request.headers())?;
-    let Some(needed) = needed else { return Ok(next.run(request).await) };
+    let Some(needed) = needed else {
+        return Ok(next.run(request).await);
+    };
     let peer = connection.0.peer;
     let operator = match admin.identify(&now, request.headers(), &connection.0).await {
         Ok(operator) => operator,
@@ -84,7 +89,10 @@ pub(crate) async fn require(
         require_origin_of_page(request.headers())?;
     }
     if operator.role < needed {
-        admin.note(&AuditEvent::RoleDenied { operator: operator.on_record(peer), path: request.uri().path() });
+        admin.note(&AuditEvent::RoleDenied {
+            operator: operator.on_record(peer),
+            path: request.uri().path(),
+        });
         return Err(Refusal::role(needed, operator.role));
     }
     request.extensions_mut().insert(operator.clone());
@@ -93,10 +101,21 @@ pub(crate) async fn require(
     }
     let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());
     // Before it is made: a change that cannot be put on record is none.
-    admin.subject.record.record(&AuditEvent::ChangeAsked { operator: actor, path: &path })?;
+    admin.subject.record.record(&AuditEvent::ChangeAsked {
+        operator: actor,
+        path: &path,
+    })?;
     let response = next.run(request).await;
-    let about = response.extensions().get::<About>().map(|about| about.0.as_str());
-    admin.note(&AuditEvent::Changed { operator: actor, path: &path, about, status: response.status().as_u16() });
+    let about = response
+        .extensions()
+        .get::<About>()
+        .map(|about| about.0.as_str());
+    admin.note(&AuditEvent::Changed {
+        operator: actor,
+        path: &path,
+        about,
+        status: response.status().as_u16(),
+    });
     Ok(response)
 }
 
@@ -111,14 +130,25 @@ fn is_change(method: &Method) -> bool {
 /// Requires that no page of another origin sends the request. A page of `admin.publicUrl` is an own one, also where a proxy
 /// passes another `Host` on.
 fn check_origin(now: &InForce, target: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-    let Err(rejection) = now.guard.check_origin(target, headers) else { return Ok(()) };
+    let Err(rejection) = now.guard.check_origin(target, headers) else {
+        return Ok(());
+    };
     let only = |name: HeaderName| {
         let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
         values.next().filter(|_| values.next().is_none())
     };
-    let is_public = now.settings.public_url.as_ref().is_some_and(|url| only(ORIGIN) == Some(url.as_bytes()));
-    let is_own_site = !headers.contains_key(SEC_FETCH_SITE) || only(SEC_FETCH_SITE) == Some(b"same-origin");
-    if is_public && is_own_site { Ok(()) } else { Err(rejection.into()) }
+    let is_public = now
+        .settings
+        .public_url
+        .as_ref()
+        .is_some_and(|url| only(ORIGIN) == Some(url.as_bytes()));
+    let is_own_site =
+        !headers.contains_key(SEC_FETCH_SITE) || only(SEC_FETCH_SITE) == Some(b"same-origin");
+    if is_public && is_own_site {
+        Ok(())
+    } else {
+        Err(rejection.into())
+    }
 }
 
 /// Requires that the browser says which page sends a change: the cookie alone would be sent by it for others, too.
@@ -145,7 +175,13 @@ impl InForce {
 pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(CONTENT_TYPE).iter();
     let kind = match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim(),
+        (Some(value), None) => value
+            .to_str()
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim(),
         _ => "",
     };
     if kind.eq_ignore_ascii_case("application/json") {
@@ -161,10 +197,20 @@ mod tests {
 
     #[test]
     fn body_content_type_must_be_json() {
-        let is_json =
-            |kind| require_json(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))])).is_ok();
+        let is_json = |kind| {
+            require_json(&HeaderMap::from_iter([(
+                CONTENT_TYPE,
+                HeaderValue::from_static(kind),
+            )]))
+            .is_ok()
+        };
         assert!(is_json("application/json") && is_json("Application/JSON; charset=utf-8"));
-        for other in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+        for other in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/jsonp",
+            "",
+        ] {
             assert!(!is_json(other), "{other}");
         }
         assert!(require_json(&HeaderMap::new()).is_err());

@@ -69,9 +69,19 @@ pub(crate) struct Answered {
 }
 
 /// All calls that need approval.
-pub(super) async fn list(State(admin): State<Arc<Admin>>, Extension(operator): Extension<Operator>) -> Answer {
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+) -> Answer {
     let may_approve = operator.role >= Role::Approver;
-    let approvals = admin.subject.approvals.list().await?.into_iter().map(|open| shown(open, may_approve)).collect();
+    let approvals = admin
+        .subject
+        .approvals
+        .list()
+        .await?
+        .into_iter()
+        .map(|open| shown(open, may_approve))
+        .collect();
     Ok(answer(&Approvals { approvals }))
 }
 
@@ -84,19 +94,44 @@ pub(super) async fn decide(
     let is_approved = match done.as_str() {
         "approve" => true,
         "refuse" => false,
-        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a call can be answered with approve or refuse")),
+        _ => {
+            return Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "a call can be answered with approve or refuse",
+            ));
+        }
     };
-    let approver = Approver { name: operator.name, principal: operator.principal };
-    let question = admin.subject.approvals.decide(&id, &approver, is_approved).await?;
+    let approver = Approver {
+        name: operator.name,
+        principal: operator.principal,
+    };
+    let question = admin
+        .subject
+        .approvals
+        .decide(&id, &approver, is_approved)
+        .await?;
     let call = format!("{}/{}", question.call.server, question.call.tool);
     let about = format!("{call} for {}", question.question.client);
-    let mut response = answer(&Answered { id, call, done, waiting: question.is_waiting });
+    let mut response = answer(&Answered {
+        id,
+        call,
+        done,
+        waiting: question.is_waiting,
+    });
     response.extensions_mut().insert(About(about));
     Ok(response)
 }
 
 fn shown(open: OpenQuestion, may_approve: bool) -> Approval {
-    let OpenQuestion { id, call, question, asked, left, status, is_waiting } = open;
+    let OpenQuestion {
+        id,
+        call,
+        question,
+        asked,
+        left,
+        status,
+        is_waiting,
+    } = open;
     let (status, decided_by) = match status {
         Status::Open => ("open", None),
         Status::Approved(by) => ("approved", Some(by.to_string())),
@@ -114,7 +149,12 @@ fn shown(open: OpenQuestion, may_approve: bool) -> Approval {
         endpoint: call.endpoint.to_string(),
         server: call.server.into(),
         tool: call.tool.into(),
-        arguments: if may_approve { call.arguments } else { call.own }.map(|arguments| arguments.as_text().to_owned()),
+        arguments: if may_approve {
+            call.arguments
+        } else {
+            call.own
+        }
+        .map(|arguments| arguments.as_text().to_owned()),
         asked_ms: moment(asked),
         left_ms: millis(left),
     }

@@ -69,24 +69,50 @@ pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> An
     let filter = filter(&query)?;
     let limit = query.number("limit", DEFAULT, MOST)?;
     let Some(files) = files(&admin) else {
-        return Ok(answer(&AuditEntries { recording: false, lost: 0, not_exported: 0, entries: Vec::new() }));
+        return Ok(answer(&AuditEntries {
+            recording: false,
+            lost: 0,
+            not_exported: 0,
+            entries: Vec::new(),
+        }));
     };
-    let ledger = admin.subject.audit_log.kept().map(|kept| Arc::clone(&kept.ledger));
+    let ledger = admin
+        .subject
+        .audit_log
+        .kept()
+        .map(|kept| Arc::clone(&kept.ledger));
     let lost = ledger.as_ref().map_or(0, |ledger| ledger.written().lost);
-    let not_exported = ledger.and_then(|ledger| ledger.mirrored()).map_or(0, |mirrored| mirrored.lost);
+    let not_exported = ledger
+        .and_then(|ledger| ledger.mirrored())
+        .map_or(0, |mirrored| mirrored.lost);
     let lines = reading(move || read(&files, &filter, limit)).await?;
     let entries = lines.into_iter().map(Verbatim).collect();
-    Ok(answer(&AuditEntries { recording: true, lost, not_exported, entries }))
+    Ok(answer(&AuditEntries {
+        recording: true,
+        lost,
+        not_exported,
+        entries,
+    }))
 }
 
 /// What was used by whom, of the entries that match the query.
 pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let filter = filter(&query)?;
     let Some(files) = files(&admin) else {
-        return Ok(answer(&UsageTable { recording: false, usage: Vec::new() }));
+        return Ok(answer(&UsageTable {
+            recording: false,
+            usage: Vec::new(),
+        }));
     };
     let table = reading(move || usage(&files, &filter)).await?;
-    let row = |(UseKey { day, principal, what }, row): (UseKey, fanlight_ledger::Use)| UsageRow {
+    let row = |(
+        UseKey {
+            day,
+            principal,
+            what,
+        },
+        row,
+    ): (UseKey, fanlight_ledger::Use)| UsageRow {
         day,
         principal,
         what,
@@ -97,7 +123,10 @@ pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answe
         response_bytes: row.response_bytes,
         estimated_tokens: row.estimated_tokens(),
     };
-    Ok(answer(&UsageTable { recording: true, usage: table.into_iter().map(row).collect() }))
+    Ok(answer(&UsageTable {
+        recording: true,
+        usage: table.into_iter().map(row).collect(),
+    }))
 }
 
 fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
@@ -108,7 +137,12 @@ fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
 async fn reading<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Unreadable> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let unreadable = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the record cannot be read; the log says why");
+    let unreadable = || {
+        Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the record cannot be read; the log says why",
+        )
+    };
     let _turn = READERS.acquire().await.map_err(|_| unreadable())?;
     let done = spawn_blocking(read).await.map_err(|_| unreadable())?;
     done.map_err(|error| {

@@ -45,18 +45,28 @@ struct RunningProcess {
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
     let gateway = &admin.subject.gateway;
     let Some(description) = gateway.description_of(&name).await else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/overview lists them"));
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no server has this name; /api/overview lists them",
+        ));
     };
     let running = gateway.process_output(&name).unwrap_or_default().running;
     let versions = gateway.versions_of_backends().remove(&name);
-    let differences = versions.and_then(|(_, mirror)| mirror).map(|mirror| mirror.differences).unwrap_or_default();
+    let differences = versions
+        .and_then(|(_, mirror)| mirror)
+        .map(|mirror| mirror.differences)
+        .unwrap_or_default();
     Ok(reply::answer(&BackendDetails {
         differences: differences.iter().map(Difference::from).collect(),
         description: description.map(Verbatim),
         history: admin.history.of(&name),
         processes: running
             .into_iter()
-            .map(|one| RunningProcess { process: one.process, id: one.id, since_ms: moment(one.since) })
+            .map(|one| RunningProcess {
+                process: one.process,
+                id: one.id,
+                since_ms: moment(one.since),
+            })
             .collect(),
         name,
     }))

@@ -15,15 +15,24 @@ pub(super) async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, 
 }
 
 /// The body, of at most `limit` bytes.
-pub(super) async fn read_up_to(limit: usize, body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
+pub(super) async fn read_up_to(
+    limit: usize,
+    body: Body,
+    settings: &AdminSettings,
+) -> Result<Bytes, Refusal> {
     let limit = limit.min(settings.max_body);
     match timeout(settings.body_timeout, Limited::new(body, limit).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("the request body is larger than {limit} bytes, the limit here (limits.requestBody)");
+            let message = format!(
+                "the request body is larger than {limit} bytes, the limit here (limits.requestBody)"
+            );
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
         }
         Ok(Err(_)) => Err(Refusal::bad_request("the request body is incomplete")),
-        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time")),
+        Err(_) => Err(Refusal::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the request body did not arrive in time",
+        )),
     }
 }

@@ -92,13 +92,21 @@ struct Contribution {
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let gateway = &admin.subject.gateway;
     let wanted = query.get("kind");
-    if wanted.as_ref().is_some_and(|wanted| ListKind::ALL.iter().all(|kind| wanted != kind.member())) {
-        return Err(Refusal::bad_request("`kind` must be tools, resources, resourceTemplates, prompts or skills"));
+    if wanted
+        .as_ref()
+        .is_some_and(|wanted| ListKind::ALL.iter().all(|kind| wanted != kind.member()))
+    {
+        return Err(Refusal::bad_request(
+            "`kind` must be tools, resources, resourceTemplates, prompts or skills",
+        ));
     }
     let endpoint = &endpoint_at(gateway, query.get("endpoint").as_deref())?;
     let read = async |kind: ListKind| match &wanted {
         Some(wanted) if wanted != kind.member() => None,
-        _ => Some(list(&gateway.listed(kind, endpoint).await, &gateway.kept_lists(kind))),
+        _ => Some(list(
+            &gateway.listed(kind, endpoint).await,
+            &gateway.kept_lists(kind),
+        )),
     };
     let (tools, resources, resource_templates, prompts, skills) = tokio::join!(
         read(ListKind::Tools),
@@ -107,7 +115,13 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
         read(ListKind::Prompts),
         read(ListKind::Skills),
     );
-    Ok(reply::answer(&Catalogue { tools, resources, resource_templates, prompts, skills }))
+    Ok(reply::answer(&Catalogue {
+        tools,
+        resources,
+        resource_templates,
+        prompts,
+        skills,
+    }))
 }
 
 fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> List {
@@ -130,5 +144,9 @@ fn list(snapshot: &ListView, kept: &HashMap<String, SystemTime>) -> List {
         stale: contribution.is_stale.then_some(true),
         as_of_ms: kept.get(&*contribution.backend).map(|read| moment(*read)),
     });
-    List { entries: entries.collect(), collisions: collisions.collect(), backends: backends.collect() }
+    List {
+        entries: entries.collect(),
+        collisions: collisions.collect(),
+        backends: backends.collect(),
+    }
 }

@@ -59,17 +59,23 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
     let limit = query.number("limit", DEFAULT, MOST)?;
     let running = admin.subject.telemetry.running();
     let call_count = running.len();
-    Ok(answer(&ClientCalls { call_count, calls: running.into_iter().take(limit).map(call).collect() }))
+    Ok(answer(&ClientCalls {
+        call_count,
+        calls: running.into_iter().take(limit).map(call).collect(),
+    }))
 }
 
 /// Cancels the running request that has this span.
 pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
-        let message =
-            "no running request has this span; it may have ended just now, and `/api/calls` lists those there are";
+        let message = "no running request has this span; it may have ended just now, and `/api/calls` lists those there are";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
-    let mut response = answer(&ClientCallCancelled { call: id, name: name.clone(), done: "cancel" });
+    let mut response = answer(&ClientCallCancelled {
+        call: id,
+        name: name.clone(),
+        done: "cancel",
+    });
     response.extensions_mut().insert(About(name));
     Ok(response)
 }
@@ -78,7 +84,9 @@ fn call(call: RunningRequest) -> ClientCall {
     let client = call.client.as_ref();
     ClientCall {
         client: client.and_then(|client| client.label()),
-        principal: client.and_then(|client| client.principal()).map(str::to_owned),
+        principal: client
+            .and_then(|client| client.principal())
+            .map(str::to_owned),
         span_id: call.span_id,
         trace_id: call.trace_id,
         name: call.name,

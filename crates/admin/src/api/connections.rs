@@ -38,11 +38,24 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
 
 /// Ends the connection with this id.
 pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
-    let Some(ended) = admin.subject.connections.end(id.clone()).await.map_err(unreadable)? else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no connection has this id; `/api/connections` lists them"));
+    let Some(ended) = admin
+        .subject
+        .connections
+        .end(id.clone())
+        .await
+        .map_err(unreadable)?
+    else {
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no connection has this id; `/api/connections` lists them",
+        ));
     };
     let about = format!("{} of {}", ended.server, ended.principal);
-    let mut response = answer(&ConnectionEnded { connection: id, server: ended.server, done: "end" });
+    let mut response = answer(&ConnectionEnded {
+        connection: id,
+        server: ended.server,
+        done: "end",
+    });
     response.extensions_mut().insert(About(about));
     Ok(response)
 }

@@ -40,9 +40,16 @@ struct Entries {
 }
 
 /// The endpoint at this path; without one, what shows everything.
-pub(super) fn endpoint_at(gateway: &Gateway, path: Option<&str>) -> Result<canonical::Endpoint, Refusal> {
-    let Some(path) = path else { return Ok(canonical::Endpoint::Everything) };
-    gateway.endpoint(path).ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
+pub(super) fn endpoint_at(
+    gateway: &Gateway,
+    path: Option<&str>,
+) -> Result<canonical::Endpoint, Refusal> {
+    let Some(path) = path else {
+        return Ok(canonical::Endpoint::Everything);
+    };
+    gateway
+        .endpoint(path)
+        .ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
 }
 
 /// All endpoints in configuration order. Lists are read once for all of them.
@@ -58,8 +65,18 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {
             count(ListKind::Prompts),
             count(ListKind::Skills),
         );
-        let entries = Entries { tools, resources, resource_templates, prompts, skills };
-        endpoints.push(Endpoint { servers: gateway.shown_backends(&endpoint), path, entries });
+        let entries = Entries {
+            tools,
+            resources,
+            resource_templates,
+            prompts,
+            skills,
+        };
+        endpoints.push(Endpoint {
+            servers: gateway.shown_backends(&endpoint),
+            path,
+            entries,
+        });
     }
     Ok(reply::answer(&Endpoints { endpoints }))
 }

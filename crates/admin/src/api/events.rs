@@ -32,12 +32,16 @@ const COLLECT: Duration = Duration::from_millis(200);
 const MOST_TRACES: usize = 100;
 
 /// The stream of events.
-pub(super) async fn answer(State(admin): State<Arc<Admin>>, Extension(operator): Extension<Operator>) -> Answer {
+pub(super) async fn answer(
+    State(admin): State<Arc<Admin>>,
+    Extension(operator): Extension<Operator>,
+) -> Answer {
     let now = admin.now();
     let permit = stream::permit(&now)?;
-    let events = unfold(Follower::new(&admin, operator, now.ended.clone(), permit), |mut follower| async move {
-        Some((iter(follower.next().await?), follower))
-    });
+    let events = unfold(
+        Follower::new(&admin, operator, now.ended.clone(), permit),
+        |mut follower| async move { Some((iter(follower.next().await?), follower)) },
+    );
     Ok(stream::response(&now, events.flatten()))
 }
 
@@ -127,9 +131,17 @@ impl Follower {
     fn traces(&mut self) -> [Option<Event>; 2] {
         self.due = None;
         let ring = self.ring.as_ref();
-        let traces = self.ended.drain(..).filter_map(|id| summary(&ring?.get(id)?)).collect();
-        let missed = std::mem::take(&mut self.missed).then(|| event("missed", &Json::empty_object()));
-        [Some(event("traces", &to_json(&TracesEnded { traces }))), missed]
+        let traces = self
+            .ended
+            .drain(..)
+            .filter_map(|id| summary(&ring?.get(id)?))
+            .collect();
+        let missed =
+            std::mem::take(&mut self.missed).then(|| event("missed", &Json::empty_object()));
+        [
+            Some(event("traces", &to_json(&TracesEnded { traces }))),
+            missed,
+        ]
     }
 
     fn overview(&mut self) -> Option<Event> {
@@ -151,7 +163,9 @@ async fn at(due: Option<Instant>) {
 }
 
 async fn receive(feed: &mut Option<Receiver<TraceId>>) -> Result<TraceId, RecvError> {
-    let Some(open) = feed else { return std::future::pending().await };
+    let Some(open) = feed else {
+        return std::future::pending().await;
+    };
     let received = open.recv().await;
     if matches!(received, Err(RecvError::Closed)) {
         *feed = None;

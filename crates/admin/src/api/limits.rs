@@ -34,17 +34,39 @@ pub(crate) struct LimitStates {
 /// All limits.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let nearest = query.number("nearest", DEFAULT, MOST)?;
-    Ok(answer(&LimitStates { limits: admin.subject.operations.limits(nearest) }))
+    Ok(answer(&LimitStates {
+        limits: admin.subject.operations.limits(nearest),
+    }))
 }
 
 /// The counts of all limits.
 pub(crate) fn metrics(admin: &Admin) -> Family {
-    let points = admin.subject.operations.limits(0).into_iter().flat_map(|limit| {
-        let outcomes = [("passed", limit.passed), ("waited", limit.waited), ("refused", limit.refused)];
-        outcomes.map(|(outcome, count)| -> Point {
-            let labels = REQUESTS.labels.iter().copied().zip([limit.rule.clone(), outcome.to_owned()]).collect();
-            (labels, Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
-        })
-    });
-    Family { info: &REQUESTS, points: points.collect() }
+    let points = admin
+        .subject
+        .operations
+        .limits(0)
+        .into_iter()
+        .flat_map(|limit| {
+            let outcomes = [
+                ("passed", limit.passed),
+                ("waited", limit.waited),
+                ("refused", limit.refused),
+            ];
+            outcomes.map(|(outcome, count)| -> Point {
+                let labels = REQUESTS
+                    .labels
+                    .iter()
+                    .copied()
+                    .zip([limit.rule.clone(), outcome.to_owned()])
+                    .collect();
+                (
+                    labels,
+                    Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+                )
+            })
+        });
+    Family {
+        info: &REQUESTS,
+        points: points.collect(),
+    }
 }

@@ -60,68 +60,207 @@ pub(crate) const ROUTES: &[Route] = &[
         needs: VIEWER,
         serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.with_uptime())),
     },
-    Route { path: "/api/traces", needs: VIEWER, serve: || read(traces::list) },
-    Route { path: "/api/traces/{id}", needs: VIEWER, serve: || read(traces::one) },
-    Route { path: "/api/calls", needs: VIEWER, serve: || read(client_calls::list) },
-    Route { path: "/api/calls/{id}/cancel", needs: OPERATOR, serve: || change(client_calls::cancel) },
-    Route { path: "/api/approvals", needs: VIEWER, serve: || read(approvals::list) },
-    Route { path: "/api/approvals/{id}/{answer}", needs: APPROVER, serve: || change(approvals::decide) },
-    Route { path: "/api/audit", needs: VIEWER, serve: || read(audit::entries) },
-    Route { path: "/api/usage", needs: VIEWER, serve: || read(audit::used) },
-    Route { path: "/api/limits", needs: VIEWER, serve: || read(limits::list) },
-    Route { path: "/api/pins", needs: VIEWER, serve: || read(pins::list) },
-    Route { path: "/api/pins/{id}/approve", needs: APPROVER, serve: || change(pins::approve) },
-    Route { path: "/api/connections", needs: VIEWER, serve: || read(connections::list) },
-    Route { path: "/api/connections/{id}/end", needs: OPERATOR, serve: || change(connections::end) },
-    Route { path: "/api/tools/statistics", needs: VIEWER, serve: || read(tools::statistics) },
-    Route { path: "/api/catalogue", needs: VIEWER, serve: || read(catalogue::answer) },
-    Route { path: "/api/endpoints", needs: VIEWER, serve: || read(endpoints::answer) },
-    Route { path: "/api/sessions", needs: VIEWER, serve: || read(sessions::answer) },
+    Route {
+        path: "/api/traces",
+        needs: VIEWER,
+        serve: || read(traces::list),
+    },
+    Route {
+        path: "/api/traces/{id}",
+        needs: VIEWER,
+        serve: || read(traces::one),
+    },
+    Route {
+        path: "/api/calls",
+        needs: VIEWER,
+        serve: || read(client_calls::list),
+    },
+    Route {
+        path: "/api/calls/{id}/cancel",
+        needs: OPERATOR,
+        serve: || change(client_calls::cancel),
+    },
+    Route {
+        path: "/api/approvals",
+        needs: VIEWER,
+        serve: || read(approvals::list),
+    },
+    Route {
+        path: "/api/approvals/{id}/{answer}",
+        needs: APPROVER,
+        serve: || change(approvals::decide),
+    },
+    Route {
+        path: "/api/audit",
+        needs: VIEWER,
+        serve: || read(audit::entries),
+    },
+    Route {
+        path: "/api/usage",
+        needs: VIEWER,
+        serve: || read(audit::used),
+    },
+    Route {
+        path: "/api/limits",
+        needs: VIEWER,
+        serve: || read(limits::list),
+    },
+    Route {
+        path: "/api/pins",
+        needs: VIEWER,
+        serve: || read(pins::list),
+    },
+    Route {
+        path: "/api/pins/{id}/approve",
+        needs: APPROVER,
+        serve: || change(pins::approve),
+    },
+    Route {
+        path: "/api/connections",
+        needs: VIEWER,
+        serve: || read(connections::list),
+    },
+    Route {
+        path: "/api/connections/{id}/end",
+        needs: OPERATOR,
+        serve: || change(connections::end),
+    },
+    Route {
+        path: "/api/tools/statistics",
+        needs: VIEWER,
+        serve: || read(tools::statistics),
+    },
+    Route {
+        path: "/api/catalogue",
+        needs: VIEWER,
+        serve: || read(catalogue::answer),
+    },
+    Route {
+        path: "/api/endpoints",
+        needs: VIEWER,
+        serve: || read(endpoints::answer),
+    },
+    Route {
+        path: "/api/sessions",
+        needs: VIEWER,
+        serve: || read(sessions::answer),
+    },
     Route {
         path: "/api/config",
         needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config())),
+        serve: || {
+            read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config()))
+        },
     },
     Route {
         path: "/api/connect",
         needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect())),
+        serve: || {
+            read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect()))
+        },
     },
     Route {
         path: "/api/backends",
         needs: VIEWER,
         serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.backends())),
     },
-    Route { path: "/api/backends/{name}", needs: VIEWER, serve: || read(backend::answer) },
-    Route { path: "/api/backends/{name}/log", needs: VIEWER, serve: || read(server_log::of_one) },
-    Route { path: "/api/servers/{name}/log", needs: VIEWER, serve: || read(server_log::of_one) },
-    Route { path: "/api/log", needs: VIEWER, serve: || read(server_log::of_all) },
+    Route {
+        path: "/api/backends/{name}",
+        needs: VIEWER,
+        serve: || read(backend::answer),
+    },
+    Route {
+        path: "/api/backends/{name}/log",
+        needs: VIEWER,
+        serve: || read(server_log::of_one),
+    },
+    Route {
+        path: "/api/servers/{name}/log",
+        needs: VIEWER,
+        serve: || read(server_log::of_one),
+    },
+    Route {
+        path: "/api/log",
+        needs: VIEWER,
+        serve: || read(server_log::of_all),
+    },
     Route {
         path: "/api/openapi.json",
         needs: VIEWER,
         serve: || read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)),
     },
-    Route { path: "/api/events", needs: VIEWER, serve: || read(events::answer) },
-    Route { path: "/api/call", needs: OPERATOR, serve: || change(call::answer) },
-    Route { path: "/api/call/answer", needs: OPERATOR, serve: || change(call::give) },
-    Route { path: "/api/call/cancel", needs: OPERATOR, serve: || change(call::cancel) },
-    Route { path: "/api/sessions/{digest}/end", needs: OPERATOR, serve: || change(operations::end_session) },
-    Route { path: "/api/reload", needs: OPERATOR, serve: || change(operations::reload) },
-    Route { path: "/api/servers/{name}/{action}", needs: OPERATOR, serve: || change(operations::server) },
+    Route {
+        path: "/api/events",
+        needs: VIEWER,
+        serve: || read(events::answer),
+    },
+    Route {
+        path: "/api/call",
+        needs: OPERATOR,
+        serve: || change(call::answer),
+    },
+    Route {
+        path: "/api/call/answer",
+        needs: OPERATOR,
+        serve: || change(call::give),
+    },
+    Route {
+        path: "/api/call/cancel",
+        needs: OPERATOR,
+        serve: || change(call::cancel),
+    },
+    Route {
+        path: "/api/sessions/{digest}/end",
+        needs: OPERATOR,
+        serve: || change(operations::end_session),
+    },
+    Route {
+        path: "/api/reload",
+        needs: OPERATOR,
+        serve: || change(operations::reload),
+    },
+    Route {
+        path: "/api/servers/{name}/{action}",
+        needs: OPERATOR,
+        serve: || change(operations::server),
+    },
     // Identifies the operator.
     Route {
         path: "/api/session",
         needs: Needs::OwnPage,
-        serve: || get(session::answer).post(session::begin).fallback(async || Refusal::method("GET, HEAD, POST")),
+        serve: || {
+            get(session::answer)
+                .post(session::begin)
+                .fallback(async || Refusal::method("GET, HEAD, POST"))
+        },
     },
-    Route { path: "/api/session/end", needs: Needs::OwnPage, serve: || change(session::end) },
-    Route { path: "/api/session/issuer", needs: Needs::OwnPage, serve: || change(sign_in::begin) },
-    Route { path: "/api/session/issuer/answer", needs: Needs::OwnPage, serve: || change(sign_in::finish) },
-    Route { path: "/api/{*rest}", needs: VIEWER, serve: || any(nothing) },
+    Route {
+        path: "/api/session/end",
+        needs: Needs::OwnPage,
+        serve: || change(session::end),
+    },
+    Route {
+        path: "/api/session/issuer",
+        needs: Needs::OwnPage,
+        serve: || change(sign_in::begin),
+    },
+    Route {
+        path: "/api/session/issuer/answer",
+        needs: Needs::OwnPage,
+        serve: || change(sign_in::finish),
+    },
+    Route {
+        path: "/api/{*rest}",
+        needs: VIEWER,
+        serve: || any(nothing),
+    },
 ];
 
 async fn nothing() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "no such part of the API; docs/api.md lists them")
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "no such part of the API; docs/api.md lists them",
+    )
 }
 
 /// The result of a handler.
@@ -142,7 +281,9 @@ impl Query {
     /// The first value of this name that is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let mut pairs = url::form_urlencoded::parse(self.0.as_bytes());
-        pairs.find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.into_owned())
+        pairs
+            .find(|(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.into_owned())
     }
 
     /// Whether it has this name, with or without a value.
@@ -153,9 +294,9 @@ impl Query {
     /// The first value of this name, not too long for a filter.
     pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         match self.get(name) {
-            Some(text) if text.chars().count() > LONGEST => {
-                Err(Refusal::bad_request(format!("`{name}` has at most {LONGEST} characters")))
-            }
+            Some(text) if text.chars().count() > LONGEST => Err(Refusal::bad_request(format!(
+                "`{name}` has at most {LONGEST} characters"
+            ))),
             text => Ok(text),
         }
     }
@@ -164,10 +305,12 @@ impl Query {
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         match self.get(name).map(|text| text.parse::<f64>()) {
             None => Ok(None),
-            Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => Ok(Some(Duration::from_secs_f64(millis / 1000.0))),
-            Some(_) => {
-                Err(Refusal::bad_request(format!("`{name}` must be a number of milliseconds from 0 to {LATEST}")))
+            Some(Ok(millis)) if (0.0..=LATEST).contains(&millis) => {
+                Ok(Some(Duration::from_secs_f64(millis / 1000.0)))
             }
+            Some(_) => Err(Refusal::bad_request(format!(
+                "`{name}` must be a number of milliseconds from 0 to {LATEST}"
+            ))),
         }
     }
 
@@ -178,10 +321,14 @@ impl Query {
 
     /// The first value of this name as a number, at most `most`.
     pub(crate) fn number(&self, name: &str, default: usize, most: usize) -> Result<usize, Refusal> {
-        let Some(text) = self.get(name) else { return Ok(default) };
+        let Some(text) = self.get(name) else {
+            return Ok(default);
+        };
         match text.parse::<usize>() {
             Ok(number) if number > 0 => Ok(number.min(most)),
-            _ => Err(Refusal::bad_request(format!("`{name}` must be a number from 1 to {most}"))),
+            _ => Err(Refusal::bad_request(format!(
+                "`{name}` must be a number from 1 to {most}"
+            ))),
         }
     }
 }
@@ -203,8 +350,19 @@ mod tests {
         assert!(query("limit=0").number("limit", 100, 500).is_err());
         assert!(query("limit=x").number("limit", 100, 500).is_err());
         assert_eq!(form.text("text").unwrap().unwrap(), "a b&c");
-        assert!(query(&format!("tool={}", "x".repeat(LONGEST + 1))).text("tool").is_err());
-        assert_eq!(query("since=1500").time("since").unwrap(), Some(UNIX_EPOCH + Duration::from_millis(1500)));
-        assert!(["-1", "1e16", "NaN", "x"].iter().all(|wrong| query(&format!("since={wrong}")).time("since").is_err()));
+        assert!(
+            query(&format!("tool={}", "x".repeat(LONGEST + 1)))
+                .text("tool")
+                .is_err()
+        );
+        assert_eq!(
+            query("since=1500").time("since").unwrap(),
+            Some(UNIX_EPOCH + Duration::from_millis(1500))
+        );
+        assert!(
+            ["-1", "1e16", "NaN", "x"]
+                .iter()
+                .all(|wrong| query(&format!("since={wrong}")).time("since").is_err())
+        );
     }
 }

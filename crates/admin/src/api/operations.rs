@@ -33,28 +33,52 @@ pub(crate) struct SessionEnded {
 /// Reads the configuration again: 200 if it is in force now, 422 with the problems if it cannot be used.
 pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
     let reloaded = admin.subject.operations.reload().await?;
-    let status = if reloaded.is_usable { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    let status = if reloaded.is_usable {
+        StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
+    };
     Ok((status, json(reloaded.report)).into_response())
 }
 
 /// Switches a server on or off, or restarts it.
-pub(super) async fn server(State(admin): State<Arc<Admin>>, Path((name, action)): Path<(String, String)>) -> Answer {
+pub(super) async fn server(
+    State(admin): State<Arc<Admin>>,
+    Path((name, action)): Path<(String, String)>,
+) -> Answer {
     let operations = &admin.subject.operations;
     match action.as_str() {
         "enable" => operations.switch(name.clone(), true).await?,
         "disable" => operations.switch(name.clone(), false).await?,
         "restart" => operations.restart(name.clone()).await?,
-        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "a server can be told to enable, disable or restart")),
+        _ => {
+            return Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "a server can be told to enable, disable or restart",
+            ));
+        }
     }
-    Ok(answer(&ServerChanged { server: name, done: action }))
+    Ok(answer(&ServerChanged {
+        server: name,
+        done: action,
+    }))
 }
 
 /// Ends the session of a client that has this digest.
-pub(super) async fn end_session(State(admin): State<Arc<Admin>>, Path(digest): Path<String>) -> Answer {
+pub(super) async fn end_session(
+    State(admin): State<Arc<Admin>>,
+    Path(digest): Path<String>,
+) -> Answer {
     if !admin.subject.clients.end_session(&digest) {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no HTTP session has this digest; `/api/sessions` lists them"));
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no HTTP session has this digest; `/api/sessions` lists them",
+        ));
     }
-    Ok(answer(&SessionEnded { session: digest, done: "end" }))
+    Ok(answer(&SessionEnded {
+        session: digest,
+        done: "end",
+    }))
 }
 
 impl From<OperationError> for Refusal {
@@ -73,7 +97,9 @@ impl From<OperationError> for Refusal {
                 StatusCode::NOT_FOUND,
                 "no server of this name is configured, or, to be restarted, enabled; `fanlight status` lists them",
             ),
-            OperationError::Ending => Self::new(StatusCode::SERVICE_UNAVAILABLE, "Fanlight is ending"),
+            OperationError::Ending => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "Fanlight is ending")
+            }
         }
     }
 }

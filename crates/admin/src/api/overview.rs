@@ -80,7 +80,13 @@ pub(crate) struct Latest {
 
 impl Latest {
     pub(crate) fn new(subject: Arc<Subject>, live: LiveSettings, started: SystemTime) -> Self {
-        Self { subject, live, started, began: Instant::now(), made: Mutex::default() }
+        Self {
+            subject,
+            live,
+            started,
+            began: Instant::now(),
+            made: Mutex::default(),
+        }
     }
 
     /// An overview not older than the interval of event streams, without values that always change.
@@ -100,25 +106,49 @@ impl Latest {
 
     /// The overview now, with the uptime of the process.
     pub(crate) fn with_uptime(&self) -> Overview {
-        Overview { uptime_seconds: Some(self.began.elapsed().as_secs_f64()), ..self.make(Seconds::Shown) }
+        Overview {
+            uptime_seconds: Some(self.began.elapsed().as_secs_f64()),
+            ..self.make(Seconds::Shown)
+        }
     }
 
     /// The backends now.
     pub(crate) fn backends(&self) -> Backends {
-        Backends { backends: self.all_backends(Seconds::Shown) }
+        Backends {
+            backends: self.all_backends(Seconds::Shown),
+        }
     }
 
     fn all_backends(&self, seconds: Seconds) -> Vec<Backend> {
         let telemetry = &self.subject.telemetry;
-        let failed = Query { error: Some(true), limit: FAILED, ..Query::default() };
-        let failed = telemetry.ring().map(|ring| ring.query(&failed)).unwrap_or_default();
-        let (status, endpoints) = (self.subject.gateway.status(), self.subject.gateway.endpoints_of_backends());
+        let failed = Query {
+            error: Some(true),
+            limit: FAILED,
+            ..Query::default()
+        };
+        let failed = telemetry
+            .ring()
+            .map(|ring| ring.query(&failed))
+            .unwrap_or_default();
+        let (status, endpoints) = (
+            self.subject.gateway.status(),
+            self.subject.gateway.endpoints_of_backends(),
+        );
         let versions = self.subject.gateway.versions_of_backends();
         let backend = |(name, status): &(String, BackendStatus)| {
             let versions = versions.get(name);
-            let versions = versions.map_or((None, None), |(canary, mirror)| (canary.as_ref(), mirror.as_ref()));
+            let versions = versions.map_or((None, None), |(canary, mirror)| {
+                (canary.as_ref(), mirror.as_ref())
+            });
             let endpoints = endpoints.get(name).map_or(&[][..], Vec::as_slice);
-            Backend::of(name, (status, endpoints), versions, telemetry, &failed, seconds)
+            Backend::of(
+                name,
+                (status, endpoints),
+                versions,
+                telemetry,
+                &failed,
+                seconds,
+            )
         };
         status.iter().map(backend).collect()
     }
@@ -139,7 +169,10 @@ impl Latest {
             traces,
             trace_bytes,
             replicas: subject.replicas.as_ref().map(|replicas| replicas.view()),
-            page: Page { refresh_ms: millis(live.settings.page_refresh), lists_ms: millis(live.settings.page_lists) },
+            page: Page {
+                refresh_ms: millis(live.settings.page_refresh),
+                lists_ms: millis(live.settings.page_lists),
+            },
             backends: self.all_backends(seconds),
         }
     }

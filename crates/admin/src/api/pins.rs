@@ -37,13 +37,20 @@ pub(crate) struct PinApproved {
 /// All definitions that are not as they were approved.
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
     let operations = &admin.subject.operations;
-    Ok(answer(&Pins { pins: Verbatim(operations.pins()), flags: Verbatim(operations.flagged()) }))
+    Ok(answer(&Pins {
+        pins: Verbatim(operations.pins()),
+        flags: Verbatim(operations.flagged()),
+    }))
 }
 
 /// Approves a definition as it was listed under this id.
 pub(super) async fn approve(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let about = admin.subject.operations.approve_pin(id.clone()).await?;
-    let mut response = answer(&PinApproved { id, about: about.clone(), done: "approve" });
+    let mut response = answer(&PinApproved {
+        id,
+        about: about.clone(),
+        done: "approve",
+    });
     response.extensions_mut().insert(About(about));
     Ok(response)
 }

@@ -58,13 +58,24 @@ pub(super) async fn of_one(
     query: Query,
 ) -> Answer {
     let Some(output) = admin.subject.gateway.process_output(&name) else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no server has this name; /api/backends lists them"));
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no server has this name; /api/backends lists them",
+        ));
     };
     if query.has("follow") {
         return follow(&admin, operator, Some(name));
     }
-    let lines = output.lines.iter().map(|line| Line::of(&name, line)).collect();
-    Ok(answer(&ServerLog { name, dropped_lines: output.dropped, lines }))
+    let lines = output
+        .lines
+        .iter()
+        .map(|line| Line::of(&name, line))
+        .collect();
+    Ok(answer(&ServerLog {
+        name,
+        dropped_lines: output.dropped,
+        lines,
+    }))
 }
 
 /// The lines of all servers.
@@ -77,7 +88,12 @@ pub(super) async fn of_all(
         return follow(&admin, operator, None);
     }
     let lines = Positions::default().news(outputs(&admin, None));
-    Ok(answer(&AllLogs { lines: lines.iter().map(|(name, line)| Line::of(name, line)).collect() }))
+    Ok(answer(&AllLogs {
+        lines: lines
+            .iter()
+            .map(|(name, line)| Line::of(name, line))
+            .collect(),
+    }))
 }
 
 fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Answer {
@@ -96,7 +112,8 @@ fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Ans
     };
     let events = unfold(follower, |mut follower| async move {
         let lines = follower.next().await?;
-        let event = |(name, line): &(Arc<str>, ProcessLine)| event("line", &to_json(&Line::of(name, line)));
+        let event =
+            |(name, line): &(Arc<str>, ProcessLine)| event("line", &to_json(&Line::of(name, line)));
         Some((iter(lines.iter().map(event).collect::<Vec<_>>()), follower))
     });
     Ok(stream::response(&now, events.flatten()))
@@ -160,13 +177,22 @@ impl Positions {
         for (name, output) in outputs {
             let position = self.0.entry(Arc::clone(&name)).or_default();
             if position.began != output.began {
-                *position = Position { began: output.began, read: 0 };
+                *position = Position {
+                    began: output.began,
+                    read: 0,
+                };
             }
             let total = output.dropped + output.lines.len() as u64;
             let unread = usize::try_from(total.saturating_sub(position.read)).unwrap_or(usize::MAX);
             position.read = total;
             let old = output.lines.len().saturating_sub(unread);
-            news.extend(output.lines.into_iter().skip(old).map(|line| (Arc::clone(&name), line)));
+            news.extend(
+                output
+                    .lines
+                    .into_iter()
+                    .skip(old)
+                    .map(|line| (Arc::clone(&name), line)),
+            );
         }
         news.sort_by_key(|(_, line)| line.at);
         news
@@ -178,9 +204,16 @@ fn outputs(admin: &Admin, server: Option<&str>) -> Vec<(Arc<str>, ProcessOutput)
     let gateway = &admin.subject.gateway;
     let names: Vec<Arc<str>> = match server {
         Some(server) => vec![server.into()],
-        None => gateway.status().into_iter().map(|(name, _)| name.into()).collect(),
+        None => gateway
+            .status()
+            .into_iter()
+            .map(|(name, _)| name.into())
+            .collect(),
     };
-    names.into_iter().filter_map(|name| Some((Arc::clone(&name), gateway.process_output(&name)?))).collect()
+    names
+        .into_iter()
+        .filter_map(|name| Some((Arc::clone(&name), gateway.process_output(&name)?)))
+        .collect()
 }
 
 impl Line {
@@ -212,7 +245,15 @@ mod tests {
             text: second.to_string().into(),
         };
         let lines = lines.iter().map(line).collect();
-        vec![("a".into(), ProcessOutput { lines, dropped, began: Some(at(began)), ..ProcessOutput::default() })]
+        vec![(
+            "a".into(),
+            ProcessOutput {
+                lines,
+                dropped,
+                began: Some(at(began)),
+                ..ProcessOutput::default()
+            },
+        )]
     }
 
     #[test]
@@ -220,7 +261,10 @@ mod tests {
         let mut positions = Positions::default();
         let mut texts = |output| {
             let news = positions.news(output);
-            news.iter().map(|(_, line)| line.text.to_string()).collect::<Vec<_>>().join(" ")
+            news.iter()
+                .map(|(_, line)| line.text.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(texts(output(0, 0, &[1, 2])), "1 2");
         assert_eq!(texts(output(0, 0, &[1, 2])), "");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendError, BackendStatus, CanaryStatus, EndpointStatus, FailureDetails, MirrorStatus};
+use fanlight_canonical::{
+    BackendError, BackendStatus, CanaryStatus, EndpointStatus, FailureDetails, MirrorStatus,
+};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
@@ -135,7 +137,10 @@ impl Backend {
         failed: &[Trace],
         seconds: Seconds,
     ) -> Self {
-        let figures = telemetry.metrics().map(|metrics| metrics.figures(name)).unwrap_or_default();
+        let figures = telemetry
+            .metrics()
+            .map(|metrics| metrics.figures(name))
+            .unwrap_or_default();
         Self {
             name: name.to_owned(),
             state: state(&status.state),
@@ -144,7 +149,10 @@ impl Backend {
             revision: status.revision,
             // Without the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
-            endpoints: endpoints.iter().map(|endpoint| BackendEndpoint::of(endpoint, seconds)).collect(),
+            endpoints: endpoints
+                .iter()
+                .map(|endpoint| BackendEndpoint::of(endpoint, seconds))
+                .collect(),
             canary: canary.map(Canary::from),
             mirror: mirror.map(Mirror::from),
             starting: status.starting.as_ref().map(|starting| Starting {
@@ -184,7 +192,12 @@ impl Failure {
     fn of(error: &BackendError) -> Self {
         let texts = |lines: &[Arc<str>]| lines.iter().map(ToString::to_string).collect();
         let none = FailureDetails::default();
-        let FailureDetails { stderr, stdout, remedy, challenge: _ } = error.details().unwrap_or(&none);
+        let FailureDetails {
+            stderr,
+            stdout,
+            remedy,
+            challenge: _,
+        } = error.details().unwrap_or(&none);
         Self {
             what: error.what(),
             kind: error.outcome().as_str(),
@@ -202,11 +215,16 @@ impl LastError {
         let (trace, span) = failed.iter().find_map(|trace| {
             let span = trace.spans.iter().rev().find(|span| {
                 attribute(span, BACKEND_NAME).is_some_and(|value| is_named(&value.as_str()))
-                    && failure(span).is_some_and(|error| !GIVEN_UP.contains(&error.as_str().as_ref()))
+                    && failure(span)
+                        .is_some_and(|error| !GIVEN_UP.contains(&error.as_str().as_ref()))
             })?;
             Some((trace, span))
         })?;
         let r#type = failure(span)?.as_str().into_owned();
-        Some(Self { r#type, at_ms: moment(span.end_time), trace_id: trace.id.to_string() })
+        Some(Self {
+            r#type,
+            at_ms: moment(span.end_time),
+            trace_id: trace.id.to_string(),
+        })
     }
 }

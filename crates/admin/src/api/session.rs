@@ -64,7 +64,10 @@ pub(super) async fn answer(
 ) -> Answer {
     let now = admin.now();
     match admin.identify(&now, &headers, &connection.0).await {
-        Ok(operator) => Ok(reply::answer(&described(&now, Some((&operator, operator.session.is_some()))))),
+        Ok(operator) => Ok(reply::answer(&described(
+            &now,
+            Some((&operator, operator.session.is_some())),
+        ))),
         Err(Denied::Missing) => Ok(reply::answer(&described(&now, None))),
         // The page then offers to sign in.
         Err(Denied::SessionOver) => {
@@ -73,7 +76,9 @@ pub(super) async fn answer(
             Ok(response)
         }
         Err(denied) => {
-            admin.note(&AuditEvent::OperatorDenied(denied.on_record(connection.0.peer)));
+            admin.note(&AuditEvent::OperatorDenied(
+                denied.on_record(connection.0.peer),
+            ));
             Err(Refusal::denied(&denied))
         }
     }
@@ -87,8 +92,18 @@ fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Session {
         role: operator.role.as_str(),
         session,
     });
-    let issuer = now.settings.sign_in.as_ref().map(|sign_in| sign_in.settings.issuer.to_string());
-    Session { identity, sign_in: SignIn { token: now.takes_tokens(), issuer } }
+    let issuer = now
+        .settings
+        .sign_in
+        .as_ref()
+        .map(|sign_in| sign_in.settings.issuer.to_string());
+    Session {
+        identity,
+        sign_in: SignIn {
+            token: now.takes_tokens(),
+            issuer,
+        },
+    }
 }
 
 /// Signs in with a token.
@@ -101,11 +116,22 @@ pub(super) async fn begin(
     require_json(&headers)?;
     let now = admin.now();
     let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
-    let body = Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
+    let body =
+        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
     let token = body.get("token");
-    let token = token.as_ref().and_then(Json::as_str).ok_or_else(|| Refusal::bad_request("`token` must be a text"))?;
+    let token = token
+        .as_ref()
+        .and_then(Json::as_str)
+        .ok_or_else(|| Refusal::bad_request("`token` must be a text"))?;
     let proof = admin.prove_token(&now, token.trim(), &connection.0).await;
-    Ok(sign_in(&admin, &now, "token", proof, &headers, &connection.0))
+    Ok(sign_in(
+        &admin,
+        &now,
+        "token",
+        proof,
+        &headers,
+        &connection.0,
+    ))
 }
 
 /// Begins a session that rests on `proof`, if that shows an operator. An id that the browser brings is never used again:
@@ -122,11 +148,17 @@ pub(super) fn sign_in(
     let (operator, proof) = match judged {
         Ok(judged) => judged,
         Err(denied) => {
-            admin.note(&AuditEvent::SignInDenied { method, denied: denied.on_record(connection.peer) });
+            admin.note(&AuditEvent::SignInDenied {
+                method,
+                denied: denied.on_record(connection.peer),
+            });
             return Refusal::denied(&denied).into_response();
         }
     };
-    let signed_in = AuditEvent::SignedIn { operator: operator.on_record(connection.peer), method };
+    let signed_in = AuditEvent::SignedIn {
+        operator: operator.on_record(connection.peer),
+        method,
+    };
     if let Err(not_recorded) = admin.subject.record.record(&signed_in) {
         return Refusal::from(not_recorded).into_response();
     }
@@ -134,8 +166,13 @@ pub(super) fn sign_in(
     if let Shown::Value(earlier) = cookies.read(Purpose::Session, headers) {
         admin.sessions.end(Digest::of(earlier.as_bytes()));
     }
-    admin.sessions.retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    let Some(id) = admin.sessions.begin(proof, peer(connection), &now.session_limits()) else {
+    admin
+        .sessions
+        .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
+    let Some(id) = admin
+        .sessions
+        .begin(proof, peer(connection), &now.session_limits())
+    else {
         let message = "the system has no random numbers for a session";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
@@ -145,14 +182,20 @@ pub(super) fn sign_in(
 }
 
 /// Signs out.
-pub(super) async fn end(State(admin): State<Arc<Admin>>, connection: OperatorConnection, headers: HeaderMap) -> Answer {
+pub(super) async fn end(
+    State(admin): State<Arc<Admin>>,
+    connection: OperatorConnection,
+    headers: HeaderMap,
+) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
     if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)
         && let Some(session) = admin.sessions.find(id, &now.session_limits())
     {
         if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
-            admin.note(&AuditEvent::SignedOut { operator: operator.on_record(connection.0.peer) });
+            admin.note(&AuditEvent::SignedOut {
+                operator: operator.on_record(connection.0.peer),
+            });
         }
         admin.sessions.end(session.key);
     }

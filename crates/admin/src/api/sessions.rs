@@ -74,20 +74,34 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Ans
 fn list(mut clients: ClientsView, query: &Query) -> Result<Sessions, Refusal> {
     let limit = query.number("limit", DEFAULT, MOST)?;
     clients.sessions.sort_by(|a, b| {
-        (a.idle.unwrap_or(Duration::ZERO), &a.digest).cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
+        (a.idle.unwrap_or(Duration::ZERO), &a.digest)
+            .cmp(&(b.idle.unwrap_or(Duration::ZERO), &b.digest))
     });
     clients.suspended.sort_by_key(|call| call.left);
     Ok(Sessions {
         session_count: clients.sessions.len(),
         suspended_call_count: clients.suspended.len(),
         stream_count: clients.streams,
-        sessions: clients.sessions.into_iter().take(limit).map(session).collect(),
-        suspended_calls: clients.suspended.into_iter().take(limit).map(call).collect(),
+        sessions: clients
+            .sessions
+            .into_iter()
+            .take(limit)
+            .map(session)
+            .collect(),
+        suspended_calls: clients
+            .suspended
+            .into_iter()
+            .take(limit)
+            .map(call)
+            .collect(),
     })
 }
 
 fn session(session: SessionView) -> ClientSession {
-    let (principal, source) = session.identity.map(|(name, source)| (name.to_string(), source)).unzip();
+    let (principal, source) = session
+        .identity
+        .map(|(name, source)| (name.to_string(), source))
+        .unzip();
     ClientSession {
         endpoint: session.endpoint.map(|path| path.to_string()),
         principal,
@@ -146,23 +160,41 @@ mod tests {
             left: Duration::from_secs(1),
         };
         let sessions = vec![one("c", Some(9)), one("a", None), one("b", Some(3))];
-        let clients = ClientsView { sessions, suspended: vec![suspended], streams: 4 };
+        let clients = ClientsView {
+            sessions,
+            suspended: vec![suspended],
+            streams: 4,
+        };
         let answer = list(clients, &Query("limit=2".to_owned())).unwrap();
         let answer: serde_json::Value = serde_json::to_value(&answer).unwrap();
         assert_eq!(
-            (&answer["sessionCount"], &answer["suspendedCallCount"], &answer["streamCount"]),
+            (
+                &answer["sessionCount"],
+                &answer["suspendedCallCount"],
+                &answer["streamCount"]
+            ),
             (&3.into(), &1.into(), &4.into())
         );
-        let digests: Vec<_> =
-            answer["sessions"].as_array().unwrap().iter().map(|one| one["digest"].as_str().unwrap()).collect();
+        let digests: Vec<_> = answer["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["digest"].as_str().unwrap())
+            .collect();
         assert_eq!(digests, ["a", "b"]);
         assert_eq!(
-            (&answer["sessions"][0]["principal"], &answer["sessions"][0]["source"]),
+            (
+                &answer["sessions"][0]["principal"],
+                &answer["sessions"][0]["source"]
+            ),
             (&"ann".into(), &"token".into())
         );
         assert_eq!(answer["sessions"][0]["idleMs"], serde_json::Value::Null);
         assert_eq!(answer["sessions"][1]["clientInfo"]["name"], "<b>x</b>");
-        assert_eq!(answer["suspendedCalls"][0]["asked"][0], "elicitation/create");
+        assert_eq!(
+            answer["suspendedCalls"][0]["asked"][0],
+            "elicitation/create"
+        );
         assert_eq!(answer["suspendedCalls"][0]["leftMs"], 1000.0);
     }
 }

@@ -49,14 +49,23 @@ pub(crate) struct Attempts {
 impl Attempts {
     pub(crate) fn new() -> Self {
         let seal = Seal::new(&Keys::default(), b"sign-in of an operator\0").ok();
-        Self { seal, asking: Semaphore::new(AT_ONCE) }
+        Self {
+            seal,
+            asking: Semaphore::new(AT_ONCE),
+        }
     }
 
     /// The attempt as a cookie carries it, until `expires`.
     fn seal(&self, attempt: &Attempt, expires: Duration, client: &SignInClient) -> Option<String> {
-        let Attempt { state, nonce, verifier } = attempt;
+        let Attempt {
+            state,
+            nonce,
+            verifier,
+        } = attempt;
         let plain = format!("{} {state} {nonce} {verifier}", expires.as_secs());
-        self.seal.as_ref()?.seal_for(plain.as_bytes(), &owner(client))
+        self.seal
+            .as_ref()?
+            .seal_for(plain.as_bytes(), &owner(client))
     }
 
     /// The attempt in a cookie, if it has not expired, and began with this client of the issuer.
@@ -64,8 +73,14 @@ impl Attempts {
         let plain = self.seal.as_ref()?.open_for(text, &owner(client))?;
         let plain = String::from_utf8(plain).ok()?;
         let mut parts = plain.split(' ');
-        let (expires, mut next) = (parts.next()?.parse().ok()?, || parts.next().map(str::to_owned));
-        let attempt = Attempt { state: next()?, nonce: next()?, verifier: next()? };
+        let (expires, mut next) = (parts.next()?.parse().ok()?, || {
+            parts.next().map(str::to_owned)
+        });
+        let attempt = Attempt {
+            state: next()?,
+            nonce: next()?,
+            verifier: next()?,
+        };
         (now < Duration::from_secs(expires)).then_some(attempt)
     }
 }
@@ -73,16 +88,27 @@ impl Attempts {
 /// What an attempt is bound to.
 fn owner(client: &SignInClient) -> Vec<u8> {
     let settings = &client.settings;
-    [settings.issuer.as_str(), &settings.client_id, &settings.redirect_uri].join("\n").into_bytes()
+    [
+        settings.issuer.as_str(),
+        &settings.client_id,
+        &settings.redirect_uri,
+    ]
+    .join("\n")
+    .into_bytes()
 }
 
 fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 fn configured(now: &InForce) -> Result<SignInClient, Refusal> {
     let message = "no issuer is configured for operators (`admin.signIn`)";
-    now.settings.sign_in.clone().ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, message))
+    now.settings
+        .sign_in
+        .clone()
+        .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, message))
 }
 
 fn busy() -> Denied {
@@ -99,17 +125,32 @@ pub(super) async fn begin(
     let now = admin.now();
     let client = configured(&now)?;
     let begun = {
-        let _asking = admin.attempts.asking.try_acquire().map_err(|_| Refusal::denied(&busy()))?;
+        let _asking = admin
+            .attempts
+            .asking
+            .try_acquire()
+            .map_err(|_| Refusal::denied(&busy()))?;
         client.client.begin().await
     };
     // Without a line in the log: anybody can begin one. The client of the issuer writes one when that begins to fail.
     let begun = begun.map_err(|error| Refusal::denied(&denied(error)))?;
     let age = now.settings.sign_in_timeout;
-    let sealed = admin.attempts.seal(&begun.attempt, since_epoch() + age, &client);
-    let sealed =
-        sealed.ok_or_else(|| Refusal::denied(&Denied::Unavailable("the system has no random numbers".into())))?;
-    let mut response = answer(&Location { location: begun.location });
-    set_cookie(&now.cookies(&connection.0).set(Purpose::SignIn, &sealed, Some(age)), &mut response);
+    let sealed = admin
+        .attempts
+        .seal(&begun.attempt, since_epoch() + age, &client);
+    let sealed = sealed.ok_or_else(|| {
+        Refusal::denied(&Denied::Unavailable(
+            "the system has no random numbers".into(),
+        ))
+    })?;
+    let mut response = answer(&Location {
+        location: begun.location,
+    });
+    set_cookie(
+        &now.cookies(&connection.0)
+            .set(Purpose::SignIn, &sealed, Some(age)),
+        &mut response,
+    );
     Ok(response)
 }
 
@@ -124,9 +165,11 @@ pub(super) async fn finish(
     let now = admin.now();
     let client = configured(&now)?;
     let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
-    let body = Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
+    let body =
+        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
     let proof = prove(&admin, &now, &client, &headers, &connection.0, &body).await;
-    let mut response: Response = sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
+    let mut response: Response =
+        sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
     // Single use: the next sign-in gives the browser another one.
     now.forget(Purpose::SignIn, &connection.0, &mut response);
     Ok(response)
@@ -148,12 +191,23 @@ async fn prove(
     let message = "this browser has not begun this sign-in, or it took too long: begin again";
     let attempt = attempt.ok_or(Denied::Invalid(message.into()))?;
     let [code, state, iss, error] = ["code", "state", "iss", "error"].map(|name| body.get(name));
-    let [code, state, iss, error] = [&code, &state, &iss, &error].map(|value| value.as_ref().and_then(Json::as_str));
-    let answer =
-        IssuerAnswer { code: code.as_deref(), state: state.as_deref(), iss: iss.as_deref(), error: error.as_deref() };
-    let (peer, shown) = (peer(connection), Digest::of(answer.code.unwrap_or_default().as_bytes()));
+    let [code, state, iss, error] =
+        [&code, &state, &iss, &error].map(|value| value.as_ref().and_then(Json::as_str));
+    let answer = IssuerAnswer {
+        code: code.as_deref(),
+        state: state.as_deref(),
+        iss: iss.as_deref(),
+        error: error.as_deref(),
+    };
+    let (peer, shown) = (
+        peer(connection),
+        Digest::of(answer.code.unwrap_or_default().as_bytes()),
+    );
     let most = now.settings.max_sign_in_failures;
-    admin.throttle.check(peer, shown, most).map_err(Denied::Throttled)?;
+    admin
+        .throttle
+        .check(peer, shown, most)
+        .map_err(Denied::Throttled)?;
     let finished = {
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| busy())?;
         client.client.finish(&attempt, answer).await

@@ -18,19 +18,35 @@ use crate::settings::InForce;
 pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
     Arc::clone(&now.followers).try_acquire_owned().map_err(|_| {
         let limit = now.settings.max_followers;
-        let message = format!("{limit} event streams are open already, the limit here: close a page, or try later");
+        let message = format!(
+            "{limit} event streams are open already, the limit here: close a page, or try later"
+        );
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
     })
 }
 
 /// The response that has these events.
-pub(super) fn response(now: &InForce, events: impl Stream<Item = Event> + Send + 'static) -> Response {
-    let keep_alive = KeepAlive::new().interval(now.settings.keep_alive).text("still here");
-    let headers = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")];
-    (headers, Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive)).into_response()
+pub(super) fn response(
+    now: &InForce,
+    events: impl Stream<Item = Event> + Send + 'static,
+) -> Response {
+    let keep_alive = KeepAlive::new()
+        .interval(now.settings.keep_alive)
+        .text("still here");
+    let headers = [
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (
+        headers,
+        Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive),
+    )
+        .into_response()
 }
 
 /// An event with a name.
 pub(super) fn event(name: &str, value: &Json) -> Event {
-    Event::default().event(name).data(value.on_one_line().as_text())
+    Event::default()
+        .event(name)
+        .data(value.on_one_line().as_text())
 }

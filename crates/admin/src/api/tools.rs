@@ -63,10 +63,19 @@ struct Range {
 /// The tools that were called, the most called first.
 pub(super) async fn statistics(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
-    let tools = admin.subject.telemetry.metrics().map(|metrics| metrics.tools()).unwrap_or_default();
+    let tools = admin
+        .subject
+        .telemetry
+        .metrics()
+        .map(|metrics| metrics.tools())
+        .unwrap_or_default();
     let tool_count = tools.len();
     let tools = tools.into_iter().take(limit).map(tool).collect();
-    Ok(answer(&ToolStatistics { minutes: MINUTES, tool_count, tools }))
+    Ok(answer(&ToolStatistics {
+        minutes: MINUTES,
+        tool_count,
+        tools,
+    }))
 }
 
 /// Closes each minute of the figures, for as long as it is polled.
@@ -74,7 +83,12 @@ pub(crate) async fn close_minutes(admin: &Admin) {
     let mut minutes = tokio::time::interval(MINUTE);
     loop {
         minutes.tick().await;
-        admin.subject.telemetry.metrics().into_iter().for_each(|metrics| metrics.close_tool_minute());
+        admin
+            .subject
+            .telemetry
+            .metrics()
+            .into_iter()
+            .for_each(|metrics| metrics.close_tool_minute());
     }
 }
 
@@ -89,7 +103,14 @@ fn tool(tool: ToolFigures) -> Tool {
         p50_ms: tool.median.map(millis),
         p95_ms: tool.p95.map(millis),
         p99_ms: tool.p99.map(millis),
-        durations: tool.ranges.into_iter().map(|(end, calls)| Range { to_ms: end.map(millis), calls }).collect(),
+        durations: tool
+            .ranges
+            .into_iter()
+            .map(|(end, calls)| Range {
+                to_ms: end.map(millis),
+                calls,
+            })
+            .collect(),
         calls_by_minute: tool.minutes.iter().map(|one| one.0).collect(),
         errors_by_minute: tool.minutes.iter().map(|one| one.1).collect(),
     }

@@ -104,7 +104,10 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
     let ring = admin.subject.telemetry.ring();
     let filter = filter(&query)?;
     let traces = ring.map(|ring| ring.query(&filter)).unwrap_or_default();
-    Ok(answer(&Traces { recording: ring.is_some(), traces: traces.iter().filter_map(summary).collect() }))
+    Ok(answer(&Traces {
+        recording: ring.is_some(),
+        traces: traces.iter().filter_map(summary).collect(),
+    }))
 }
 
 fn filter(query: &Query) -> Result<ring::Query, Refusal> {
@@ -122,12 +125,16 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
     };
     let outcome = query.get("outcome").map(|name| {
         let names = TraceOutcome::ALL.map(TraceOutcome::as_str).join(", ");
-        TraceOutcome::from_name(&name).ok_or_else(|| bad(format!("`outcome` must be one of {names}")))
+        TraceOutcome::from_name(&name)
+            .ok_or_else(|| bad(format!("`outcome` must be one of {names}")))
     });
     let order = match query.get("sort").as_deref() {
         None | Some("newest") => Order::Newest,
         Some("slowest") if before.is_some() => {
-            return Err(bad("`before` selects the next page of the newest, and goes with no other `sort`".to_owned()));
+            return Err(bad(
+                "`before` selects the next page of the newest, and goes with no other `sort`"
+                    .to_owned(),
+            ));
         }
         Some("slowest") => Order::Slowest,
         Some(_) => return Err(bad("`sort` must be newest or slowest".to_owned())),
@@ -155,7 +162,8 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     let telemetry = &admin.subject.telemetry;
     let trace = || telemetry.ring()?.get(TraceId::from_hex(&id).ok()?);
     let (Some(trace), Some(resource)) = (trace(), telemetry.resource()) else {
-        let message = "no such trace: the oldest are evicted when there are too many (limits.traces)";
+        let message =
+            "no such trace: the oldest are evicted when there are too many (limits.traces)";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let kind = [(CONTENT_TYPE, "application/json")];
@@ -163,19 +171,32 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     if trace.server_spans.is_empty() {
         return Ok((kind, own).into_response());
     }
-    let own =
-        Json::parse(own.into(), NESTING).map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no JSON"))?;
+    let own = Json::parse(own.into(), NESTING)
+        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no JSON"))?;
     let mut answer = ObjectBuilder::new();
     for member in own.members() {
         answer.raw_member(&own.slice(member.key), &own.slice(member.value));
     }
-    answer.member("serverSpans", &to_json(&trace.server_spans.iter().filter_map(returned).collect::<Vec<_>>()));
+    answer.member(
+        "serverSpans",
+        &to_json(
+            &trace
+                .server_spans
+                .iter()
+                .filter_map(returned)
+                .collect::<Vec<_>>(),
+        ),
+    );
     Ok(json(answer.finish()))
 }
 
 /// The spans that a server returned. Truncated content is no longer JSON, and is left out.
 fn returned(spans: &ServerSpans) -> Option<ReturnedSpans> {
-    let resource_spans = Json::parse(Bytes::copy_from_slice(spans.resource_spans.as_bytes()), NESTING).ok()?;
+    let resource_spans = Json::parse(
+        Bytes::copy_from_slice(spans.resource_spans.as_bytes()),
+        NESTING,
+    )
+    .ok()?;
     Some(ReturnedSpans {
         backend: spans.backend.to_string(),
         span_id: spans.span_id.to_string(),

@@ -59,7 +59,12 @@ impl From<&CanaryStatus> for Canary {
             Sticky::Principal => "principal",
             Sticky::Session => "session",
         };
-        Self { server: canary.server.to_string(), share: canary.rule.share, sticky, state: state(&canary.status.state) }
+        Self {
+            server: canary.server.to_string(),
+            share: canary.rule.share,
+            sticky,
+            state: state(&canary.status.state),
+        }
     }
 }
 
@@ -67,7 +72,15 @@ impl From<&MirrorStatus> for Mirror {
     fn from(mirror: &MirrorStatus) -> Self {
         let [same, different, failed, dropped] = mirror.counts;
         let (server, state) = (mirror.server.to_string(), state(&mirror.status.state));
-        Self { server, share: mirror.share, state, same, different, failed, dropped }
+        Self {
+            server,
+            share: mirror.share,
+            state,
+            same,
+            different,
+            failed,
+            dropped,
+        }
     }
 }
 

@@ -24,11 +24,18 @@ fn document() -> Value {
     for name in OPEN {
         document["components"]["schemas"][name]["additionalProperties"] = json!(true);
     }
-    for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
+    for schema in document["components"]["schemas"]
+        .as_object_mut()
+        .unwrap()
+        .values_mut()
+    {
         require_nullable(schema);
     }
     for (path, item) in document["paths"].as_object_mut().unwrap() {
-        let route = ROUTES.iter().find(|route| route.path == path).unwrap_or_else(|| panic!("no route {path}"));
+        let route = ROUTES
+            .iter()
+            .find(|route| route.path == path)
+            .unwrap_or_else(|| panic!("no route {path}"));
         for operation in item.as_object_mut().unwrap().values_mut() {
             add_common(operation, route.needs);
         }
@@ -38,11 +45,18 @@ fn document() -> Value {
 
 /// Requires the members that may be null: they are null where they could be absent.
 fn require_nullable(schema: &mut Value) {
-    let Some(members) = schema["properties"].as_object() else { return };
-    let is_null = |kind: &Value| kind["type"] == "null" || array(&kind["type"]).contains(&json!("null"));
-    let is_nullable = |member: &Value| is_null(member) || array(&member["oneOf"]).iter().any(is_null);
+    let Some(members) = schema["properties"].as_object() else {
+        return;
+    };
+    let is_null =
+        |kind: &Value| kind["type"] == "null" || array(&kind["type"]).contains(&json!("null"));
+    let is_nullable =
+        |member: &Value| is_null(member) || array(&member["oneOf"]).iter().any(is_null);
     let is_required = |name: &String| array(&schema["required"]).contains(&json!(name));
-    let names = members.iter().filter(|(name, member)| is_required(name) || is_nullable(member)).map(|(name, _)| name);
+    let names = members
+        .iter()
+        .filter(|(name, member)| is_required(name) || is_nullable(member))
+        .map(|(name, _)| name);
     let names: Vec<Value> = names.map(|name| json!(name)).collect();
     if !names.is_empty() {
         schema["required"] = names.into();
@@ -57,9 +71,15 @@ fn array(value: &Value) -> &[Value] {
 fn add_common(operation: &mut Value, needs: Needs) {
     let refusal = |text: &str| json!({"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
     let responses = operation["responses"].as_object_mut().unwrap();
-    responses.insert("403".to_owned(), refusal("The role is missing, or a page of another origin asks."));
+    responses.insert(
+        "403".to_owned(),
+        refusal("The role is missing, or a page of another origin asks."),
+    );
     let Needs::Role(role) = needs else { return };
-    responses.insert("401".to_owned(), refusal("The request shows nobody, or nobody who is known."));
+    responses.insert(
+        "401".to_owned(),
+        refusal("The request shows nobody, or nobody who is known."),
+    );
     responses.insert(
         "429".to_owned(),
         refusal("Too many wrong credentials came from this peer; `Retry-After` has the seconds."),
@@ -67,7 +87,8 @@ fn add_common(operation: &mut Value, needs: Needs) {
     // Without `admin.token` and `admin.roles`, everybody on this machine is an operator.
     operation["security"] = json!([{"token": []}, {"session": []}, {}]);
     let description = operation["description"].as_str().unwrap_or_default();
-    operation["description"] = json!(format!("{description}\n\nNeeds the role `{role}`.").trim_start());
+    operation["description"] =
+        json!(format!("{description}\n\nNeeds the role `{role}`.").trim_start());
 }
 
 #[test]
@@ -78,8 +99,17 @@ fn openapi_description_is_current() {
 #[test]
 fn openapi_describes_every_route() {
     let document = document();
-    let described: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    let mut routes: Vec<&str> = ROUTES.iter().map(|route| route.path).filter(|path| *path != NOTHING).collect();
+    let described: Vec<&str> = document["paths"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let mut routes: Vec<&str> = ROUTES
+        .iter()
+        .map(|route| route.path)
+        .filter(|path| *path != NOTHING)
+        .collect();
     routes.sort_unstable();
     assert_eq!(described, routes);
 }

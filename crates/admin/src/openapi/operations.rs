@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use super::{requests, texts};
 use crate::api::call::answers;
 use crate::api::{
-    approvals, audit, backend, catalogue, client_calls, connections, endpoints, limits, operations, overview, pins,
-    server_log, session, sessions, sign_in, tools, traces,
+    approvals, audit, backend, catalogue, client_calls, connections, endpoints, limits, operations,
+    overview, pins, server_log, session, sessions, sign_in, tools, traces,
 };
 use crate::reply::Error;
 

@@ -45,15 +45,26 @@ impl Cookies {
             Purpose::Session => "fanlight",
             Purpose::SignIn => "fanlight-sign-in",
         };
-        if self.is_secure { format!("__Host-{name}") } else { format!("{name}-{}", self.port) }
+        if self.is_secure {
+            format!("__Host-{name}")
+        } else {
+            format!("{name}-{}", self.port)
+        }
     }
 
     /// The cookie in a request.
     pub(crate) fn read<'a>(&self, purpose: Purpose, headers: &'a HeaderMap) -> Shown<'a> {
         let name = self.name(purpose);
-        let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let mut values = pairs.filter(|(known, _)| *known == name).map(|(_, value)| value);
+        let texts = headers
+            .get_all(COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let pairs = texts
+            .flat_map(|text| text.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='));
+        let mut values = pairs
+            .filter(|(known, _)| *known == name)
+            .map(|(_, value)| value);
         match (values.next(), values.next()) {
             (None, _) => Shown::Nothing,
             (Some(value), None) => Shown::Value(value),
@@ -63,9 +74,14 @@ impl Cookies {
 
     /// The value of `Set-Cookie` that sets a cookie: until the browser ends, or for `age`.
     pub(crate) fn set(&self, purpose: Purpose, value: &str, age: Option<Duration>) -> String {
-        let age = age.map(|age| format!("; Max-Age={}", age.as_secs())).unwrap_or_default();
+        let age = age
+            .map(|age| format!("; Max-Age={}", age.as_secs()))
+            .unwrap_or_default();
         let secure = if self.is_secure { "; Secure" } else { "" };
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}", self.name(purpose))
+        format!(
+            "{}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}",
+            self.name(purpose)
+        )
     }
 
     /// The value of `Set-Cookie` that removes a cookie.
@@ -80,32 +96,59 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Cookies = Cookies { is_secure: false, port: 8081 };
-    const SECURE: Cookies = Cookies { is_secure: true, port: 8081 };
+    const PLAIN: Cookies = Cookies {
+        is_secure: false,
+        port: 8081,
+    };
+    const SECURE: Cookies = Cookies {
+        is_secure: true,
+        port: 8081,
+    };
 
     #[test]
     fn cookie_is_for_this_host_and_its_own_pages_alone() {
         let set = PLAIN.set(Purpose::Session, "abc", None);
         assert_eq!(set, "fanlight-8081=abc; Path=/; HttpOnly; SameSite=Strict");
         let set = SECURE.set(Purpose::SignIn, "abc", Some(Duration::from_secs(600)));
-        assert_eq!(set, "__Host-fanlight-sign-in=abc; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=600");
-        assert!(SECURE.remove(Purpose::Session).ends_with("; Secure; Max-Age=0"));
+        assert_eq!(
+            set,
+            "__Host-fanlight-sign-in=abc; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=600"
+        );
+        assert!(
+            SECURE
+                .remove(Purpose::Session)
+                .ends_with("; Secure; Max-Age=0")
+        );
     }
 
     #[test]
     fn cookie_is_read_by_its_exact_name_and_once() {
         let read = |cookies: &Cookies, values: &[&'static str]| {
             let mut headers = HeaderMap::new();
-            values.iter().for_each(|value| _ = headers.append(COOKIE, HeaderValue::from_static(value)));
+            values
+                .iter()
+                .for_each(|value| _ = headers.append(COOKIE, HeaderValue::from_static(value)));
             match cookies.read(Purpose::Session, &headers) {
                 Shown::Value(value) => value.to_owned(),
                 other => format!("{other:?}"),
             }
         };
-        assert_eq!(read(&PLAIN, &["a=b; fanlight-8081=x; fanlight-8082=y"]), "x");
-        assert_eq!(read(&PLAIN, &["fanlight-8082=y; Fanlight-8081=z; fanlight=x"]), "Nothing");
-        assert_eq!(read(&PLAIN, &["fanlight-8081=x; fanlight-8081=y"]), "Several");
-        assert_eq!(read(&PLAIN, &["fanlight-8081=x", "fanlight-8081=x"]), "Several");
+        assert_eq!(
+            read(&PLAIN, &["a=b; fanlight-8081=x; fanlight-8082=y"]),
+            "x"
+        );
+        assert_eq!(
+            read(&PLAIN, &["fanlight-8082=y; Fanlight-8081=z; fanlight=x"]),
+            "Nothing"
+        );
+        assert_eq!(
+            read(&PLAIN, &["fanlight-8081=x; fanlight-8081=y"]),
+            "Several"
+        );
+        assert_eq!(
+            read(&PLAIN, &["fanlight-8081=x", "fanlight-8081=x"]),
+            "Several"
+        );
         // Without the prefix a page without TLS may have set it.
         assert_eq!(read(&SECURE, &["fanlight=x; fanlight-8081=x"]), "Nothing");
         assert_eq!(read(&SECURE, &["__Host-fanlight=x"]), "x");

@@ -38,7 +38,12 @@ impl Denied {
         };
         // A page that is opened, or left open, without a session is no attempt.
         let is_attempt = !matches!(self, Self::Missing | Self::SessionOver);
-        DeniedOperator { reason: self.reason(), name, is_attempt, peer }
+        DeniedOperator {
+            reason: self.reason(),
+            name,
+            is_attempt,
+            peer,
+        }
     }
 
     /// Its name in metrics and the log.
@@ -69,7 +74,9 @@ impl From<Denial> for Denied {
         match denial {
             Denial::Missing => Self::Missing,
             Denial::Malformed(text) => Self::Malformed(text),
-            Denial::Invalid(text) | Denial::InvalidProof(text) | Denial::Forbidden(text) => Self::Invalid(text),
+            Denial::Invalid(text) | Denial::InvalidProof(text) | Denial::Forbidden(text) => {
+                Self::Invalid(text)
+            }
             Denial::Throttled { retry_after } => Self::Throttled(retry_after),
             Denial::Unavailable(text) => Self::Unavailable(text),
         }

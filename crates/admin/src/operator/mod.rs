@@ -63,7 +63,12 @@ impl Operator {
 
     /// What is put on record of who makes a request from `peer`.
     pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
-        Actor { name: &self.name, source: self.source, role: self.role.as_str(), peer }
+        Actor {
+            name: &self.name,
+            source: self.source,
+            role: self.role.as_str(),
+            peer,
+        }
     }
 
     /// Waits until its identity is revoked or its session has ended.

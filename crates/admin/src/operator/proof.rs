@@ -14,5 +14,9 @@ pub(crate) enum Proof {
     /// An identity by the methods of `auth`.
     Identity(Arc<Identity>),
     /// An identity by the issuer of `admin.signIn`, as it was configured then.
-    SignedIn { issuer: Arc<str>, client: Arc<str>, identity: Arc<Identity> },
+    SignedIn {
+        issuer: Arc<str>,
+        client: Arc<str>,
+        identity: Arc<Identity>,
+    },
 }

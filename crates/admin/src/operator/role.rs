@@ -64,8 +64,15 @@ impl Roles {
         if identity.source == Source::Anonymous {
             return None;
         }
-        let rules = [(Role::Operator, &self.operator), (Role::Approver, &self.approver), (Role::Viewer, &self.viewer)];
-        rules.into_iter().find(|(_, rule)| rule.holds_for(identity)).map(|(role, _)| role)
+        let rules = [
+            (Role::Operator, &self.operator),
+            (Role::Approver, &self.approver),
+            (Role::Viewer, &self.viewer),
+        ];
+        rules
+            .into_iter()
+            .find(|(_, rule)| rule.holds_for(identity))
+            .map(|(role, _)| role)
     }
 }
 
@@ -76,7 +83,9 @@ impl RoleRule {
             Scopes::All => false,
             Scopes::Only(scopes) => scopes.contains(scope.as_str()),
         };
-        self.groups.iter().any(|group| identity.groups.iter().any(|one| **one == **group))
+        self.groups
+            .iter()
+            .any(|group| identity.groups.iter().any(|one| **one == **group))
             || self.scopes.iter().any(has_scope)
     }
 }
@@ -89,11 +98,19 @@ mod tests {
 
     fn identity(groups: &[&str], scopes: Scopes) -> Identity {
         let groups = groups.iter().map(|group| Arc::from(*group)).collect();
-        Identity { groups, scopes, source: Source::Key, ..Identity::anonymous() }
+        Identity {
+            groups,
+            scopes,
+            source: Source::Key,
+            ..Identity::anonymous()
+        }
     }
 
     fn roles() -> Roles {
-        let rule = |group: &str, scope: &str| RoleRule { groups: vec![group.into()], scopes: vec![scope.into()] };
+        let rule = |group: &str, scope: &str| RoleRule {
+            groups: vec![group.into()],
+            scopes: vec![scope.into()],
+        };
         Roles {
             operator: rule("ops", "admin:change"),
             approver: rule("seniors", "admin:approve"),
@@ -111,9 +128,11 @@ mod tests {
         assert_eq!(of(&["ops"], "admin:approve"), Some(Role::Operator));
         assert_eq!(of(&["staff"], ""), Some(Role::Viewer));
         assert_eq!(of(&[], "admin:read mcp:call"), Some(Role::Viewer));
-        for (groups, scopes) in
-            [(&["Ops", "op", "ops "][..], "admin admin:changes"), (&[], ""), (&["admin:change"], "ops")]
-        {
+        for (groups, scopes) in [
+            (&["Ops", "op", "ops "][..], "admin admin:changes"),
+            (&[], ""),
+            (&["admin:change"], "ops"),
+        ] {
             assert_eq!(of(groups, scopes), None, "{groups:?} {scopes}");
         }
         assert!(Role::Viewer < Role::Approver && Role::Approver < Role::Operator);
@@ -122,7 +141,10 @@ mod tests {
     #[test]
     fn unrestricted_and_unauthenticated_identities_have_no_role_by_scope() {
         assert_eq!(roles().of(&identity(&[], Scopes::All)), None);
-        let anonymous = Identity { groups: Arc::from([Arc::from("ops")]), ..Identity::anonymous() };
+        let anonymous = Identity {
+            groups: Arc::from([Arc::from("ops")]),
+            ..Identity::anonymous()
+        };
         assert_eq!(roles().of(&anonymous), None);
         assert_eq!(Roles::default().of(&identity(&["ops"], Scopes::All)), None);
     }

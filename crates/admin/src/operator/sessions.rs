@@ -49,7 +49,8 @@ struct Session {
 
 impl Session {
     fn is_over(&self, limits: &SessionLimits, now: Instant) -> bool {
-        now.duration_since(self.used) >= limits.idle || now.duration_since(self.began) >= limits.lifetime
+        now.duration_since(self.used) >= limits.idle
+            || now.duration_since(self.began) >= limits.lifetime
     }
 }
 
@@ -73,12 +74,23 @@ pub(crate) struct SessionInForce {
 impl Sessions {
     /// Begins a session that rests on `proof`; returns its id, which is always a new one. `None` if the system has no
     /// random numbers.
-    pub(crate) fn begin(&self, proof: Proof, peer: Option<IpAddr>, limits: &SessionLimits) -> Option<String> {
+    pub(crate) fn begin(
+        &self,
+        proof: Proof,
+        peer: Option<IpAddr>,
+        limits: &SessionLimits,
+    ) -> Option<String> {
         let mut bytes = [0; ID];
         getrandom::fill(&mut bytes).ok()?;
         let id = URL_SAFE_NO_PAD.encode(bytes);
         let now = Instant::now();
-        let session = Session { proof: Arc::new(proof), peer, began: now, used: now, ended: CancellationToken::new() };
+        let session = Session {
+            proof: Arc::new(proof),
+            peer,
+            began: now,
+            used: now,
+            ended: CancellationToken::new(),
+        };
         let mut table = self.table();
         table.retain(|_, session| !session.is_over(limits, now));
         while count(&table, peer) >= limits.per_peer && remove_oldest(&mut table, peer) {}
@@ -106,7 +118,11 @@ impl Sessions {
             return None;
         }
         session.used = now;
-        Some(SessionInForce { key, proof: Arc::clone(&session.proof), ended: session.ended.clone() })
+        Some(SessionInForce {
+            key,
+            proof: Arc::clone(&session.proof),
+            ended: session.ended.clone(),
+        })
     }
 
     /// Ends a session; whether there was one.
@@ -116,13 +132,17 @@ impl Sessions {
 
     /// Ends the sessions that rest on what is no longer accepted.
     pub(crate) fn retain(&self, is_accepted: impl Fn(&Proof) -> bool) {
-        self.table().retain(|_, session| is_accepted(&session.proof));
+        self.table()
+            .retain(|_, session| is_accepted(&session.proof));
     }
 
     /// How many there are.
     pub(crate) fn len(&self, limits: &SessionLimits) -> usize {
         let now = Instant::now();
-        self.table().values().filter(|session| !session.is_over(limits, now)).count()
+        self.table()
+            .values()
+            .filter(|session| !session.is_over(limits, now))
+            .count()
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Digest, Session>> {
@@ -132,19 +152,29 @@ impl Sessions {
 }
 
 fn count(table: &HashMap<Digest, Session>, peer: Option<IpAddr>) -> usize {
-    table.values().filter(|session| session.peer == peer).count()
+    table
+        .values()
+        .filter(|session| session.peer == peer)
+        .count()
 }
 
 fn peer_with_most(table: &HashMap<Digest, Session>) -> Option<Option<IpAddr>> {
     let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
-    table.values().for_each(|session| *counts.entry(session.peer).or_default() += 1);
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer)
+    table
+        .values()
+        .for_each(|session| *counts.entry(session.peer).or_default() += 1);
+    counts
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(peer, _)| peer)
 }
 
 /// Ends the session of `peer` that was used longest ago; whether it had one.
 fn remove_oldest(table: &mut HashMap<Digest, Session>, peer: Option<IpAddr>) -> bool {
     let of_peer = table.iter().filter(|(_, session)| session.peer == peer);
-    let oldest = of_peer.min_by_key(|(_, session)| session.used).map(|(key, _)| *key);
+    let oldest = of_peer
+        .min_by_key(|(_, session)| session.used)
+        .map(|(key, _)| *key);
     oldest.is_some_and(|key| table.remove(&key).is_some())
 }
 
@@ -152,8 +182,12 @@ fn remove_oldest(table: &mut HashMap<Digest, Session>, peer: Option<IpAddr>) -> 
 mod tests {
     use super::*;
 
-    const LIMITS: SessionLimits =
-        SessionLimits { all: 4, per_peer: 3, idle: Duration::from_secs(60), lifetime: Duration::from_secs(150) };
+    const LIMITS: SessionLimits = SessionLimits {
+        all: 4,
+        per_peer: 3,
+        idle: Duration::from_secs(60),
+        lifetime: Duration::from_secs(150),
+    };
 
     fn proof() -> Proof {
         Proof::Token(Digest::of(b"token"))
@@ -173,7 +207,10 @@ mod tests {
             assert!(sessions.find(&id, &LIMITS).is_some());
         }
         tokio::time::advance(Duration::from_secs(32)).await;
-        assert!(sessions.find(&id, &LIMITS).is_none(), "it lasts for its lifetime at most");
+        assert!(
+            sessions.find(&id, &LIMITS).is_none(),
+            "it lasts for its lifetime at most"
+        );
         let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(sessions.find(&id, &LIMITS).is_none(), "it was idle");
@@ -189,13 +226,19 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         let ended = sessions.find(&ids[1], &LIMITS).unwrap().ended;
-        assert!(sessions.find(&ids[0], &LIMITS).is_none(), "the oldest of the peer made place");
+        assert!(
+            sessions.find(&ids[0], &LIMITS).is_none(),
+            "the oldest of the peer made place"
+        );
         let other = sessions.begin(proof(), peer(2), &LIMITS).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         sessions.find(&ids[2], &LIMITS).unwrap();
         sessions.find(&ids[3], &LIMITS).unwrap();
         sessions.begin(proof(), peer(3), &LIMITS).unwrap();
-        assert!(sessions.find(&ids[1], &LIMITS).is_none() && ended.is_cancelled(), "that of the peer with most");
+        assert!(
+            sessions.find(&ids[1], &LIMITS).is_none() && ended.is_cancelled(),
+            "that of the peer with most"
+        );
         assert!(sessions.find(&other, &LIMITS).is_some());
         assert_eq!(sessions.len(&LIMITS), 4);
     }
@@ -208,7 +251,9 @@ mod tests {
         assert!(sessions.end(session.key) && !sessions.end(session.key));
         assert!(session.ended.is_cancelled() && sessions.find(&id, &LIMITS).is_none());
         let id = sessions.begin(proof(), peer(1), &LIMITS).unwrap();
-        sessions.retain(|proof| !matches!(proof, Proof::Token(token) if *token == Digest::of(b"token")));
+        sessions.retain(
+            |proof| !matches!(proof, Proof::Token(token) if *token == Digest::of(b"token")),
+        );
         assert!(sessions.find(&id, &LIMITS).is_none());
         assert!(sessions.find("", &LIMITS).is_none());
     }

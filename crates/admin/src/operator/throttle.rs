@@ -27,7 +27,12 @@ impl Throttle {
     /// # Errors
     ///
     /// The time after which they are.
-    pub(crate) fn check(&self, peer: Option<IpAddr>, shown: Digest, most: usize) -> Result<(), Duration> {
+    pub(crate) fn check(
+        &self,
+        peer: Option<IpAddr>,
+        shown: Digest,
+        most: usize,
+    ) -> Result<(), Duration> {
         match self.failures.check(&peer, Quota::per_minute(most)) {
             Err(_) if self.accepted_last().get(&peer) == Some(&shown) => Ok(()),
             outcome => outcome.map_err(|too_many| too_many.retry_after),
@@ -56,7 +61,10 @@ impl Throttle {
 
 impl Default for Throttle {
     fn default() -> Self {
-        Self { failures: Rate::new(PEERS), accepted: Mutex::default() }
+        Self {
+            failures: Rate::new(PEERS),
+            accepted: Mutex::default(),
+        }
     }
 }
 
@@ -89,7 +97,11 @@ mod tests {
         tokio::time::advance(PART / 2).await;
         assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));
         throttle.failed(peer(1), MOST);
-        assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART), "it may fail as often in each minute");
+        assert_eq!(
+            throttle.check(peer(1), guess, MOST),
+            Err(PART),
+            "it may fail as often in each minute"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -110,7 +122,10 @@ mod tests {
             throttle.failed(peer(last), MOST);
             throttle.accepted(peer(last), guess);
         }
-        assert_eq!((throttle.failures.len(), throttle.accepted_last().len()), (PEERS, PEERS));
+        assert_eq!(
+            (throttle.failures.len(), throttle.accepted_last().len()),
+            (PEERS, PEERS)
+        );
         assert!(throttle.check(peer(60_000), guess, MOST).is_err());
         assert_eq!(throttle.check(peer(0), guess, MOST), Ok(()));
         tokio::time::advance(PART).await;

@@ -21,7 +21,9 @@ impl Hash for Digest {
 impl Digest {
     pub(crate) fn of(secret: &[u8]) -> Self {
         let mut out = [0; SHA256_OUTPUT_LEN];
-        out.iter_mut().zip(digest(&SHA256, secret).as_ref()).for_each(|(slot, byte)| *slot = *byte);
+        out.iter_mut()
+            .zip(digest(&SHA256, secret).as_ref())
+            .for_each(|(slot, byte)| *slot = *byte);
         Self(out)
     }
 }
@@ -78,19 +80,30 @@ mod tests {
             }
             assert_eq!(Authorization::of(&headers), expected, "{values:?}");
         };
-        of(&["Bearer 0123456789abcdef"], Authorization::Bearer("0123456789abcdef"));
-        of(&["bearer  0123456789abcdef "], Authorization::Bearer("0123456789abcdef"));
+        of(
+            &["Bearer 0123456789abcdef"],
+            Authorization::Bearer("0123456789abcdef"),
+        );
+        of(
+            &["bearer  0123456789abcdef "],
+            Authorization::Bearer("0123456789abcdef"),
+        );
         for other in ["Basic 0123456789abcdef", "Bearer", "Bearer ", ""] {
             of(&[other], Authorization::Other);
         }
         of(&[], Authorization::Absent);
-        of(&["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"], Authorization::Other);
+        of(
+            &["Bearer 0123456789abcdef", "Bearer 0123456789abcdef"],
+            Authorization::Other,
+        );
     }
 
     #[test]
     fn digests_are_equal_for_equal_secrets_alone() {
         let token = Digest::of(b"0123456789abcdef");
         assert!(token == Digest::of(b"0123456789abcdef"));
-        assert!(token != Digest::of(b"0123456789abcde") && token != Digest::of(b"0123456789abcdeF"));
+        assert!(
+            token != Digest::of(b"0123456789abcde") && token != Digest::of(b"0123456789abcdeF")
+        );
     }
 }

@@ -28,7 +28,11 @@ async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
         own: Some(Json::literal(r#"{"own":1}"#)),
         rules: 1,
     };
-    let question = Question { text: "Really delete?".into(), client: "sue".into(), approver };
+    let question = Question {
+        text: "Really delete?".into(),
+        client: "sue".into(),
+        approver,
+    };
     match scene.approvals.ask(call, question).await {
         Ok(Asked::Waiting(waiting)) => waiting,
         other => panic!("{other:?}"),
@@ -38,7 +42,9 @@ async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
 async fn answer(scene: &Scene, id: &str, word: &str, token: &str) -> (StatusCode, String) {
     let bearer = format!("Bearer {token}");
     let path = format!("/api/approvals/{id}/{word}");
-    let answer = scene.send(Method::POST, &path, &[("authorization", &bearer)], "").await;
+    let answer = scene
+        .send(Method::POST, &path, &[("authorization", &bearer)], "")
+        .await;
     (answer.status, answer.text)
 }
 
@@ -47,18 +53,41 @@ async fn call_is_shown_with_the_text_of_its_arguments_and_approved_once() {
     let scene = scene().await;
     let mut call = ask(&scene, ApproverRule::Any).await;
     let bearer = format!("Bearer {VIEWER}");
-    let list = scene.send(Method::GET, "/api/approvals", &[("authorization", &bearer)], "").await;
+    let list = scene
+        .send(
+            Method::GET,
+            "/api/approvals",
+            &[("authorization", &bearer)],
+            "",
+        )
+        .await;
     let list: Value = serde_json::from_str(&list.text).unwrap();
     let shown = &list["approvals"][0];
-    assert_eq!((&shown["arguments"], &shown["status"]), (&r#"{"own":1}"#.into(), &"open".into()));
-    let to_approver = scene.send(Method::GET, "/api/approvals", &[("authorization", "Bearer key-of-sue")], "").await;
+    assert_eq!(
+        (&shown["arguments"], &shown["status"]),
+        (&r#"{"own":1}"#.into(), &"open".into())
+    );
+    let to_approver = scene
+        .send(
+            Method::GET,
+            "/api/approvals",
+            &[("authorization", "Bearer key-of-sue")],
+            "",
+        )
+        .await;
     let to_approver: Value = serde_json::from_str(&to_approver.text).unwrap();
-    assert_eq!(to_approver["approvals"][0]["arguments"], ARGUMENTS, "with what the configuration adds");
+    assert_eq!(
+        to_approver["approvals"][0]["arguments"], ARGUMENTS,
+        "with what the configuration adds"
+    );
     assert_eq!(
         (&shown["server"], &shown["tool"], &shown["client"]),
         (&"files".into(), &"delete".into(), &"sue".into())
     );
-    assert_eq!((&shown["waiting"], &shown["id"]), (&true.into(), &call.id().into()));
+    assert_eq!(
+        (&shown["waiting"], &shown["id"]),
+        (&true.into(), &call.id().into())
+    );
     let id = call.id().to_owned();
     for (token, status) in [
         (VIEWER, StatusCode::FORBIDDEN),
@@ -66,24 +95,43 @@ async fn call_is_shown_with_the_text_of_its_arguments_and_approved_once() {
         ("key-of-eve", StatusCode::FORBIDDEN),
         ("wrong", StatusCode::UNAUTHORIZED),
     ] {
-        assert_eq!(answer(&scene, &id, "approve", token).await.0, status, "{token}");
+        assert_eq!(
+            answer(&scene, &id, "approve", token).await.0,
+            status,
+            "{token}"
+        );
     }
-    assert_eq!(answer(&scene, &id, "maybe", "key-of-sue").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        answer(&scene, &id, "maybe", "key-of-sue").await.0,
+        StatusCode::NOT_FOUND
+    );
     let (status, text) = answer(&scene, &id, "approve", "key-of-sue").await;
     assert_eq!(status, StatusCode::OK, "{text}");
     let text: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&text["call"], &text["waiting"]), (&"files/delete".into(), &true.into()));
+    assert_eq!(
+        (&text["call"], &text["waiting"]),
+        (&"files/delete".into(), &true.into())
+    );
     assert_eq!(call.answer().await, Ok(()));
-    assert_eq!(answer(&scene, &id, "approve", TOKEN).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        answer(&scene, &id, "approve", TOKEN).await.0,
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test]
 async fn second_approver_is_told_who_was_first() {
     let scene = scene().await;
     let call = ask(&scene, ApproverRule::Any).await;
-    assert_eq!(answer(&scene, call.id(), "refuse", "key-of-ann").await.0, StatusCode::OK);
+    assert_eq!(
+        answer(&scene, call.id(), "refuse", "key-of-ann").await.0,
+        StatusCode::OK
+    );
     let (status, text) = answer(&scene, call.id(), "approve", "key-of-sue").await;
-    assert!(status == StatusCode::CONFLICT && text.contains("decided already, by ann"), "{status} {text}");
+    assert!(
+        status == StatusCode::CONFLICT && text.contains("decided already, by ann"),
+        "{status} {text}"
+    );
 }
 
 #[tokio::test]
@@ -93,17 +141,29 @@ async fn own_call_cannot_be_approved_where_the_rule_wants_another_person() {
     // Nothing shows which person uses the token of all operators.
     for token in ["key-of-sue", TOKEN] {
         let (status, text) = answer(&scene, call.id(), "approve", token).await;
-        assert!(status == StatusCode::FORBIDDEN && text.contains("another person"), "{token}: {status} {text}");
+        assert!(
+            status == StatusCode::FORBIDDEN && text.contains("another person"),
+            "{token}: {status} {text}"
+        );
     }
-    assert_eq!(answer(&scene, call.id(), "approve", "key-of-ann").await.0, StatusCode::OK);
+    assert_eq!(
+        answer(&scene, call.id(), "approve", "key-of-ann").await.0,
+        StatusCode::OK
+    );
 }
 
 #[tokio::test]
 async fn approver_changes_nothing_else() {
     let scene = scene().await;
     let bearer = "Bearer key-of-sue";
-    for path in ["/api/reload", "/api/servers/a/restart", "/api/sessions/abc/end"] {
-        let answer = scene.send(Method::POST, path, &[("authorization", bearer)], "").await;
+    for path in [
+        "/api/reload",
+        "/api/servers/a/restart",
+        "/api/sessions/abc/end",
+    ] {
+        let answer = scene
+            .send(Method::POST, path, &[("authorization", bearer)], "")
+            .await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{path}");
     }
     assert!(scene.operations.asked().is_empty());

@@ -14,8 +14,16 @@ pub(crate) async fn answer(call: Call) -> Result<Response, BackendError> {
     let params = call.params.clone().unwrap();
     let tool = params.get("name").unwrap().as_str().unwrap().into_owned();
     Ok(match tool.as_str() {
-        "legacy" => echo(ask(&call, Method::Elicit, FORM).await.map(|answer| answer.body())),
-        "sampling" => echo(ask(&call, Method::CreateMessage, r#"{"messages":[]}"#).await.map(|answer| answer.body())),
+        "legacy" => echo(
+            ask(&call, Method::Elicit, FORM)
+                .await
+                .map(|answer| answer.body()),
+        ),
+        "sampling" => echo(
+            ask(&call, Method::CreateMessage, r#"{"messages":[]}"#)
+                .await
+                .map(|answer| answer.body()),
+        ),
         "modern" => match params.get("inputResponses") {
             Some(_) => echo(Some(params)),
             None => {
@@ -29,8 +37,11 @@ pub(crate) async fn answer(call: Call) -> Result<Response, BackendError> {
             for step in 1..=50 {
                 let text = format!(r#"{{"progressToken":7,"progress":{step}.0,"total":50}}"#);
                 let params = Json::parse(text.into(), 8).unwrap();
-                let notification = Notification::new(Method::from_name("notifications/progress"), Some(&params));
-                call.messages.send(ServerMessage::Notification(notification)).await;
+                let notification =
+                    Notification::new(Method::from_name("notifications/progress"), Some(&params));
+                call.messages
+                    .send(ServerMessage::Notification(notification))
+                    .await;
             }
             tokio::time::sleep(Duration::from_millis(250)).await;
             echo(None)
@@ -44,13 +55,23 @@ async fn ask(call: &Call, method: Method, params: &'static str) -> Option<Respon
     let deadline = Instant::now() + Duration::from_secs(30);
     let params = Some(Json::literal(params));
     let trace = call.context.trace.clone();
-    let request = ServerRequest { method, params, trace, answer: sender, notices: None, deadline };
+    let request = ServerRequest {
+        method,
+        params,
+        trace,
+        answer: sender,
+        notices: None,
+        deadline,
+    };
     call.messages.send(ServerMessage::Request(request)).await;
     answer.await.ok()
 }
 
 /// A result with what came.
 fn echo(what: Option<Json>) -> Response {
-    let text = format!(r#"{{"content":[],"came":{}}}"#, what.as_ref().map_or("null", |what| what.as_text()));
+    let text = format!(
+        r#"{{"content":[],"came":{}}}"#,
+        what.as_ref().map_or("null", |what| what.as_text())
+    );
     Response::from_result(&Json::parse(text.into(), 32).unwrap())
 }

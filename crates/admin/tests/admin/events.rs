@@ -22,12 +22,22 @@ impl Events {
     }
 
     /// Those of the response to a request.
-    pub(crate) async fn begin(scene: &Scene, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
+    pub(crate) async fn begin(
+        scene: &Scene,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Self {
         let mut client = scene.client().await;
         let response = client.open(method, path, headers, body).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { body: response.into_body(), text: String::new(), _client: client }
+        Self {
+            body: response.into_body(),
+            text: String::new(),
+            _client: client,
+        }
     }
 
     /// The next block; `None` at the end.
@@ -69,8 +79,13 @@ async fn overview_is_sent_first_then_traces_until_shutdown() {
     let scene = scene(AdminSettings::default()).await;
     let mut events = Events::open(&scene).await;
     let overview = events.event("overview").await;
-    assert_eq!((&overview["traces"], &overview["backends"][0]["name"]), (&0.into(), &"a".into()));
-    scene.call(r#"{"method":"tools/call","params":{"name":"t"}}"#).await;
+    assert_eq!(
+        (&overview["traces"], &overview["backends"][0]["name"]),
+        (&0.into(), &"a".into())
+    );
+    scene
+        .call(r#"{"method":"tools/call","params":{"name":"t"}}"#)
+        .await;
     let traces = events.event("traces").await;
     assert_eq!(traces["traces"][0]["name"], "tools/call t");
     assert_eq!(events.event("overview").await["traces"], 1);
@@ -80,7 +95,11 @@ async fn overview_is_sent_first_then_traces_until_shutdown() {
 
 #[tokio::test]
 async fn keep_alive_comments_fill_silence() {
-    let scene = scene(AdminSettings { keep_alive: Duration::from_millis(20), ..AdminSettings::default() }).await;
+    let scene = scene(AdminSettings {
+        keep_alive: Duration::from_millis(20),
+        ..AdminSettings::default()
+    })
+    .await;
     let mut events = Events::open(&scene).await;
     events.event("overview").await;
     assert_eq!(events.next().await.unwrap(), ": still here");
@@ -88,17 +107,30 @@ async fn keep_alive_comments_fill_silence() {
 
 #[tokio::test]
 async fn event_streams_are_limited() {
-    let scene = scene(AdminSettings { max_followers: 1, ..AdminSettings::default() }).await;
+    let scene = scene(AdminSettings {
+        max_followers: 1,
+        ..AdminSettings::default()
+    })
+    .await;
     let first = Events::open(&scene).await;
     let refused = scene.get("/api/events").await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(refused.text.contains("event streams are open already"), "{}", refused.text);
+    assert!(
+        refused.text.contains("event streams are open already"),
+        "{}",
+        refused.text
+    );
     // A closed stream makes way for another, once the server notices.
     drop(first);
     soon(async {
         loop {
             let mut client = scene.client().await;
-            if client.open(Method::GET, "/api/events", &[], "").await.status() == StatusCode::OK {
+            if client
+                .open(Method::GET, "/api/events", &[], "")
+                .await
+                .status()
+                == StatusCode::OK
+            {
                 break;
             }
         }

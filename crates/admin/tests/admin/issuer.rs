@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::{AdminSettings, SignInClient};
-use fanlight_credentials::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+use fanlight_credentials::{
+    Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
+};
 use fanlight_identity::Source;
 use http::{Method, StatusCode};
 
@@ -18,9 +20,19 @@ struct Issuer(std::sync::atomic::AtomicU32);
 impl SignIn for Issuer {
     fn begin(&self) -> Signing<'_, Begun> {
         let number = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let [state, nonce, verifier] = ["state", "nonce", "verifier"].map(|name| format!("{name}-{number}"));
+        let [state, nonce, verifier] =
+            ["state", "nonce", "verifier"].map(|name| format!("{name}-{number}"));
         let location = format!("https://id.example/authorize?state={state}");
-        Box::pin(async { Ok(Begun { location, attempt: Attempt { state, nonce, verifier } }) })
+        Box::pin(async {
+            Ok(Begun {
+                location,
+                attempt: Attempt {
+                    state,
+                    nonce,
+                    verifier,
+                },
+            })
+        })
     }
 
     fn finish<'a>(
@@ -30,7 +42,9 @@ impl SignIn for Issuer {
     ) -> Signing<'a, Arc<fanlight_identity::Identity>> {
         Box::pin(async move {
             if answer.state != Some(&attempt.state) {
-                return Err(SignInError::Refused("the answer is not of this sign-in".into()));
+                return Err(SignInError::Refused(
+                    "the answer is not of this sign-in".into(),
+                ));
             }
             let name = answer.code.and_then(|code| code.strip_prefix("of-"));
             let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
@@ -51,8 +65,15 @@ fn settings() -> AdminSettings {
         groups_claim: "groups".into(),
         scopes_claim: None,
     };
-    let sign_in = Some(SignInClient { settings, client: Arc::new(Issuer::default()) });
-    AdminSettings { sign_in, roles: roles(), ..AdminSettings::default() }
+    let sign_in = Some(SignInClient {
+        settings,
+        client: Arc::new(Issuer::default()),
+    });
+    AdminSettings {
+        sign_in,
+        roles: roles(),
+        ..AdminSettings::default()
+    }
 }
 
 async fn scene() -> Scene {
@@ -62,14 +83,22 @@ async fn scene() -> Scene {
 /// A request of a page of the listener.
 async fn post(scene: &Scene, path: &str, cookie: Option<&str>, body: &str) -> Answer {
     let origin = format!("http://{}", scene.address);
-    let mut headers = vec![("content-type", "application/json"), ("origin", origin.as_str())];
+    let mut headers = vec![
+        ("content-type", "application/json"),
+        ("origin", origin.as_str()),
+    ];
     headers.extend(cookie.map(|cookie| ("cookie", cookie)));
     scene.send(Method::POST, path, &headers, body).await
 }
 
 fn cookies(answer: &Answer) -> Vec<String> {
-    let set = answer.headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap());
-    set.map(|cookie| cookie.split(';').next().unwrap().to_owned()).collect()
+    let set = answer
+        .headers
+        .get_all("set-cookie")
+        .iter()
+        .map(|value| value.to_str().unwrap());
+    set.map(|cookie| cookie.split(';').next().unwrap().to_owned())
+        .collect()
 }
 
 /// Begins a sign-in: the cookie, and the `state`.
@@ -77,37 +106,72 @@ async fn begin(scene: &Scene) -> (String, String) {
     let begun = post(scene, "/api/session/issuer", None, "{}").await;
     assert_eq!(begun.status, StatusCode::OK, "{}", begun.text);
     let set = begun.headers["set-cookie"].to_str().unwrap();
-    assert!(set.contains("; HttpOnly; SameSite=Strict") && set.contains("Max-Age=600"), "{set}");
-    assert!(!set.contains("verifier") && !begun.text.contains("verifier") && !begun.text.contains("nonce"));
-    let state = begun.text.split("state=").nth(1).unwrap().trim_end_matches("\"}").to_owned();
+    assert!(
+        set.contains("; HttpOnly; SameSite=Strict") && set.contains("Max-Age=600"),
+        "{set}"
+    );
+    assert!(
+        !set.contains("verifier")
+            && !begun.text.contains("verifier")
+            && !begun.text.contains("nonce")
+    );
+    let state = begun
+        .text
+        .split("state=")
+        .nth(1)
+        .unwrap()
+        .trim_end_matches("\"}")
+        .to_owned();
     (cookies(&begun).remove(0), state)
 }
 
 async fn finish(scene: &Scene, cookie: Option<&str>, state: &str, code: &str) -> Answer {
-    post(scene, "/api/session/issuer/answer", cookie, &format!(r#"{{"code":"{code}","state":"{state}"}}"#)).await
+    post(
+        scene,
+        "/api/session/issuer/answer",
+        cookie,
+        &format!(r#"{{"code":"{code}","state":"{state}"}}"#),
+    )
+    .await
 }
 
 #[tokio::test]
 async fn browser_that_began_is_signed_in_with_the_answer() {
     let scene = scene().await;
     let ways = scene.get("/api/session").await.text;
-    assert!(ways.contains(r#""identity":null"#) && ways.contains(r#""issuer":"https://id.example""#), "{ways}");
+    assert!(
+        ways.contains(r#""identity":null"#) && ways.contains(r#""issuer":"https://id.example""#),
+        "{ways}"
+    );
     let (cookie, state) = begin(&scene).await;
     let signed = finish(&scene, Some(&cookie), &state, "of-ann").await;
     assert_eq!(signed.status, StatusCode::OK, "{}", signed.text);
-    assert!(signed.text.contains(r#""name":"ann","source":"sign-in","role":"operator""#), "{}", signed.text);
+    assert!(
+        signed
+            .text
+            .contains(r#""name":"ann","source":"sign-in","role":"operator""#),
+        "{}",
+        signed.text
+    );
     let set = cookies(&signed);
     assert!(
         set.len() == 2 && set[1].ends_with("sign-in-0=") || set[1].ends_with('='),
         "the attempt is forgotten: {set:?}"
     );
-    let answer = scene.send(Method::GET, "/api/overview", &[("cookie", &set[0])], "").await;
+    let answer = scene
+        .send(Method::GET, "/api/overview", &[("cookie", &set[0])], "")
+        .await;
     assert_eq!(answer.status, StatusCode::OK);
     // Another client of the issuer in the configuration ends it.
     let mut changed = settings();
     changed.sign_in.as_mut().unwrap().settings.client_id = "another".into();
-    scene.live.replace(AdminSettings { address: Some(scene.address), ..changed });
-    let answer = scene.send(Method::GET, "/api/overview", &[("cookie", &set[0])], "").await;
+    scene.live.replace(AdminSettings {
+        address: Some(scene.address),
+        ..changed
+    });
+    let answer = scene
+        .send(Method::GET, "/api/overview", &[("cookie", &set[0])], "")
+        .await;
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -118,7 +182,11 @@ async fn answer_in_another_browser_signs_nobody_in() {
     let (cookie, state) = begin(&scene).await;
     let (other_cookie, other_state) = begin(&scene).await;
     let (kept, end) = cookie.split_at(cookie.len() - 10);
-    let tampered = format!("{kept}{}{}", if end.starts_with('A') { "B" } else { "A" }, &end[1..]);
+    let tampered = format!(
+        "{kept}{}{}",
+        if end.starts_with('A') { "B" } else { "A" },
+        &end[1..]
+    );
     for (cookie, state) in [
         (None, state.as_str()),
         (Some(other_cookie.as_str()), &state),
@@ -129,39 +197,77 @@ async fn answer_in_another_browser_signs_nobody_in() {
         (Some(&cookie.replace("-sign-in", "")), &state),
     ] {
         let answer = finish(&scene, cookie, state, "of-ann").await;
-        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{cookie:?} {state}: {}", answer.text);
-        assert!(cookies(&answer).iter().all(|cookie| cookie.ends_with('=')), "no session: {:?}", cookies(&answer));
+        assert_eq!(
+            answer.status,
+            StatusCode::UNAUTHORIZED,
+            "{cookie:?} {state}: {}",
+            answer.text
+        );
+        assert!(
+            cookies(&answer).iter().all(|cookie| cookie.ends_with('=')),
+            "no session: {:?}",
+            cookies(&answer)
+        );
     }
     // The address to which the issuer sends browsers changes nothing by itself.
     let callback = format!("/sign-in/callback?code=of-ann&state={state}");
-    let page = scene.send(Method::GET, &callback, &[("sec-fetch-site", "cross-site")], "").await;
+    let page = scene
+        .send(
+            Method::GET,
+            &callback,
+            &[("sec-fetch-site", "cross-site")],
+            "",
+        )
+        .await;
     assert_eq!(page.status, StatusCode::OK);
     assert!(!page.headers.contains_key("set-cookie") && !page.text.contains("of-ann"));
-    assert_eq!(finish(&scene, Some(&cookie), &state, "of-ann").await.status, StatusCode::OK);
+    assert_eq!(
+        finish(&scene, Some(&cookie), &state, "of-ann").await.status,
+        StatusCode::OK
+    );
 }
 
 #[tokio::test]
 async fn answers_that_are_refused_sign_nobody_in_and_are_throttled() {
-    let scene =
-        Scene::with(vec![fake("a", &[])], AdminSettings { max_sign_in_failures: 3, ..settings() }, Arc::new(People))
-            .await;
+    let scene = Scene::with(
+        vec![fake("a", &[])],
+        AdminSettings {
+            max_sign_in_failures: 3,
+            ..settings()
+        },
+        Arc::new(People),
+    )
+    .await;
     let (cookie, state) = begin(&scene).await;
     let known = finish(&scene, Some(&cookie), &state, "of-eve").await;
     assert_eq!(known.status, StatusCode::FORBIDDEN, "{}", known.text);
-    assert!(known.text.contains("eve is known, and has no role"), "{}", known.text);
+    assert!(
+        known.text.contains("eve is known, and has no role"),
+        "{}",
+        known.text
+    );
     for _ in 0..3 {
         let (cookie, state) = begin(&scene).await;
-        assert_eq!(finish(&scene, Some(&cookie), &state, "guess").await.status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            finish(&scene, Some(&cookie), &state, "guess").await.status,
+            StatusCode::UNAUTHORIZED
+        );
     }
     let (cookie, state) = begin(&scene).await;
-    assert_eq!(finish(&scene, Some(&cookie), &state, "of-ann").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        finish(&scene, Some(&cookie), &state, "of-ann").await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
 }
 
 #[tokio::test]
 async fn sign_in_that_took_too_long_or_is_of_another_site_is_refused() {
     let scene = Scene::with(
         vec![fake("a", &[])],
-        AdminSettings { sign_in_timeout: Duration::ZERO, ..settings() },
+        AdminSettings {
+            sign_in_timeout: Duration::ZERO,
+            ..settings()
+        },
         Arc::new(People),
     )
     .await;
@@ -170,11 +276,23 @@ async fn sign_in_that_took_too_long_or_is_of_another_site_is_refused() {
     assert_eq!(late.status, StatusCode::UNAUTHORIZED);
     assert!(late.text.contains("took too long"), "{}", late.text);
     for path in ["/api/session/issuer", "/api/session/issuer/answer"] {
-        let headers = [("content-type", "application/json"), ("origin", "https://evil.example")];
-        assert_eq!(scene.send(Method::POST, path, &headers, "{}").await.status, StatusCode::FORBIDDEN);
+        let headers = [
+            ("content-type", "application/json"),
+            ("origin", "https://evil.example"),
+        ];
+        assert_eq!(
+            scene.send(Method::POST, path, &headers, "{}").await.status,
+            StatusCode::FORBIDDEN
+        );
         let headers = [("content-type", "text/plain")];
-        assert_eq!(scene.send(Method::POST, path, &headers, "{}").await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert_eq!(
+            scene.send(Method::POST, path, &headers, "{}").await.status,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE
+        );
     }
     let plain = Scene::start(vec![fake("a", &[])], AdminSettings::default()).await;
-    assert_eq!(post(&plain, "/api/session/issuer", None, "{}").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        post(&plain, "/api/session/issuer", None, "{}").await.status,
+        StatusCode::NOT_FOUND
+    );
 }

@@ -12,7 +12,10 @@ use crate::scene::{Scene, fake};
 const TOKEN: &str = "0123456789abcdef";
 
 async fn scene() -> Scene {
-    let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
+    let settings = AdminSettings {
+        token: Some(TOKEN.into()),
+        ..AdminSettings::default()
+    };
     Scene::start(vec![fake("a", &[])], settings).await
 }
 
@@ -21,7 +24,16 @@ async fn reload_says_whether_the_configuration_can_be_used() {
     let scene = scene().await;
     let token = format!("Bearer {TOKEN}");
     for status in [StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY] {
-        let answer = scene.client().await.send(Method::POST, "/api/reload", &[("authorization", &token)], "").await;
+        let answer = scene
+            .client()
+            .await
+            .send(
+                Method::POST,
+                "/api/reload",
+                &[("authorization", &token)],
+                "",
+            )
+            .await;
         assert_eq!(answer.status, status);
         assert!(answer.text.contains("as asked"));
     }
@@ -32,7 +44,12 @@ async fn server_is_enabled_disabled_and_restarted() {
     let scene = scene().await;
     let token = format!("Bearer {TOKEN}");
     let ask = async |path: &'static str| {
-        scene.client().await.send(Method::POST, path, &[("authorization", &token)], "").await.status
+        scene
+            .client()
+            .await
+            .send(Method::POST, path, &[("authorization", &token)], "")
+            .await
+            .status
     };
     for action in ["disable", "enable", "restart"] {
         let path = match action {
@@ -59,23 +76,53 @@ impl Record for Full {
 
 #[tokio::test]
 async fn change_that_cannot_be_put_on_record_is_not_made() {
-    let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
+    let settings = AdminSettings {
+        token: Some(TOKEN.into()),
+        ..AdminSettings::default()
+    };
     let (backends, open) = (vec![fake("a", &[])], Arc::new(Open::default()));
     let scene = Scene::recording(backends, settings, open, Some(Arc::new(Full))).await;
     let token = format!("Bearer {TOKEN}");
     let own = [("authorization", token.as_str())];
-    for path in ["/api/reload", "/api/servers/a/disable", "/api/servers/a/restart"] {
-        let answer = scene.client().await.send(Method::POST, path, &own, "").await;
+    for path in [
+        "/api/reload",
+        "/api/servers/a/disable",
+        "/api/servers/a/restart",
+    ] {
+        let answer = scene
+            .client()
+            .await
+            .send(Method::POST, path, &own, "")
+            .await;
         assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
-        assert!(answer.text.contains("could not be put on record"), "{}", answer.text);
+        assert!(
+            answer.text.contains("could not be put on record"),
+            "{}",
+            answer.text
+        );
     }
     assert!(scene.operations.asked().is_empty());
     let body = format!(r#"{{"token":"{TOKEN}"}}"#);
     let headers = [("content-type", "application/json")];
-    let refused = scene.client().await.send(Method::POST, "/api/session", &headers, &body).await;
-    assert!(refused.status == StatusCode::SERVICE_UNAVAILABLE && !refused.headers.contains_key("set-cookie"));
+    let refused = scene
+        .client()
+        .await
+        .send(Method::POST, "/api/session", &headers, &body)
+        .await;
+    assert!(
+        refused.status == StatusCode::SERVICE_UNAVAILABLE
+            && !refused.headers.contains_key("set-cookie")
+    );
     // What is not a change needs no record.
-    assert_eq!(scene.client().await.send(Method::GET, "/api/traces", &own, "").await.status, StatusCode::OK);
+    assert_eq!(
+        scene
+            .client()
+            .await
+            .send(Method::GET, "/api/traces", &own, "")
+            .await
+            .status,
+        StatusCode::OK
+    );
 }
 
 #[tokio::test]
@@ -84,7 +131,11 @@ async fn session_is_ended_by_its_digest() {
     let token = format!("Bearer {TOKEN}");
     for (digest, status) in [("abc", StatusCode::OK), ("abd", StatusCode::NOT_FOUND)] {
         let path = format!("/api/sessions/{digest}/end");
-        let answer = scene.client().await.send(Method::POST, &path, &[("authorization", &token)], "").await;
+        let answer = scene
+            .client()
+            .await
+            .send(Method::POST, &path, &[("authorization", &token)], "")
+            .await;
         assert_eq!(answer.status, status);
     }
 }
@@ -93,13 +144,31 @@ async fn session_is_ended_by_its_digest() {
 async fn changes_need_the_token_post_and_an_own_page() {
     let scene = scene().await;
     let token = format!("Bearer {TOKEN}");
-    for path in ["/api/reload", "/api/servers/a/disable", "/api/sessions/abc/end"] {
-        let send = async |method, headers: &[_]| scene.client().await.send(method, path, headers, "").await.status;
+    for path in [
+        "/api/reload",
+        "/api/servers/a/disable",
+        "/api/sessions/abc/end",
+    ] {
+        let send = async |method, headers: &[_]| {
+            scene
+                .client()
+                .await
+                .send(method, path, headers, "")
+                .await
+                .status
+        };
         assert_eq!(send(Method::POST, &[]).await, StatusCode::UNAUTHORIZED);
-        assert_eq!(send(Method::GET, &[("authorization", &*token)]).await, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(
+            send(Method::GET, &[("authorization", &*token)]).await,
+            StatusCode::METHOD_NOT_ALLOWED
+        );
         for origin in ["https://evil.example", "null", "http://localhost:1"] {
             let headers = [("authorization", &*token), ("origin", origin)];
-            assert_eq!(send(Method::POST, &headers).await, StatusCode::FORBIDDEN, "{origin}");
+            assert_eq!(
+                send(Method::POST, &headers).await,
+                StatusCode::FORBIDDEN,
+                "{origin}"
+            );
         }
     }
     assert!(scene.operations.asked().is_empty());

@@ -16,7 +16,12 @@ pub(crate) struct People;
 
 impl Authenticate for People {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
-        let text = |name: &str| credentials.headers.get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &str| {
+            credentials
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
         let Some(shown) = text(AUTHORIZATION.as_str()) else {
             let named = text("x-user").map(|name| identity(name, Source::Proxy, &["ops"]));
             return Authentication::Ready(named.map(Arc::new).ok_or(Denial::Missing));
@@ -26,13 +31,20 @@ impl Authenticate for People {
             "key-of-bob" => Ok(identity("bob", Source::Key, &["staff"])),
             "key-of-sue" => Ok(identity("sue", Source::Key, &["seniors"])),
             "key-of-eve" => Ok(identity("eve", Source::Key, &["others"])),
-            "key-without-scopes" => Ok(Identity { scopes: Scopes::All, ..identity("bot", Source::Key, &[]) }),
-            "key-with-scope" => {
-                Ok(Identity { scopes: Scopes::parse("admin:read"), ..identity("cat", Source::Token, &[]) })
-            }
+            "key-without-scopes" => Ok(Identity {
+                scopes: Scopes::All,
+                ..identity("bot", Source::Key, &[])
+            }),
+            "key-with-scope" => Ok(Identity {
+                scopes: Scopes::parse("admin:read"),
+                ..identity("cat", Source::Token, &[])
+            }),
             "key-for-an-endpoint" => {
                 let endpoints = ["/mcp", "/api", "/admin"].map(Arc::from);
-                Ok(Identity { endpoints: Some(Arc::from(endpoints)), ..identity("dan", Source::Key, &["ops"]) })
+                Ok(Identity {
+                    endpoints: Some(Arc::from(endpoints)),
+                    ..identity("dan", Source::Key, &["ops"])
+                })
             }
             _ => Err(Denial::Invalid("the key is not known".into())),
         };
@@ -44,15 +56,31 @@ impl Authenticate for People {
 pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity {
     let groups = groups.iter().map(|group| Arc::from(*group)).collect();
     let principal = Principal::named(source.as_str(), name);
-    Identity { principal, name: name.into(), source, groups, scopes: Scopes::parse(""), ..Identity::anonymous() }
+    Identity {
+        principal,
+        name: name.into(),
+        source,
+        groups,
+        scopes: Scopes::parse(""),
+        ..Identity::anonymous()
+    }
 }
 
 /// The group `ops` operates; the group `seniors` approves; the group `staff`, and the scope `admin:read`, view.
 pub(crate) fn roles() -> Roles {
     Roles {
-        operator: RoleRule { groups: vec!["ops".into()], scopes: Vec::new() },
-        approver: RoleRule { groups: vec!["seniors".into()], scopes: Vec::new() },
-        viewer: RoleRule { groups: vec!["staff".into()], scopes: vec!["admin:read".into()] },
+        operator: RoleRule {
+            groups: vec!["ops".into()],
+            scopes: Vec::new(),
+        },
+        approver: RoleRule {
+            groups: vec!["seniors".into()],
+            scopes: Vec::new(),
+        },
+        viewer: RoleRule {
+            groups: vec!["staff".into()],
+            scopes: vec!["admin:read".into()],
+        },
     }
 }
 

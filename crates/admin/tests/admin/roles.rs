@@ -19,7 +19,10 @@ const CHANGES: [(&str, &str); 10] = [
     ("/api/approvals/0123abcd/approve", ""),
     ("/api/connections/0123abcd/end", ""),
     ("/api/pins/0123abcd/approve", ""),
-    ("/api/call", r#"{"method":"tools/call","params":{"name":"t"}}"#),
+    (
+        "/api/call",
+        r#"{"method":"tools/call","params":{"name":"t"}}"#,
+    ),
 ];
 
 const READS: [&str; 15] = [
@@ -46,7 +49,10 @@ async fn scene() -> Scene {
 
 async fn status(scene: &Scene, method: Method, path: &str, token: &str, body: &str) -> StatusCode {
     let bearer = format!("Bearer {token}");
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+    ];
     scene.send(method, path, &headers, body).await.status
 }
 
@@ -55,16 +61,37 @@ async fn viewers_read_everything_and_change_nothing() {
     let scene = scene().await;
     for token in [VIEWER, "key-of-bob", "key-with-scope"] {
         for path in READS {
-            assert_eq!(status(&scene, Method::GET, path, token, "").await, StatusCode::OK, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::GET, path, token, "").await,
+                StatusCode::OK,
+                "{token} {path}"
+            );
         }
         for (path, body) in CHANGES {
-            assert_eq!(status(&scene, Method::POST, path, token, body).await, StatusCode::FORBIDDEN, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::POST, path, token, body).await,
+                StatusCode::FORBIDDEN,
+                "{token} {path}"
+            );
         }
     }
     assert!(scene.operations.asked().is_empty());
     let bearer = format!("Bearer {VIEWER}");
-    let refused = scene.send(Method::POST, "/api/reload", &[("authorization", &bearer)], "").await;
-    assert!(refused.text.contains("needs the role operator, and yours is viewer"), "{}", refused.text);
+    let refused = scene
+        .send(
+            Method::POST,
+            "/api/reload",
+            &[("authorization", &bearer)],
+            "",
+        )
+        .await;
+    assert!(
+        refused
+            .text
+            .contains("needs the role operator, and yours is viewer"),
+        "{}",
+        refused.text
+    );
 }
 
 #[tokio::test]
@@ -72,7 +99,11 @@ async fn operators_do_everything() {
     let scene = scene().await;
     for (at, token) in [TOKEN, "key-of-ann"].into_iter().enumerate() {
         for path in READS {
-            assert_eq!(status(&scene, Method::GET, path, token, "").await, StatusCode::OK, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::GET, path, token, "").await,
+                StatusCode::OK,
+                "{token} {path}"
+            );
         }
         for (path, body) in CHANGES {
             let expected = match path {
@@ -85,7 +116,11 @@ async fn operators_do_everything() {
                 | "/api/connections/0123abcd/end" => StatusCode::NOT_FOUND,
                 _ => StatusCode::OK,
             };
-            assert_eq!(status(&scene, Method::POST, path, token, body).await, expected, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::POST, path, token, body).await,
+                expected,
+                "{token} {path}"
+            );
         }
     }
     assert_eq!(scene.operations.asked().len(), 8);
@@ -96,55 +131,147 @@ async fn whoever_shows_nothing_or_has_no_role_reaches_no_data() {
     let scene = scene().await;
     let without_role = ["key-of-eve", "key-without-scopes", "key-for-an-endpoint"];
     for path in READS {
-        assert_eq!(scene.get(path).await.status, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(
+            scene.get(path).await.status,
+            StatusCode::UNAUTHORIZED,
+            "{path}"
+        );
         for token in without_role {
-            assert_eq!(status(&scene, Method::GET, path, token, "").await, StatusCode::FORBIDDEN, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::GET, path, token, "").await,
+                StatusCode::FORBIDDEN,
+                "{token} {path}"
+            );
         }
     }
     for (path, body) in CHANGES {
-        assert_eq!(scene.send(Method::POST, path, &[], body).await.status, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(
+            scene.send(Method::POST, path, &[], body).await.status,
+            StatusCode::UNAUTHORIZED,
+            "{path}"
+        );
         for token in without_role {
-            assert_eq!(status(&scene, Method::POST, path, token, body).await, StatusCode::FORBIDDEN, "{token} {path}");
+            assert_eq!(
+                status(&scene, Method::POST, path, token, body).await,
+                StatusCode::FORBIDDEN,
+                "{token} {path}"
+            );
         }
     }
     assert!(scene.operations.asked().is_empty());
-    let known = scene.send(Method::GET, "/api/overview", &[("authorization", "Bearer key-of-eve")], "").await;
-    assert!(known.text.contains("eve is known, and has no role here"), "{}", known.text);
+    let known = scene
+        .send(
+            Method::GET,
+            "/api/overview",
+            &[("authorization", "Bearer key-of-eve")],
+            "",
+        )
+        .await;
+    assert!(
+        known.text.contains("eve is known, and has no role here"),
+        "{}",
+        known.text
+    );
 }
 
 #[tokio::test]
 async fn what_is_shown_and_not_accepted_is_not_made_up_for_by_the_connection() {
     let scene = scene().await;
     let user = ("x-user", "ann");
-    assert_eq!(scene.send(Method::GET, "/api/overview", &[user], "").await.status, StatusCode::OK);
+    assert_eq!(
+        scene
+            .send(Method::GET, "/api/overview", &[user], "")
+            .await
+            .status,
+        StatusCode::OK
+    );
     for wrong in ["Bearer wrong", "Bearer ", "Basic YTpi", ""] {
-        let answer = scene.send(Method::GET, "/api/overview", &[user, ("authorization", wrong)], "").await;
-        assert!([400, 401].contains(&answer.status.as_u16()), "{wrong}: {}", answer.status);
+        let answer = scene
+            .send(
+                Method::GET,
+                "/api/overview",
+                &[user, ("authorization", wrong)],
+                "",
+            )
+            .await;
+        assert!(
+            [400, 401].contains(&answer.status.as_u16()),
+            "{wrong}: {}",
+            answer.status
+        );
     }
-    let twice = [user, ("authorization", "Bearer key-of-ann"), ("authorization", "Bearer key-of-ann")];
-    assert_eq!(scene.send(Method::GET, "/api/overview", &twice, "").await.status, StatusCode::BAD_REQUEST);
-    let cookie = ("cookie", &*format!("fanlight-{}=made-up", scene.address.port()));
-    assert_eq!(scene.send(Method::GET, "/api/overview", &[user, cookie], "").await.status, StatusCode::UNAUTHORIZED);
+    let twice = [
+        user,
+        ("authorization", "Bearer key-of-ann"),
+        ("authorization", "Bearer key-of-ann"),
+    ];
+    assert_eq!(
+        scene
+            .send(Method::GET, "/api/overview", &twice, "")
+            .await
+            .status,
+        StatusCode::BAD_REQUEST
+    );
+    let cookie = (
+        "cookie",
+        &*format!("fanlight-{}=made-up", scene.address.port()),
+    );
+    assert_eq!(
+        scene
+            .send(Method::GET, "/api/overview", &[user, cookie], "")
+            .await
+            .status,
+        StatusCode::UNAUTHORIZED
+    );
     // A page of another site uses neither.
     let foreign = [user, ("sec-fetch-site", "cross-site")];
-    assert_eq!(scene.send(Method::GET, "/api/overview", &foreign, "").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        scene
+            .send(Method::GET, "/api/overview", &foreign, "")
+            .await
+            .status,
+        StatusCode::FORBIDDEN
+    );
 }
 
 #[tokio::test]
 async fn identities_have_no_role_where_none_is_configured() {
-    let settings = AdminSettings { token: Some(TOKEN.into()), ..AdminSettings::default() };
+    let settings = AdminSettings {
+        token: Some(TOKEN.into()),
+        ..AdminSettings::default()
+    };
     let scene = Scene::with(vec![fake("a", &[])], settings, Arc::new(People)).await;
-    assert_eq!(status(&scene, Method::GET, "/api/overview", "key-of-ann", "").await, StatusCode::UNAUTHORIZED);
-    let user = scene.send(Method::GET, "/api/overview", &[("x-user", "ann")], "").await;
+    assert_eq!(
+        status(&scene, Method::GET, "/api/overview", "key-of-ann", "").await,
+        StatusCode::UNAUTHORIZED
+    );
+    let user = scene
+        .send(Method::GET, "/api/overview", &[("x-user", "ann")], "")
+        .await;
     assert_eq!(user.status, StatusCode::UNAUTHORIZED);
     // Nor is the listener open to everybody as soon as only roles say who may use it.
-    let settings = AdminSettings { roles: roles(), ..AdminSettings::default() };
+    let settings = AdminSettings {
+        roles: roles(),
+        ..AdminSettings::default()
+    };
     let scene = Scene::start(vec![fake("a", &[])], settings).await;
-    assert_eq!(scene.get("/api/overview").await.status, StatusCode::UNAUTHORIZED);
-    let settings = AdminSettings { viewer_token: Some(VIEWER.into()), ..AdminSettings::default() };
+    assert_eq!(
+        scene.get("/api/overview").await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    let settings = AdminSettings {
+        viewer_token: Some(VIEWER.into()),
+        ..AdminSettings::default()
+    };
     let scene = Scene::start(vec![fake("a", &[])], settings).await;
-    assert_eq!(scene.get("/api/overview").await.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(status(&scene, Method::POST, "/api/reload", VIEWER, "").await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        scene.get("/api/overview").await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        status(&scene, Method::POST, "/api/reload", VIEWER, "").await,
+        StatusCode::FORBIDDEN
+    );
 }
 
 #[tokio::test]
@@ -153,6 +280,12 @@ async fn health_is_told_to_everybody_and_its_details_to_viewers() {
     assert_eq!(scene.get("/healthz").await.status, StatusCode::OK);
     assert_eq!(scene.get("/readyz").await.text, r#"{"ready":true}"#);
     let bearer = format!("Bearer {VIEWER}");
-    let details = scene.send(Method::GET, "/readyz", &[("authorization", &bearer)], "").await;
-    assert!(details.text.contains(r#""backends":[{"name":"a""#), "{}", details.text);
+    let details = scene
+        .send(Method::GET, "/readyz", &[("authorization", &bearer)], "")
+        .await;
+    assert!(
+        details.text.contains(r#""backends":[{"name":"a""#),
+        "{}",
+        details.text
+    );
 }

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_admin::{
-    AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations, Reloaded, Subject,
-    serve_admin,
+    AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations,
+    Reloaded, Subject, serve_admin,
 };
 use fanlight_approvals::Approvals;
 use fanlight_audit::{AuditLog, Record};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending, RetryDelays, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
+    RetryDelays, SessionKey,
 };
 use fanlight_credentials::{Authenticate, Open};
 use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings, ListLimits,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings,
+    ListLimits,
 };
 use fanlight_http_edge::SocketReceiver;
 use fanlight_protocol::result::ServerDescription;
@@ -39,7 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits, but not for ever.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("in time")
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("in time")
 }
 
 /// Answers each method from a script.
@@ -52,20 +56,37 @@ pub(crate) struct Fake {
 }
 
 pub(crate) fn fake(name: &'static str, script: &[(&'static str, &'static str)]) -> Fake {
-    Fake { name, script: script.iter().copied().collect(), down: false, asks: false }
+    Fake {
+        name,
+        script: script.iter().copied().collect(),
+        down: false,
+        asks: false,
+    }
 }
 
 pub(crate) fn down(name: &'static str) -> Fake {
-    Fake { name, script: HashMap::new(), down: true, asks: false }
+    Fake {
+        name,
+        script: HashMap::new(),
+        down: true,
+        asks: false,
+    }
 }
 
 /// A backend whose tools need their client.
 pub(crate) fn asking(name: &'static str) -> Fake {
-    Fake { name, script: HashMap::new(), down: false, asks: true }
+    Fake {
+        name,
+        script: HashMap::new(),
+        down: false,
+        asks: true,
+    }
 }
 
 fn unreachable() -> BackendError {
-    BackendError::Unreachable { reason: "connection refused".into() }
+    BackendError::Unreachable {
+        reason: "connection refused".into(),
+    }
 }
 
 impl BackendClient for Fake {
@@ -75,7 +96,13 @@ impl BackendClient for Fake {
 
     fn describe(&self) -> Pending<'_, ServerDescription> {
         let text = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{}},"serverInfo":{"name":"x"}}"#;
-        Box::pin(async move { if self.down { Err(unreachable()) } else { Ok(Json::literal(text).into()) } })
+        Box::pin(async move {
+            if self.down {
+                Err(unreachable())
+            } else {
+                Ok(Json::literal(text).into())
+            }
+        })
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
@@ -89,7 +116,9 @@ impl BackendClient for Fake {
             }
             let body = body.unwrap_or(r#""error":{"code":-32601,"message":"no"}"#);
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
-            let Ok(Message::Response(response)) = Message::parse(text.into(), 64) else { panic!("script") };
+            let Ok(Message::Response(response)) = Message::parse(text.into(), 64) else {
+                panic!("script")
+            };
             Ok(response)
         })
     }
@@ -102,11 +131,22 @@ impl BackendClient for Fake {
 
     fn status(&self) -> BackendStatus {
         let state = match self.down {
-            true => BackendState::Down { error: unreachable(), retry_in: Duration::from_secs(5) },
+            true => BackendState::Down {
+                error: unreachable(),
+                retry_in: Duration::from_secs(5),
+            },
             false => BackendState::Ready,
         };
         let (era, revision) = (Some(Era::Modern), Some("2026-07-28"));
-        BackendStatus { attempted: true, state, era, revision, transport: "stdio", starting: None, failure: None }
+        BackendStatus {
+            attempted: true,
+            state,
+            era,
+            revision,
+            transport: "stdio",
+            starting: None,
+            failure: None,
+        }
     }
 }
 
@@ -126,11 +166,19 @@ impl Clients for OneSession {
             streams: 1,
             idle: None,
         };
-        ClientsView { sessions: vec![session], suspended: Vec::new(), streams: 1 }
+        ClientsView {
+            sessions: vec![session],
+            suspended: Vec::new(),
+            streams: 1,
+        }
     }
 
     fn counts(&self) -> Counts {
-        Counts { sessions: 1, suspended: 0, streams: 1 }
+        Counts {
+            sessions: 1,
+            suspended: 0,
+            streams: 1,
+        }
     }
 
     fn end_session(&self, digest: &str) -> bool {
@@ -247,7 +295,10 @@ impl Scene {
         });
         let gateway = Gateway::new(GatewaySettings {
             policy: None,
-            endpoints: EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() },
+            endpoints: EndpointSettings {
+                default_path: "/mcp".into(),
+                endpoints: Vec::new(),
+            },
             backends: entries.collect(),
             naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {
@@ -261,15 +312,25 @@ impl Scene {
                 settle: Duration::from_millis(100),
                 unannounced: Duration::from_secs(5),
                 unknown: Duration::from_secs(5),
-                listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
+                listen_retry: RetryDelays {
+                    shortest: Duration::from_secs(1),
+                    longest: Duration::from_secs(60),
+                },
                 spares_streams: false,
-                bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
+                bytes: ByteLimits {
+                    one: 1 << 20,
+                    all: 4 << 20,
+                },
                 stale: Duration::from_secs(600),
                 client_notifications: 4,
                 client_extensions: 32,
                 result_uris: 256,
             },
-            cache: CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO },
+            cache: CacheLimits {
+                entries: 0,
+                bytes: 0,
+                longest: Duration::ZERO,
+            },
             tasks: fanlight_gateway::TaskLimits {
                 owners: 100,
                 grace: Duration::from_secs(300),
@@ -304,20 +365,47 @@ impl Scene {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let live = LiveSettings::new(AdminSettings { address: Some(address), ..settings });
-        let served = tokio::spawn(serve_admin(SocketReceiver::only(listener), subject, live.clone(), shutdown.clone()));
-        Self { address, telemetry, draining, operations, approvals, live, shutdown, served }
+        let live = LiveSettings::new(AdminSettings {
+            address: Some(address),
+            ..settings
+        });
+        let served = tokio::spawn(serve_admin(
+            SocketReceiver::only(listener),
+            subject,
+            live.clone(),
+            shutdown.clone(),
+        ));
+        Self {
+            address,
+            telemetry,
+            draining,
+            operations,
+            approvals,
+            live,
+            shutdown,
+            served,
+        }
     }
 
     pub(crate) async fn client(&self) -> Client {
         let stream = soon(TcpStream::connect(self.address)).await.unwrap();
         let (sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
         let driver = tokio::spawn(async move { drop(connection.await) });
-        Client { sender, host: self.address.to_string(), driver }
+        Client {
+            sender,
+            host: self.address.to_string(),
+            driver,
+        }
     }
 
     /// Sends one request on a connection of its own.
-    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         self.client().await.send(method, path, headers, body).await
     }
 
@@ -334,7 +422,10 @@ impl Scene {
 
     pub(crate) async fn call(&self, body: &str) -> Answer {
         let headers = [("content-type", "application/json")];
-        self.client().await.send(Method::POST, "/api/call", &headers, body).await
+        self.client()
+            .await
+            .send(Method::POST, "/api/call", &headers, body)
+            .await
     }
 
     pub(crate) async fn stop(self) {
@@ -371,14 +462,26 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
+        let request = request
+            .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+            .unwrap();
         soon(self.sender.send_request(request)).await.unwrap()
     }
 
-    pub(crate) async fn send(&mut self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let (head, body) = self.open(method, path, headers, body).await.into_parts();
         let text = soon(body.collect()).await.unwrap().to_bytes();
-        Answer { status: head.status, headers: head.headers, text: String::from_utf8(text.to_vec()).unwrap() }
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(text.to_vec()).unwrap(),
+        }
     }
 }
 

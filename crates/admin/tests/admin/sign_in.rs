@@ -20,13 +20,26 @@ fn own_origin(scene: &Scene) -> String {
 async fn sign_in(scene: &Scene, token: &str, more: &[(&str, &str)]) -> Answer {
     let body = format!(r#"{{"token":"{token}"}}"#);
     let origin = own_origin(scene);
-    let headers = [&[("content-type", "application/json"), ("origin", origin.as_str())], more].concat();
-    scene.send(Method::POST, "/api/session", &headers, &body).await
+    let headers = [
+        &[
+            ("content-type", "application/json"),
+            ("origin", origin.as_str()),
+        ],
+        more,
+    ]
+    .concat();
+    scene
+        .send(Method::POST, "/api/session", &headers, &body)
+        .await
 }
 
 /// The first cookie that a response sets, as a request carries it.
 fn cookie(headers: &HeaderMap) -> String {
-    let set = headers.get("set-cookie").expect("a cookie").to_str().unwrap();
+    let set = headers
+        .get("set-cookie")
+        .expect("a cookie")
+        .to_str()
+        .unwrap();
     set.split(';').next().unwrap().to_owned()
 }
 
@@ -37,52 +50,121 @@ async fn signed_in(scene: &Scene, token: &str) -> String {
 }
 
 async fn overview(scene: &Scene, cookie: &str) -> StatusCode {
-    scene.send(Method::GET, "/api/overview", &[("cookie", cookie)], "").await.status
+    scene
+        .send(Method::GET, "/api/overview", &[("cookie", cookie)], "")
+        .await
+        .status
 }
 
 #[tokio::test]
 async fn session_is_begun_with_a_token_and_ended_by_signing_out() {
     let scene = scene().await;
     let answer = scene.get("/api/session").await;
-    assert_eq!(answer.text, r#"{"identity":null,"signIn":{"token":true,"issuer":null}}"#);
-    for (token, name, role) in
-        [(TOKEN, "admin.token", "operator"), (VIEWER, "admin.viewerToken", "viewer"), ("key-of-ann", "ann", "operator")]
-    {
+    assert_eq!(
+        answer.text,
+        r#"{"identity":null,"signIn":{"token":true,"issuer":null}}"#
+    );
+    for (token, name, role) in [
+        (TOKEN, "admin.token", "operator"),
+        (VIEWER, "admin.viewerToken", "viewer"),
+        ("key-of-ann", "ann", "operator"),
+    ] {
         let answer = sign_in(&scene, token, &[]).await;
         let set = answer.headers["set-cookie"].to_str().unwrap();
-        assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{set}");
+        assert!(
+            set.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+            "{set}"
+        );
         assert!(!set.contains(token) && !answer.text.contains(token));
-        assert!(answer.text.contains(&format!(r#""role":"{role}","session":true"#)), "{}", answer.text);
+        assert!(
+            answer
+                .text
+                .contains(&format!(r#""role":"{role}","session":true"#)),
+            "{}",
+            answer.text
+        );
         let cookie = cookie(&answer.headers);
-        let who = scene.send(Method::GET, "/api/session", &[("cookie", &cookie)], "").await;
-        assert!(who.text.contains(&format!(r#""name":"{name}""#)), "{}", who.text);
-        assert!(who.text.contains(&format!(r#""role":"{role}","session":true"#)), "{}", who.text);
+        let who = scene
+            .send(Method::GET, "/api/session", &[("cookie", &cookie)], "")
+            .await;
+        assert!(
+            who.text.contains(&format!(r#""name":"{name}""#)),
+            "{}",
+            who.text
+        );
+        assert!(
+            who.text
+                .contains(&format!(r#""role":"{role}","session":true"#)),
+            "{}",
+            who.text
+        );
         assert_eq!(overview(&scene, &cookie).await, StatusCode::OK);
         let origin = own_origin(&scene);
         let headers = [("cookie", cookie.as_str()), ("origin", origin.as_str())];
-        let reload = scene.send(Method::POST, "/api/servers/a/enable", &headers, "").await;
-        assert_eq!(reload.status == StatusCode::OK, role == "operator", "{}", reload.text);
-        let out = scene.send(Method::POST, "/api/session/end", &headers, "").await;
-        assert!(out.headers["set-cookie"].to_str().unwrap().ends_with("; Max-Age=0"));
-        let refused = scene.send(Method::GET, "/api/overview", &headers[..1], "").await;
+        let reload = scene
+            .send(Method::POST, "/api/servers/a/enable", &headers, "")
+            .await;
+        assert_eq!(
+            reload.status == StatusCode::OK,
+            role == "operator",
+            "{}",
+            reload.text
+        );
+        let out = scene
+            .send(Method::POST, "/api/session/end", &headers, "")
+            .await;
+        assert!(
+            out.headers["set-cookie"]
+                .to_str()
+                .unwrap()
+                .ends_with("; Max-Age=0")
+        );
+        let refused = scene
+            .send(Method::GET, "/api/overview", &headers[..1], "")
+            .await;
         assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
-        assert!(refused.text.contains("session of the page has ended"), "{}", refused.text);
-        assert!(refused.headers["set-cookie"].to_str().unwrap().ends_with("; Max-Age=0"), "the browser forgets it");
+        assert!(
+            refused.text.contains("session of the page has ended"),
+            "{}",
+            refused.text
+        );
+        assert!(
+            refused.headers["set-cookie"]
+                .to_str()
+                .unwrap()
+                .ends_with("; Max-Age=0"),
+            "the browser forgets it"
+        );
     }
 }
 
 #[tokio::test]
 async fn wrong_token_signs_nobody_in() {
     let scene = scene().await;
-    let wrong = ["wrong", "", "token-of-operator", "token-of-operatorS", "key-of-eve", "Bearer token-of-operators"];
+    let wrong = [
+        "wrong",
+        "",
+        "token-of-operator",
+        "token-of-operatorS",
+        "key-of-eve",
+        "Bearer token-of-operators",
+    ];
     for token in wrong {
         let answer = sign_in(&scene, token, &[]).await;
         assert!([401, 403].contains(&answer.status.as_u16()), "{token}");
         assert!(!answer.headers.contains_key("set-cookie"));
     }
-    for body in ["", "{}", "[]", r#"{"token":7}"#, r#"{"token":["token-of-operators"]}"#] {
+    for body in [
+        "",
+        "{}",
+        "[]",
+        r#"{"token":7}"#,
+        r#"{"token":["token-of-operators"]}"#,
+    ] {
         let headers = [("content-type", "application/json")];
-        let answer = scene.send(Method::POST, "/api/session", &headers, body).await;
+        let answer = scene
+            .send(Method::POST, "/api/session", &headers, body)
+            .await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");
     }
 }
@@ -102,14 +184,27 @@ async fn other_sites_cannot_sign_in_or_out() {
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-site", "same-site"),
         ] {
-            let answer = scene.send(Method::POST, path, &[json, cookie_header, foreign], &body).await;
+            let answer = scene
+                .send(Method::POST, path, &[json, cookie_header, foreign], &body)
+                .await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{path} {foreign:?}");
             assert!(!answer.headers.contains_key("set-cookie"));
         }
     }
     // What a form can send without being asked.
-    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
-        let answer = scene.send(Method::POST, "/api/session", &[("content-type", kind)], &body).await;
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ] {
+        let answer = scene
+            .send(
+                Method::POST,
+                "/api/session",
+                &[("content-type", kind)],
+                &body,
+            )
+            .await;
         assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
     assert_eq!(overview(&scene, &cookie).await, StatusCode::OK);
@@ -128,11 +223,23 @@ async fn cookie_is_of_no_use_to_pages_of_other_origins() {
     ] {
         for foreign in [
             &[("sec-fetch-site", "cross-site")][..],
-            &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")],
+            &[
+                ("sec-fetch-site", "same-site"),
+                ("sec-fetch-mode", "no-cors"),
+            ],
             &[("origin", "http://localhost:9")],
-            &[("origin", origin.as_str()), ("sec-fetch-site", "cross-site")],
-            &[("origin", origin.as_str()), ("origin", "https://evil.example")],
-            &[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
+            &[
+                ("origin", origin.as_str()),
+                ("sec-fetch-site", "cross-site"),
+            ],
+            &[
+                ("origin", origin.as_str()),
+                ("origin", "https://evil.example"),
+            ],
+            &[
+                ("sec-fetch-site", "same-origin"),
+                ("sec-fetch-site", "cross-site"),
+            ],
         ] {
             let headers = [&[("cookie", cookie.as_str())], foreign].concat();
             let status = scene.send(method.clone(), path, &headers, "").await.status;
@@ -144,8 +251,18 @@ async fn cookie_is_of_no_use_to_pages_of_other_origins() {
     let answer = scene.send(Method::POST, "/api/reload", &headers, "").await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
     assert!(answer.text.contains("`Origin`"), "{}", answer.text);
-    for own in [("origin", origin.as_str()), ("sec-fetch-site", "same-origin")] {
-        let answer = scene.send(Method::POST, "/api/servers/a/restart", &[headers[0], own], "").await;
+    for own in [
+        ("origin", origin.as_str()),
+        ("sec-fetch-site", "same-origin"),
+    ] {
+        let answer = scene
+            .send(
+                Method::POST,
+                "/api/servers/a/restart",
+                &[headers[0], own],
+                "",
+            )
+            .await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
     }
     assert_eq!(scene.operations.asked().len(), 2);
@@ -154,7 +271,10 @@ async fn cookie_is_of_no_use_to_pages_of_other_origins() {
 #[tokio::test]
 async fn sign_in_makes_a_new_id_and_ends_the_earlier_session() {
     let scene = scene().await;
-    let planted = format!("fanlight-{}=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", scene.address.port());
+    let planted = format!(
+        "fanlight-{}=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        scene.address.port()
+    );
     let answer = sign_in(&scene, TOKEN, &[("cookie", &planted)]).await;
     let first = cookie(&answer.headers);
     assert_ne!(first, planted);
@@ -173,17 +293,32 @@ async fn cookies_that_are_there_twice_or_beside_a_wrong_token_are_refused() {
     let name = cookie.split('=').next().unwrap();
     let twice = format!("{cookie}; {name}=other");
     assert_eq!(overview(&scene, &twice).await, StatusCode::BAD_REQUEST);
-    let headers = [("cookie", cookie.as_str()), ("authorization", "Bearer wrong")];
+    let headers = [
+        ("cookie", cookie.as_str()),
+        ("authorization", "Bearer wrong"),
+    ];
     let answer = scene.send(Method::GET, "/api/overview", &headers, "").await;
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
-    for other in [format!("{name}="), cookie.to_uppercase(), cookie.replace(name, "fanlight"), format!("{cookie}A")] {
-        assert_eq!(overview(&scene, &other).await, StatusCode::UNAUTHORIZED, "{other}");
+    for other in [
+        format!("{name}="),
+        cookie.to_uppercase(),
+        cookie.replace(name, "fanlight"),
+        format!("{cookie}A"),
+    ] {
+        assert_eq!(
+            overview(&scene, &other).await,
+            StatusCode::UNAUTHORIZED,
+            "{other}"
+        );
     }
 }
 
 #[tokio::test]
 async fn wrong_credentials_are_throttled_and_sessions_are_not() {
-    let settings = AdminSettings { max_sign_in_failures: 5, ..settings() };
+    let settings = AdminSettings {
+        max_sign_in_failures: 5,
+        ..settings()
+    };
     let scene = Scene::with(vec![fake("a", &[])], settings, Arc::new(People)).await;
     let cookie = signed_in(&scene, TOKEN).await;
     for guess in 0..5 {
@@ -192,31 +327,72 @@ async fn wrong_credentials_are_throttled_and_sessions_are_not() {
         // On the form and in the header alike.
         let status = match guess.ends_with(['1', '3']) {
             true => sign_in(&scene, &guess, &[]).await.status,
-            false => scene.send(Method::GET, "/readyz", &[("authorization", &bearer)], "").await.status,
+            false => {
+                scene
+                    .send(Method::GET, "/readyz", &[("authorization", &bearer)], "")
+                    .await
+                    .status
+            }
         };
         assert!([200, 401].contains(&status.as_u16()), "{status}");
     }
     let refused = sign_in(&scene, VIEWER, &[]).await;
-    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "even the right one, which is not looked at");
-    assert!(refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() <= 60);
+    assert_eq!(
+        refused.status,
+        StatusCode::TOO_MANY_REQUESTS,
+        "even the right one, which is not looked at"
+    );
+    assert!(
+        refused.headers["retry-after"]
+            .to_str()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            <= 60
+    );
     let bearer = format!("Bearer {VIEWER}");
-    let refused = scene.send(Method::GET, "/api/overview", &[("authorization", &bearer)], "").await;
+    let refused = scene
+        .send(
+            Method::GET,
+            "/api/overview",
+            &[("authorization", &bearer)],
+            "",
+        )
+        .await;
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(overview(&scene, &cookie).await, StatusCode::OK);
     // Another program behind the same address that has always used it goes on.
     assert_eq!(sign_in(&scene, TOKEN, &[]).await.status, StatusCode::OK);
-    let metrics = scene.send(Method::GET, "/metrics", &[("cookie", &cookie)], "").await.text;
-    assert!(metrics.contains(r#"fanlight_auth_sign_ins_total{method="token",outcome="refused"} 3"#), "{metrics}");
-    assert!(metrics.contains(r#"fanlight_auth_sign_ins_total{method="token",outcome="accepted"} 2"#), "{metrics}");
-    assert!(metrics.contains("fanlight_auth_operator_sessions 2"), "{metrics}");
+    let metrics = scene
+        .send(Method::GET, "/metrics", &[("cookie", &cookie)], "")
+        .await
+        .text;
+    assert!(
+        metrics.contains(r#"fanlight_auth_sign_ins_total{method="token",outcome="refused"} 3"#),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains(r#"fanlight_auth_sign_ins_total{method="token",outcome="accepted"} 2"#),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("fanlight_auth_operator_sessions 2"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test]
 async fn session_and_its_stream_end_with_the_token_they_rest_on() {
     let scene = scene().await;
-    let (cookie, other) = (signed_in(&scene, TOKEN).await, signed_in(&scene, "key-of-ann").await);
+    let (cookie, other) = (
+        signed_in(&scene, TOKEN).await,
+        signed_in(&scene, "key-of-ann").await,
+    );
     let mut client = scene.client().await;
-    let mut events = client.open(Method::GET, "/api/events", &[("cookie", &cookie)], "").await.into_body();
+    let mut events = client
+        .open(Method::GET, "/api/events", &[("cookie", &cookie)], "")
+        .await
+        .into_body();
     scene.live.replace(AdminSettings {
         token: Some("another-token-now".into()),
         address: Some(scene.address),
@@ -228,10 +404,17 @@ async fn session_and_its_stream_end_with_the_token_they_rest_on() {
     assert_eq!(overview(&scene, &cookie).await, StatusCode::UNAUTHORIZED);
     assert_eq!(overview(&scene, &other).await, StatusCode::OK);
     // The earlier token in force again does not bring the session back.
-    scene.live.replace(AdminSettings { address: Some(scene.address), ..settings() });
+    scene.live.replace(AdminSettings {
+        address: Some(scene.address),
+        ..settings()
+    });
     assert_eq!(overview(&scene, &cookie).await, StatusCode::UNAUTHORIZED);
     // Whose group loses its role loses the session's rights at once.
-    scene.live.replace(AdminSettings { roles: Default::default(), address: Some(scene.address), ..settings() });
+    scene.live.replace(AdminSettings {
+        roles: Default::default(),
+        address: Some(scene.address),
+        ..settings()
+    });
     assert_eq!(overview(&scene, &other).await, StatusCode::FORBIDDEN);
 }
 
@@ -240,16 +423,31 @@ async fn stream_of_events_ends_with_its_session() {
     let scene = scene().await;
     let cookie = signed_in(&scene, VIEWER).await;
     let mut client = scene.client().await;
-    let mut events = client.open(Method::GET, "/api/events", &[("cookie", &cookie)], "").await.into_body();
+    let mut events = client
+        .open(Method::GET, "/api/events", &[("cookie", &cookie)], "")
+        .await
+        .into_body();
     let origin = own_origin(&scene);
     let headers = [("cookie", cookie.as_str()), ("origin", origin.as_str())];
-    assert_eq!(scene.send(Method::POST, "/api/session/end", &headers, "").await.status, StatusCode::OK);
+    assert_eq!(
+        scene
+            .send(Method::POST, "/api/session/end", &headers, "")
+            .await
+            .status,
+        StatusCode::OK
+    );
     while let Some(frame) = soon(http_body_util::BodyExt::frame(&mut events)).await {
         frame.unwrap();
     }
     // One that is not used any more ends by itself.
-    let settings = AdminSettings { session_lifetime: Duration::from_millis(1), ..settings() };
-    scene.live.replace(AdminSettings { address: Some(scene.address), ..settings });
+    let settings = AdminSettings {
+        session_lifetime: Duration::from_millis(1),
+        ..settings()
+    };
+    scene.live.replace(AdminSettings {
+        address: Some(scene.address),
+        ..settings
+    });
     let cookie = signed_in(&scene, VIEWER).await;
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert_eq!(overview(&scene, &cookie).await, StatusCode::UNAUTHORIZED);
@@ -258,31 +456,82 @@ async fn stream_of_events_ends_with_its_session() {
 #[tokio::test]
 async fn page_behind_a_proxy_with_tls_has_secure_cookies_and_its_own_origin() {
     let public = "https://fanlight.example.com";
-    let settings = AdminSettings { public_url: Some(public.into()), ..settings() };
+    let settings = AdminSettings {
+        public_url: Some(public.into()),
+        ..settings()
+    };
     let scene = Scene::with(vec![fake("a", &[])], settings, Arc::new(People)).await;
     let body = format!(r#"{{"token":"{TOKEN}"}}"#);
     let json = ("content-type", "application/json");
     // Whether the proxy passes the name on or not.
     for host in [&[("host", "fanlight.example.com")][..], &[]] {
-        let headers = [&[json, ("origin", public), ("sec-fetch-site", "same-origin")], host].concat();
-        let answer = scene.send(Method::POST, "/api/session", &headers, &body).await;
+        let headers = [
+            &[json, ("origin", public), ("sec-fetch-site", "same-origin")],
+            host,
+        ]
+        .concat();
+        let answer = scene
+            .send(Method::POST, "/api/session", &headers, &body)
+            .await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
         let set = answer.headers["set-cookie"].to_str().unwrap();
-        assert!(set.starts_with("__Host-fanlight=") && set.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{set}");
+        assert!(
+            set.starts_with("__Host-fanlight=")
+                && set.ends_with("; HttpOnly; SameSite=Strict; Secure"),
+            "{set}"
+        );
         let cookie = cookie(&answer.headers);
-        let headers = [&[("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")], host].concat();
-        assert_eq!(scene.send(Method::GET, "/api/overview", &headers, "").await.status, StatusCode::OK);
+        let headers = [
+            &[
+                ("cookie", cookie.as_str()),
+                ("sec-fetch-site", "same-origin"),
+            ],
+            host,
+        ]
+        .concat();
+        assert_eq!(
+            scene
+                .send(Method::GET, "/api/overview", &headers, "")
+                .await
+                .status,
+            StatusCode::OK
+        );
     }
-    for foreign in ["http://fanlight.example.com", "https://fanlight.example.com.evil.example", "https://evil.example"]
-    {
+    for foreign in [
+        "http://fanlight.example.com",
+        "https://fanlight.example.com.evil.example",
+        "https://evil.example",
+    ] {
         let headers = [json, ("origin", foreign), ("sec-fetch-site", "same-origin")];
-        assert_eq!(scene.send(Method::POST, "/api/session", &headers, &body).await.status, StatusCode::FORBIDDEN);
+        assert_eq!(
+            scene
+                .send(Method::POST, "/api/session", &headers, &body)
+                .await
+                .status,
+            StatusCode::FORBIDDEN
+        );
     }
     let headers = [json, ("origin", public), ("sec-fetch-site", "cross-site")];
-    assert_eq!(scene.send(Method::POST, "/api/session", &headers, &body).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        scene
+            .send(Method::POST, "/api/session", &headers, &body)
+            .await
+            .status,
+        StatusCode::FORBIDDEN
+    );
     // Nothing of a request says where the page is.
-    let headers = [json, ("host", "evil.example"), ("x-forwarded-host", "fanlight.example.com")];
-    assert_eq!(scene.send(Method::POST, "/api/session", &headers, &body).await.status, StatusCode::FORBIDDEN);
+    let headers = [
+        json,
+        ("host", "evil.example"),
+        ("x-forwarded-host", "fanlight.example.com"),
+    ];
+    assert_eq!(
+        scene
+            .send(Method::POST, "/api/session", &headers, &body)
+            .await
+            .status,
+        StatusCode::FORBIDDEN
+    );
 }
 
 #[tokio::test]
@@ -300,11 +549,18 @@ async fn no_response_is_shown_within_another_page_or_kept() {
     ] {
         let answer = scene.get(path).await;
         let policy = answer.headers["content-security-policy"].to_str().unwrap();
-        assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'"),
+            "{path}: {policy}"
+        );
         assert_eq!(answer.headers["x-frame-options"], "DENY", "{path}");
         assert_eq!(answer.headers["referrer-policy"], "no-referrer", "{path}");
         let is_file = path.starts_with("/ui");
-        assert_eq!(answer.headers["cache-control"], if is_file { "no-cache" } else { "no-store" }, "{path}");
+        assert_eq!(
+            answer.headers["cache-control"],
+            if is_file { "no-cache" } else { "no-store" },
+            "{path}"
+        );
         assert!(!answer.text.contains("secret"), "{path}");
     }
 }

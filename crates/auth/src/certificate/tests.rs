@@ -22,7 +22,11 @@ fn certificate(names: Vec<SanType>, change: impl FnOnce(&mut CertificateParams))
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.subject_alt_names = names;
     change(&mut params);
-    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    params
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap()
+        .der()
+        .to_vec()
 }
 
 fn name(der: &[u8], kind: CertificateName) -> Result<String, Denial> {
@@ -34,23 +38,38 @@ fn certificate_names_its_principal() {
     let id = "spiffe://example.com/ns/agents/sa/runner";
     let both = certificate(vec![uri(id), dns("Runner.Example.COM")], |_| {});
     assert_eq!(name(&both, CertificateName::SanUri).unwrap(), id);
-    assert_eq!(name(&both, CertificateName::SanDns).unwrap(), "runner.example.com");
+    assert_eq!(
+        name(&both, CertificateName::SanDns).unwrap(),
+        "runner.example.com"
+    );
     assert!(name(&both, CertificateName::Subject).is_err());
 }
 
 #[test]
 fn certificate_with_several_or_no_names_names_nobody() {
-    let several = certificate(vec![uri("spiffe://a/x"), uri("spiffe://a/y"), dns("a"), dns("b")], |_| {});
-    let twice = certificate(vec![uri("spiffe://a/x"), uri("spiffe://a/x"), dns("a"), dns("a")], |_| {});
+    let several = certificate(
+        vec![uri("spiffe://a/x"), uri("spiffe://a/y"), dns("a"), dns("b")],
+        |_| {},
+    );
+    let twice = certificate(
+        vec![uri("spiffe://a/x"), uri("spiffe://a/x"), dns("a"), dns("a")],
+        |_| {},
+    );
     let strange = certificate(vec![uri("spiffe://a/x y"), dns("*.example.com")], |_| {});
     let empty = certificate(vec![uri(""), dns("")], |_| {});
     let none = certificate(Vec::new(), |_| {});
     for der in [several, twice, strange, empty, none] {
         for kind in [CertificateName::SanUri, CertificateName::SanDns] {
-            assert!(matches!(name(&der, kind), Err(Denial::Invalid(_))), "{kind:?}");
+            assert!(
+                matches!(name(&der, kind), Err(Denial::Invalid(_))),
+                "{kind:?}"
+            );
         }
     }
-    let long = certificate(vec![uri(&format!("spiffe://a/{}", "x".repeat(2048)))], |_| {});
+    let long = certificate(
+        vec![uri(&format!("spiffe://a/{}", "x".repeat(2048)))],
+        |_| {},
+    );
     assert!(name(&long, CertificateName::SanUri).is_err());
 }
 
@@ -58,14 +77,22 @@ fn certificate_with_several_or_no_names_names_nobody() {
 fn subject_is_written_without_ambiguity() {
     let of = |entries: &[(DnType, &str)]| {
         let der = certificate(Vec::new(), |params| {
-            entries.iter().for_each(|(kind, value)| params.distinguished_name.push(kind.clone(), *value));
+            entries
+                .iter()
+                .for_each(|(kind, value)| params.distinguished_name.push(kind.clone(), *value));
         });
         name(&der, CertificateName::Subject).unwrap()
     };
-    let plain = of(&[(DnType::OrganizationName, "Example"), (DnType::CommonName, "runner")]);
+    let plain = of(&[
+        (DnType::OrganizationName, "Example"),
+        (DnType::CommonName, "runner"),
+    ]);
     assert_eq!(plain, "CN=runner,O=Example");
     // One value that looks like two.
-    assert_eq!(of(&[(DnType::CommonName, "runner,O=Example")]), "CN=runner\\,O=Example");
+    assert_eq!(
+        of(&[(DnType::CommonName, "runner,O=Example")]),
+        "CN=runner\\,O=Example"
+    );
     assert_eq!(of(&[(DnType::CommonName, " a+b\n ")]), "CN=\\ a\\+b\\0a\\ ");
 }
 
@@ -75,25 +102,48 @@ fn certificate_counts_while_it_is_valid() {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
     });
-    let at = |seconds| read(&der, CertificateName::SanUri, UNIX_EPOCH + Duration::from_secs(seconds));
+    let at = |seconds| {
+        read(
+            &der,
+            CertificateName::SanUri,
+            UNIX_EPOCH + Duration::from_secs(seconds),
+        )
+    };
     let (from, until) = (1_577_836_800, 1_893_456_000);
     assert!(at(from - 1).is_err() && at(until).is_err() && at(from).is_ok());
-    assert_eq!(at(until - 1).unwrap().1, UNIX_EPOCH + Duration::from_secs(until));
+    assert_eq!(
+        at(until - 1).unwrap().1,
+        UNIX_EPOCH + Duration::from_secs(until)
+    );
 }
 
 #[test]
 fn connection_without_a_certificate_shows_nothing() {
-    let settings = CertificateSettings { principal: CertificateName::SanUri, grant: Grant::default() };
+    let settings = CertificateSettings {
+        principal: CertificateName::SanUri,
+        grant: Grant::default(),
+    };
     let certificates = Certificates::after(None, Some(&settings)).unwrap();
     let headers = HeaderMap::new();
     let shown = |certificate: Option<Vec<u8>>| {
-        let connection = ConnectionFacts { certificate: certificate.map(Arc::from), ..ConnectionFacts::default() };
+        let connection = ConnectionFacts {
+            certificate: certificate.map(Arc::from),
+            ..ConnectionFacts::default()
+        };
         certificates.identity(&at_mcp(&headers, &connection))
     };
     assert!(shown(None).is_none());
-    assert!(matches!(shown(Some(Vec::new())), Some(Err(Denial::Invalid(_)))));
-    let identity = shown(Some(certificate(vec![uri("spiffe://a/x")], |_| {}))).unwrap().unwrap();
-    assert_eq!(identity.principal, Principal::named("fanlight:certificate", "spiffe://a/x"));
+    assert!(matches!(
+        shown(Some(Vec::new())),
+        Some(Err(Denial::Invalid(_)))
+    ));
+    let identity = shown(Some(certificate(vec![uri("spiffe://a/x")], |_| {})))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        identity.principal,
+        Principal::named("fanlight:certificate", "spiffe://a/x")
+    );
 }
 
 proptest! {

@@ -11,7 +11,9 @@ use reqwest::{RequestBuilder, Url, redirect};
 /// Why an issuer has not said what it was asked. For the log: clients learn nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("{0} is not a URL that may be used: https, or http where the issuer is on this machine")]
+    #[error(
+        "{0} is not a URL that may be used: https, or http where the issuer is on this machine"
+    )]
     Url(String),
     #[error("no answer: {0}")]
     Transport(String),
@@ -56,8 +58,15 @@ pub(crate) struct IssuerClient {
 impl IssuerClient {
     /// A client for `issuer` that waits for `timeout` at most and takes `max` bytes.
     pub(crate) fn new(issuer: &str, timeout: Duration, max: usize) -> Self {
-        let is_local = Url::parse(issuer).is_ok_and(|url| url.scheme() == "http" && is_loopback(&url));
-        Self { is_local, timeout, max, proxied: OnceLock::new(), direct: OnceLock::new() }
+        let is_local =
+            Url::parse(issuer).is_ok_and(|url| url.scheme() == "http" && is_loopback(&url));
+        Self {
+            is_local,
+            timeout,
+            max,
+            proxied: OnceLock::new(),
+            direct: OnceLock::new(),
+        }
     }
 
     /// Reads a document.
@@ -87,7 +96,12 @@ impl IssuerClient {
         if let Some(authorization) = authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        self.send(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form)).await
+        self.send(
+            request
+                .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(form),
+        )
+        .await
     }
 
     /// The URL, and the client that may be used with it.
@@ -95,15 +109,22 @@ impl IssuerClient {
         let refused = || FetchError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| refused())?;
         let is_loopback = is_loopback(&parsed);
-        let is_allowed = parsed.scheme() == "https" || (parsed.scheme() == "http" && self.is_local && is_loopback);
+        let is_allowed = parsed.scheme() == "https"
+            || (parsed.scheme() == "http" && self.is_local && is_loopback);
         if !is_allowed {
             return Err(refused());
         }
-        let slot = if is_loopback { &self.direct } else { &self.proxied };
+        let slot = if is_loopback {
+            &self.direct
+        } else {
+            &self.proxied
+        };
         if let Some(client) = slot.get() {
             return Ok((client, parsed));
         }
-        let client = self.build(is_loopback).map_err(|error| FetchError::Transport(described(&error)))?;
+        let client = self
+            .build(is_loopback)
+            .map_err(|error| FetchError::Transport(described(&error)))?;
         Ok((slot.get_or_init(|| client), parsed))
     }
 
@@ -149,10 +170,18 @@ fn described(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut cause = std::error::Error::source(error);
     while let Some(one) = cause {
-        text = if text.is_empty() { one.to_string() } else { format!("{text}: {one}") };
+        text = if text.is_empty() {
+            one.to_string()
+        } else {
+            format!("{text}: {one}")
+        };
         cause = one.source();
     }
-    if text.is_empty() { "the request has failed".to_owned() } else { text }
+    if text.is_empty() {
+        "the request has failed".to_owned()
+    } else {
+        text
+    }
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -169,12 +198,24 @@ mod tests {
         let may_ask = |issuer, url| client(issuer).client_for(url).is_ok();
         assert!(may_ask("http://127.0.0.1:1/a", "http://localhost:2/keys"));
         assert!(may_ask("http://[::1]:1", "https://id.example.com/keys"));
-        assert!(may_ask("https://id.example.com", "https://keys.example.com/keys"));
-        for url in ["http://127.0.0.1/keys", "http://id.example.com/keys", "file:///etc/passwd", "data:,{}", "keys", ""]
-        {
+        assert!(may_ask(
+            "https://id.example.com",
+            "https://keys.example.com/keys"
+        ));
+        for url in [
+            "http://127.0.0.1/keys",
+            "http://id.example.com/keys",
+            "file:///etc/passwd",
+            "data:,{}",
+            "keys",
+            "",
+        ] {
             assert!(!may_ask("https://id.example.com", url), "{url}");
         }
-        assert!(!may_ask("http://127.0.0.1", "http://127.0.0.1.example.com/keys"));
+        assert!(!may_ask(
+            "http://127.0.0.1",
+            "http://127.0.0.1.example.com/keys"
+        ));
         assert!(!may_ask("http://127.0.0.1", "http://10.0.0.1/keys"));
     }
 }

@@ -28,7 +28,10 @@ pub(crate) async fn metadata(client: &IssuerClient, issuer: &str) -> Result<Json
 async fn read(client: &IssuerClient, place: &str, issuer: &str) -> Result<Json, FetchError> {
     let metadata = json::object(client.get(place).await?).ok_or(FetchError::Malformed)?;
     // "MUST be identical" (RFC 8414, 3.3): else one issuer could bring its keys for another.
-    match metadata.peek("issuer").is_some_and(|named| named.is_str(issuer)) {
+    match metadata
+        .peek("issuer")
+        .is_some_and(|named| named.is_str(issuer))
+    {
         true => Ok(metadata),
         false => Err(FetchError::OtherIssuer),
     }

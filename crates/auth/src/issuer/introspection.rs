@@ -68,7 +68,12 @@ impl Introspection {
             client,
             timeout: limits.request,
             permits: Semaphore::new(limits.introspections),
-            places: Semaphore::new(limits.introspections.saturating_mul(WAITING).min(Semaphore::MAX_PERMITS)),
+            places: Semaphore::new(
+                limits
+                    .introspections
+                    .saturating_mul(WAITING)
+                    .min(Semaphore::MAX_PERMITS),
+            ),
             running: Mutex::default(),
             discovered: tokio::sync::Mutex::default(),
             has_failed: AtomicBool::new(false),
@@ -77,13 +82,19 @@ impl Introspection {
 
     /// What the issuer says of the token with this hash. Those who ask at the same time share a request, which runs as long
     /// as one of them waits for it.
-    pub(crate) fn ask(self: &Arc<Self>, token: &str, hash: TokenHash) -> Shared<BoxFuture<'static, Answer>> {
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        token: &str,
+        hash: TokenHash,
+    ) -> Shared<BoxFuture<'static, Answer>> {
         let mut running = self.running();
         if let Some(request) = running.get(&hash).and_then(WeakShared::upgrade) {
             return request;
         }
         let (entry, token) = (Entry(Arc::clone(self), hash), token.to_owned());
-        let request = async move { entry.0.request(&token).await }.boxed().shared();
+        let request = async move { entry.0.request(&token).await }
+            .boxed()
+            .shared();
         if let Some(weak) = request.downgrade() {
             running.insert(hash, weak);
         }
@@ -91,16 +102,23 @@ impl Introspection {
     }
 
     async fn request(&self, token: &str) -> Answer {
-        let Ok(_place) = self.places.try_acquire() else { return Err(FetchError::Busy) };
+        let Ok(_place) = self.places.try_acquire() else {
+            return Err(FetchError::Busy);
+        };
         let permit = tokio::time::timeout(self.timeout, self.permits.acquire()).await;
-        let Ok(Ok(_permit)) = permit else { return Err(FetchError::Busy) };
+        let Ok(Ok(_permit)) = permit else {
+            return Err(FetchError::Busy);
+        };
         let answer = self.exchange(token).await;
         let had_failed = self.has_failed.swap(answer.is_err(), Ordering::Relaxed);
         match &answer {
             Err(error) if !had_failed => {
                 tracing::warn!(issuer = self.issuer, %error, "an issuer cannot be asked about tokens");
             }
-            Ok(_) if had_failed => tracing::info!(issuer = self.issuer, "an issuer can be asked about tokens again"),
+            Ok(_) if had_failed => tracing::info!(
+                issuer = self.issuer,
+                "an issuer can be asked about tokens again"
+            ),
             _ => {}
         }
         answer
@@ -109,11 +127,18 @@ impl Introspection {
     async fn exchange(&self, token: &str) -> Answer {
         let endpoint = self.endpoint().await?;
         let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
-        let answer = match self.client.post(&endpoint, Some(self.authorization()?), form).await {
+        let answer = match self
+            .client
+            .post(&endpoint, Some(self.authorization()?), form)
+            .await
+        {
             // A token of a kind that the issuer does not answer for, such as a JWT: anyone may show one. The credentials, if they
             // were wrong, would be refused with 401 (RFC 7662, 2.3).
             Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
-                tracing::debug!(issuer = self.issuer, "an issuer refused to be asked about a token: 400");
+                tracing::debug!(
+                    issuer = self.issuer,
+                    "an issuer refused to be asked about a token: 400"
+                );
                 return Ok(None);
             }
             Err(error) => {
@@ -125,7 +150,10 @@ impl Introspection {
             Ok(answer) => answer,
         };
         let answer = json::object(answer).ok_or(FetchError::Malformed)?;
-        Ok(answer.peek("active").is_some_and(|active| active.is_true()).then_some(answer))
+        Ok(answer
+            .peek("active")
+            .is_some_and(|active| active.is_true())
+            .then_some(answer))
     }
 
     async fn endpoint(&self) -> Result<String, FetchError> {
@@ -133,8 +161,14 @@ impl Introspection {
             return Ok(endpoint.clone());
         }
         let mut discovered = self.discovered.lock().await;
-        let may_ask = discovered.asked.is_none_or(|asked| asked.elapsed() >= RETRY);
-        if let Some(endpoint) = discovered.endpoint.as_ref().filter(|_| !(discovered.has_moved && may_ask)) {
+        let may_ask = discovered
+            .asked
+            .is_none_or(|asked| asked.elapsed() >= RETRY);
+        if let Some(endpoint) = discovered
+            .endpoint
+            .as_ref()
+            .filter(|_| !(discovered.has_moved && may_ask))
+        {
             return Ok(endpoint.clone());
         }
         if !may_ask {
@@ -143,7 +177,10 @@ impl Introspection {
         discovered.asked = Some(Instant::now());
         let metadata = discovery::metadata(&self.client, &self.issuer).await?;
         discovered.has_moved = false;
-        Ok(discovered.endpoint.insert(discovery::url(&metadata, "introspection_endpoint")?).clone())
+        Ok(discovered
+            .endpoint
+            .insert(discovery::url(&metadata, "introspection_endpoint")?)
+            .clone())
     }
 
     /// The credentials of this server at the issuer (RFC 6749, 2.3.1).
@@ -156,7 +193,9 @@ impl Introspection {
         Ok(value)
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>> {
+    fn running(
+        &self,
+    ) -> MutexGuard<'_, HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -173,7 +212,12 @@ impl Drop for Entry {
 /// Whether an answer with this status is not that of the endpoint that was asked.
 fn is_elsewhere(status: StatusCode) -> bool {
     status.is_redirection()
-        || [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::GONE].contains(&status)
+        || [
+            StatusCode::NOT_FOUND,
+            StatusCode::METHOD_NOT_ALLOWED,
+            StatusCode::GONE,
+        ]
+        .contains(&status)
 }
 
 /// `application/x-www-form-urlencoded` (RFC 6749, appendix B).

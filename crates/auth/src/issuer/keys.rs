@@ -44,7 +44,8 @@ impl Key {
 
     /// Whether signatures of `algorithm` can be verified with it.
     pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
-        self.key_type == KeyType::of(algorithm) && self.algorithm.is_none_or(|only| only == algorithm)
+        self.key_type == KeyType::of(algorithm)
+            && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
     /// Reads a key; `None` if it cannot be used for what tokens are signed with. Such keys are ignored (RFC 7517, 5).
@@ -55,7 +56,9 @@ impl Key {
             return None;
         }
         if let Some(operations) = jwk.get("key_ops")
-            && !json::texts(&operations)?.iter().any(|operation| operation == "verify")
+            && !json::texts(&operations)?
+                .iter()
+                .any(|operation| operation == "verify")
         {
             return None;
         }
@@ -76,7 +79,9 @@ impl Key {
             ("RSA", _) => (KeyType::Rsa, rsa(&one, &other)?),
             ("EC", Some("P-256")) => (KeyType::P256, point(&one, &other, 32)?),
             ("EC", Some("P-384")) => (KeyType::P384, point(&one, &other, 48)?),
-            ("OKP", Some("Ed25519")) if one.len() == 32 => (KeyType::Ed25519, DecodingKey::from_ed_der(&one)),
+            ("OKP", Some("Ed25519")) if one.len() == 32 => {
+                (KeyType::Ed25519, DecodingKey::from_ed_der(&one))
+            }
             _ => return None,
         };
         let id = match says("kid") {
@@ -84,8 +89,17 @@ impl Key {
             false => None,
         };
         let (hash, revoked) = (hash(&one, &other), CancellationToken::new());
-        let key = Self { id, key_type, algorithm, verifying, hash, revoked };
-        key.algorithm.is_none_or(|only| KeyType::of(only) == key_type).then_some(key)
+        let key = Self {
+            id,
+            key_type,
+            algorithm,
+            verifying,
+            hash,
+            revoked,
+        };
+        key.algorithm
+            .is_none_or(|only| KeyType::of(only) == key_type)
+            .then_some(key)
     }
 }
 
@@ -100,7 +114,10 @@ fn hash(one: &[u8], other: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
 }
 
 fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {
-    let significant = modulus.iter().position(|byte| *byte != 0).map_or(&[][..], |start| &modulus[start..]);
+    let significant = modulus
+        .iter()
+        .position(|byte| *byte != 0)
+        .map_or(&[][..], |start| &modulus[start..]);
     let leading = significant.first().map_or(0, |byte| byte.leading_zeros());
     let bits = significant.len() * 8 - usize::try_from(leading).unwrap_or_default();
     // Longer exponents make verification slow, and no issuer has them.
@@ -110,14 +127,24 @@ fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {
 
 /// An uncompressed point (SEC 1, 2.3.3). Whether it is on the curve is checked with each signature.
 fn point(x: &[u8], y: &[u8], length: usize) -> Option<DecodingKey> {
-    (x.len() == length && y.len() == length).then(|| DecodingKey::from_ec_der(&[&[4], x, y].concat()))
+    (x.len() == length && y.len() == length)
+        .then(|| DecodingKey::from_ec_der(&[&[4], x, y].concat()))
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, key_type, algorithm, .. } = self;
+        let Self {
+            id,
+            key_type,
+            algorithm,
+            ..
+        } = self;
         let mut shown = f.debug_struct("Key");
-        shown.field("id", id).field("key_type", key_type).field("algorithm", algorithm).finish_non_exhaustive()
+        shown
+            .field("id", id)
+            .field("key_type", key_type)
+            .field("algorithm", algorithm)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,8 +164,15 @@ impl KeySet {
         if keys.elements().count() > max {
             return Err(FetchError::TooManyKeys(max));
         }
-        let usable: Vec<Key> = keys.elements().filter_map(|element| Key::read(&keys.slice(element))).collect();
-        if usable.is_empty() { Err(FetchError::NoKeys) } else { Ok(Self(usable)) }
+        let usable: Vec<Key> = keys
+            .elements()
+            .filter_map(|element| Key::read(&keys.slice(element)))
+            .collect();
+        if usable.is_empty() {
+            Err(FetchError::NoKeys)
+        } else {
+            Ok(Self(usable))
+        }
     }
 
     /// These keys after those of `before`: what was verified with a key that stays remains valid. All end with `issuer`.
@@ -153,14 +187,19 @@ impl KeySet {
     /// Revokes what was verified with keys that `next` does not have.
     pub(crate) fn revoke_except(&self, next: &Self) {
         let is_gone = |key: &&Key| !next.0.iter().any(|other| other.is_same(key));
-        self.0.iter().filter(is_gone).for_each(|key| key.revoked.cancel());
+        self.0
+            .iter()
+            .filter(is_gone)
+            .for_each(|key| key.revoked.cancel());
     }
 
     /// The key with this identifier for `algorithm`. Without identifier, or where several keys have it, only one that is
     /// the only one for the algorithm.
     pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
-        let mut suitable =
-            self.0.iter().filter(|key| key.is_for(algorithm) && (id.is_none() || key.id.as_deref() == id));
+        let mut suitable = self
+            .0
+            .iter()
+            .filter(|key| key.is_for(algorithm) && (id.is_none() || key.id.as_deref() == id));
         let key = suitable.next()?;
         suitable.next().is_none().then_some(key)
     }
@@ -186,16 +225,33 @@ mod tests {
     }
 
     fn ec_key(curve: &str, x: usize, y: usize) -> String {
-        format!(r#""kty":"EC","crv":"{curve}","x":"{}","y":"{}""#, number(x), number(y))
+        format!(
+            r#""kty":"EC","crv":"{curve}","x":"{}","y":"{}""#,
+            number(x),
+            number(y)
+        )
     }
 
     #[test]
     fn keys_of_safe_types_are_usable() {
-        for key in [rsa_key(2048), rsa_key(8192), ec_key("P-256", 32, 32), ec_key("P-384", 48, 48)] {
+        for key in [
+            rsa_key(2048),
+            rsa_key(8192),
+            ec_key("P-256", 32, 32),
+            ec_key("P-384", 48, 48),
+        ] {
             assert!(usable(&key), "{key}");
-            assert!(usable(&format!(r#"{key},"use":"sig","key_ops":["verify"],"kid":"a","x5c":[]"#)), "{key}");
+            assert!(
+                usable(&format!(
+                    r#"{key},"use":"sig","key_ops":["verify"],"kid":"a","x5c":[]"#
+                )),
+                "{key}"
+            );
         }
-        assert!(usable(&format!(r#""kty":"OKP","crv":"Ed25519","alg":"EdDSA","x":"{}""#, number(32))));
+        assert!(usable(&format!(
+            r#""kty":"OKP","crv":"Ed25519","alg":"EdDSA","x":"{}""#,
+            number(32)
+        )));
     }
 
     #[test]
@@ -242,11 +298,21 @@ mod tests {
             ("{}".to_owned(), FetchError::Malformed),
             (r#"{"keys":{}}"#.to_owned(), FetchError::NoKeys),
             (r#"{"keys":[]}"#.to_owned(), FetchError::NoKeys),
-            (format!(r#"{{"keys":[],"keys":[{key}]}}"#), FetchError::Malformed),
-            (format!(r#"{{"keys":[{many}]}}"#), FetchError::TooManyKeys(10)),
+            (
+                format!(r#"{{"keys":[],"keys":[{key}]}}"#),
+                FetchError::Malformed,
+            ),
+            (
+                format!(r#"{{"keys":[{many}]}}"#),
+                FetchError::TooManyKeys(10),
+            ),
         ];
         for (text, error) in refused {
-            assert_eq!(KeySet::read(text.clone().into(), 10).unwrap_err(), error, "{text}");
+            assert_eq!(
+                KeySet::read(text.clone().into(), 10).unwrap_err(),
+                error,
+                "{text}"
+            );
         }
         assert!(KeySet::read(format!(r#"{{"keys":[1,null,"x",[],{key}]}}"#).into(), 10).is_ok());
     }
@@ -267,6 +333,10 @@ mod tests {
         assert!(finds(Some("b"), Algorithm::Ps256) && !finds(Some("b"), Algorithm::Rs256));
         assert!(!finds(Some("a"), Algorithm::Es384) && !finds(Some("a"), Algorithm::EdDsa));
         assert!(!finds(Some("c"), Algorithm::Rs256) && !finds(Some("d"), Algorithm::Es256));
-        assert!(finds(None, Algorithm::Es256) && !finds(None, Algorithm::Rs256) && !finds(Some(""), Algorithm::Es256));
+        assert!(
+            finds(None, Algorithm::Es256)
+                && !finds(None, Algorithm::Rs256)
+                && !finds(Some(""), Algorithm::Es256)
+        );
     }
 }

@@ -41,21 +41,50 @@ struct Basis {
 impl Issuer {
     fn new(settings: &IssuerSettings, all: &OAuthSettings) -> Self {
         let limits = all.limits;
-        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
+        let client = Arc::new(IssuerClient::new(
+            &settings.issuer,
+            limits.request,
+            limits.answer,
+        ));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let introspection = settings.introspection.clone().map(|introspection| {
-            Arc::new(Introspection::new(issuer.clone(), introspection, &limits, Arc::clone(&client)))
+            Arc::new(Introspection::new(
+                issuer.clone(),
+                introspection,
+                &limits,
+                Arc::clone(&client),
+            ))
         });
-        let keys = Arc::new(KeyStore::new(issuer, settings.jwks_uri.clone(), limits, client, revoked.clone()));
-        let basis = Basis { public_url: all.public_url.clone(), limits };
-        Self { settings: settings.clone(), keys, introspection, revoked, basis }
+        let keys = Arc::new(KeyStore::new(
+            issuer,
+            settings.jwks_uri.clone(),
+            limits,
+            client,
+            revoked.clone(),
+        ));
+        let basis = Basis {
+            public_url: all.public_url.clone(),
+            limits,
+        };
+        Self {
+            settings: settings.clone(),
+            keys,
+            introspection,
+            revoked,
+            basis,
+        }
     }
 
     /// The issuers of `settings`: those of `before` that have not changed, with what they have read, and new ones.
     pub(crate) fn all(settings: &OAuthSettings, before: &[Arc<Self>]) -> Vec<Arc<Self>> {
-        let basis = Basis { public_url: settings.public_url.clone(), limits: settings.limits };
+        let basis = Basis {
+            public_url: settings.public_url.clone(),
+            limits: settings.limits,
+        };
         let of = |issuer: &IssuerSettings| {
-            let known = before.iter().find(|known| known.settings == *issuer && known.basis == basis);
+            let known = before
+                .iter()
+                .find(|known| known.settings == *issuer && known.basis == basis);
             known.map_or_else(|| Arc::new(Self::new(issuer, settings)), Arc::clone)
         };
         settings.issuers.iter().map(of).collect()

@@ -71,16 +71,28 @@ impl KeyStore {
         revoked: CancellationToken,
     ) -> Self {
         let (current, reading) = (ArcSwapOption::empty(), Mutex::default());
-        Self { issuer, jwks_uri, limits, client, revoked, current, reading }
+        Self {
+            issuer,
+            jwks_uri,
+            limits,
+            client,
+            revoked,
+            current,
+            reading,
+        }
     }
 
     /// Keys for a token with this key identifier and algorithm. May begin to read keys; tokens whose keys are known do not
     /// wait for that.
     pub(crate) fn look_up(self: &Arc<Self>, id: Option<&str>, algorithm: Algorithm) -> Lookup {
         let current = self.current.load();
-        let known = current.as_ref().filter(|known| known.at.elapsed() < self.limits.stale);
+        let known = current
+            .as_ref()
+            .filter(|known| known.at.elapsed() < self.limits.stale);
         let Some(known) = known else {
-            return self.read_after(RETRY).map_or(Lookup::Unavailable, Lookup::Reading);
+            return self
+                .read_after(RETRY)
+                .map_or(Lookup::Unavailable, Lookup::Reading);
         };
         if known.keys.find(id, algorithm).is_none() {
             // Anybody can name a key that does not exist: so that this makes few requests to the issuer.
@@ -93,7 +105,12 @@ impl KeyStore {
 
     /// Begins to read the keys again if there are some, and they are old.
     pub(crate) fn keep_fresh(self: &Arc<Self>) {
-        if self.current.load().as_ref().is_some_and(|known| known.at.elapsed() >= self.limits.refresh) {
+        if self
+            .current
+            .load()
+            .as_ref()
+            .is_some_and(|known| known.at.elapsed() >= self.limits.refresh)
+        {
             // An issuer that is down is asked as seldom as about unknown keys.
             self.read_after(self.limits.unknown_key.min(self.limits.refresh));
         }
@@ -102,8 +119,13 @@ impl KeyStore {
     /// Keys for a token, of those that are there.
     pub(crate) fn found(&self, id: Option<&str>, algorithm: Algorithm) -> Lookup {
         let current = self.current.load();
-        match current.as_ref().filter(|known| known.at.elapsed() < self.limits.stale) {
-            Some(known) if known.keys.find(id, algorithm).is_some() => Lookup::Found(Arc::clone(&known.keys)),
+        match current
+            .as_ref()
+            .filter(|known| known.at.elapsed() < self.limits.stale)
+        {
+            Some(known) if known.keys.find(id, algorithm).is_some() => {
+                Lookup::Found(Arc::clone(&known.keys))
+            }
             Some(_) if !self.reading().has_failed => Lookup::Unknown,
             _ => Lookup::Unavailable,
         }
@@ -115,7 +137,10 @@ impl KeyStore {
         if let Some(running) = &reading.running {
             return Some(running.clone());
         }
-        if reading.began.is_some_and(|began| began.elapsed() < interval) {
+        if reading
+            .began
+            .is_some_and(|began| began.elapsed() < interval)
+        {
             return None;
         }
         let ending = Ending(Arc::clone(self));
@@ -135,7 +160,10 @@ impl KeyStore {
                 let before = self.current.load_full();
                 let before = before.as_ref().map(|before| &*before.keys);
                 let keys = Arc::new(keys.following(before, &self.revoked));
-                let fetched = Fetched { keys: Arc::clone(&keys), at: Instant::now() };
+                let fetched = Fetched {
+                    keys: Arc::clone(&keys),
+                    at: Instant::now(),
+                };
                 self.current.store(Some(Arc::new(fetched)));
                 if let Some(before) = before {
                     before.revoke_except(&keys);
@@ -148,14 +176,20 @@ impl KeyStore {
         }
         let had_failed = std::mem::replace(&mut self.reading().has_failed, has_failed);
         if had_failed && !has_failed {
-            tracing::info!(issuer = self.issuer, "the keys of an issuer of tokens can be read again");
+            tracing::info!(
+                issuer = self.issuer,
+                "the keys of an issuer of tokens can be read again"
+            );
         }
     }
 
     async fn fetch(&self) -> Result<KeySet, FetchError> {
         let uri = match &self.jwks_uri {
             Some(uri) => uri.clone(),
-            None => discovery::url(&discovery::metadata(&self.client, &self.issuer).await?, "jwks_uri")?,
+            None => discovery::url(
+                &discovery::metadata(&self.client, &self.issuer).await?,
+                "jwks_uri",
+            )?,
         };
         KeySet::read(self.client.get(&uri).await?, self.limits.keys)
     }

@@ -48,15 +48,38 @@ pub(super) async fn operator(
 }
 
 /// The user who an ID token of an issuer of access tokens says has signed in: the same principal as by those tokens.
-pub(crate) async fn user(issuer: &Issuer, leeway: Duration, shown: IdToken<'_>) -> Result<Arc<Identity>, SignInError> {
-    let IdToken { token, client_id: client, nonce, .. } = shown;
-    let expected = Expected { issuer: &issuer.settings.issuer, client, nonce, leeway, now: SystemTime::now() };
-    let (claims, revoked) = verify(token, &issuer.keys, &expected, |algorithm| issuer.accepts(algorithm)).await?;
-    let validity = Validity { expires: None, revoked };
+pub(crate) async fn user(
+    issuer: &Issuer,
+    leeway: Duration,
+    shown: IdToken<'_>,
+) -> Result<Arc<Identity>, SignInError> {
+    let IdToken {
+        token,
+        client_id: client,
+        nonce,
+        ..
+    } = shown;
+    let expected = Expected {
+        issuer: &issuer.settings.issuer,
+        client,
+        nonce,
+        leeway,
+        now: SystemTime::now(),
+    };
+    let (claims, revoked) = verify(token, &issuer.keys, &expected, |algorithm| {
+        issuer.accepts(algorithm)
+    })
+    .await?;
+    let validity = Validity {
+        expires: None,
+        revoked,
+    };
     let identity = token_identity(&claims, &issuer.settings, validity).map_err(denied)?;
     if identity.validity.revoked.is_cancelled() {
         // The configuration or the issuer's keys have changed meanwhile.
-        return Err(SignInError::Unavailable("the issuer has changed: begin again".into()));
+        return Err(SignInError::Unavailable(
+            "the issuer has changed: begin again".into(),
+        ));
     }
     let name = name_of(&claims).map_or_else(|| Arc::clone(&identity.name), Arc::from);
     Ok(Arc::new(Identity { name, ..identity }))
@@ -77,7 +100,9 @@ async fn verify(
     let header = jwt.header().map_err(denied)?;
     let (id, algorithm) = (header.key.as_deref(), header.algorithm);
     if !accepts(algorithm) {
-        return Err(refused("the algorithm of the issuer's ID token is not accepted"));
+        return Err(refused(
+            "the algorithm of the issuer's ID token is not accepted",
+        ));
     }
     let lookup = match keys.look_up(id, algorithm) {
         Lookup::Reading(attempt) => {
@@ -88,12 +113,18 @@ async fn verify(
     };
     let set: Arc<KeySet> = match lookup {
         Lookup::Found(set) => set,
-        Lookup::Unknown => return Err(refused("the issuer's ID token is signed by an unknown key")),
+        Lookup::Unknown => {
+            return Err(refused("the issuer's ID token is signed by an unknown key"));
+        }
         Lookup::Unavailable | Lookup::Reading(_) => {
-            return Err(SignInError::Unavailable("the issuer's keys cannot be read: try again later".into()));
+            return Err(SignInError::Unavailable(
+                "the issuer's keys cannot be read: try again later".into(),
+            ));
         }
     };
-    let key = set.find(id, algorithm).filter(|key| jwt.is_signed_by(key, algorithm));
+    let key = set
+        .find(id, algorithm)
+        .filter(|key| jwt.is_signed_by(key, algorithm));
     let key = key.ok_or_else(|| refused("the signature of the issuer's ID token is wrong"))?;
     check(&jwt.claims, expected)?;
     Ok((jwt.claims, key.revoked.clone()))
@@ -101,12 +132,21 @@ async fn verify(
 
 /// Checks all claims but those that say who it is.
 fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
-    let Expected { issuer, client, nonce, leeway, now } = *expected;
+    let Expected {
+        issuer,
+        client,
+        nonce,
+        leeway,
+        now,
+    } = *expected;
     let is = |name: &str, text: &str| claims.peek(name).is_some_and(|claim| claim.is_str(text));
     if !is("iss", issuer) {
         return Err(refused("the ID token is of another issuer"));
     }
-    let audiences = claims.get("aud").and_then(|claim| json::texts(&claim)).unwrap_or_default();
+    let audiences = claims
+        .get("aud")
+        .and_then(|claim| json::texts(&claim))
+        .unwrap_or_default();
     let is_for_others = audiences.iter().any(|audience| audience != client);
     let has_other_party = claims.peek("azp").is_some() && !is("azp", client);
     if !audiences.iter().any(|audience| audience == client)
@@ -126,35 +166,56 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     }
     let is_ahead = |time: SystemTime| time > now + leeway;
     if date("iat")?.is_none_or(is_ahead) || date("nbf")?.is_some_and(is_ahead) {
-        return Err(refused("the ID token is not valid yet: are both clocks right?"));
+        return Err(refused(
+            "the ID token is not valid yet: are both clocks right?",
+        ));
     }
     Ok(())
 }
 
 /// Who the checked claims describe. What they say holds for the session, which the configuration bounds.
 fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignInError> {
-    let subject = json::text(claims, "sub").filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);
+    let subject = json::text(claims, "sub")
+        .filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);
     let subject = subject.ok_or_else(|| refused("the ID token does not say who has signed in"))?;
     let name = match &settings.name_claim {
         Some(path) => text_at(claims, path),
         None => name_of(claims),
     };
     let list = |path: &str, separated: bool| -> Result<Vec<String>, SignInError> {
-        let Some(claim) = json::at(claims, path).filter(|claim| !claim.is_null()) else { return Ok(Vec::new()) };
-        let texts = json::texts(&claim).ok_or_else(|| refused("the groups or scopes in the ID token are malformed"))?;
+        let Some(claim) = json::at(claims, path).filter(|claim| !claim.is_null()) else {
+            return Ok(Vec::new());
+        };
+        let texts = json::texts(&claim)
+            .ok_or_else(|| refused("the groups or scopes in the ID token are malformed"))?;
         let is_one = separated && claim.kind() == Kind::String;
-        let split =
-            |text: &String| text.split(' ').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-        Ok(if is_one { texts.iter().flat_map(split).collect() } else { texts })
+        let split = |text: &String| {
+            text.split(' ')
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        Ok(if is_one {
+            texts.iter().flat_map(split).collect()
+        } else {
+            texts
+        })
     };
     let groups = list(&settings.groups_claim, false)?;
-    let scopes = settings.scopes_claim.as_deref().map(|path| list(path, true)).transpose()?.unwrap_or_default();
+    let scopes = settings
+        .scopes_claim
+        .as_deref()
+        .map(|path| list(path, true))
+        .transpose()?
+        .unwrap_or_default();
     Ok(Identity {
         principal: Principal::named(&settings.issuer, &subject),
         name: Arc::from(name.unwrap_or(subject)),
         source: Source::Token,
         groups: groups.into_iter().map(Arc::from).collect(),
-        scopes: Scopes::Only(Arc::new(scopes.into_iter().map(Arc::from).collect::<BTreeSet<_>>())),
+        scopes: Scopes::Only(Arc::new(
+            scopes.into_iter().map(Arc::from).collect::<BTreeSet<_>>(),
+        )),
         claims: Claims::default(),
         endpoints: None,
         validity: Validity::default(),

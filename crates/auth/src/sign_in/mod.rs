@@ -13,7 +13,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use fanlight_credentials::{Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing};
+use fanlight_credentials::{
+    Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
+};
 use fanlight_identity::Identity;
 use http::{HeaderValue, StatusCode};
 use tokio_util::sync::CancellationToken;
@@ -45,10 +47,20 @@ impl OpenIdConnect {
     /// Signs in at the issuer of `settings`, within `limits`. Nothing is asked of it before the first sign-in.
     #[must_use]
     pub fn new(settings: SignInSettings, limits: OAuthLimits) -> Self {
-        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request, limits.answer));
+        let client = Arc::new(IssuerClient::new(
+            &settings.issuer,
+            limits.request,
+            limits.answer,
+        ));
         // Sessions of operators end by other rules than their ID token's, which is shown once.
         let revoked = CancellationToken::new();
-        let keys = Arc::new(KeyStore::new(settings.issuer.clone(), None, limits, Arc::clone(&client), revoked));
+        let keys = Arc::new(KeyStore::new(
+            settings.issuer.clone(),
+            None,
+            limits,
+            Arc::clone(&client),
+            revoked,
+        ));
         Self {
             settings,
             client,
@@ -61,7 +73,10 @@ impl OpenIdConnect {
     }
 
     async fn provider(&self) -> Result<Arc<Provider>, SignInError> {
-        let provider = self.providers.get(&self.client, &self.settings.issuer).await;
+        let provider = self
+            .providers
+            .get(&self.client, &self.settings.issuer)
+            .await;
         self.asked(&self.metadata_failed, provider)
     }
 
@@ -80,18 +95,42 @@ impl OpenIdConnect {
             .append_pair("nonce", &nonce)
             .append_pair("code_challenge", &challenge)
             .append_pair("code_challenge_method", "S256");
-        Ok(Begun { location: location.into(), attempt: Attempt { state, nonce, verifier } })
+        Ok(Begun {
+            location: location.into(),
+            attempt: Attempt {
+                state,
+                nonce,
+                verifier,
+            },
+        })
     }
 
     fn scope(&self) -> String {
-        let further = self.settings.scopes.iter().map(String::as_str).filter(|scope| *scope != "openid");
-        ["openid"].into_iter().chain(further).collect::<Vec<_>>().join(" ")
+        let further = self
+            .settings
+            .scopes
+            .iter()
+            .map(String::as_str)
+            .filter(|scope| *scope != "openid");
+        ["openid"]
+            .into_iter()
+            .chain(further)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
-    async fn finish(&self, attempt: &Attempt, answer: IssuerAnswer<'_>) -> Result<Arc<Identity>, SignInError> {
-        let is_state = |state: &str| verify_slices_are_equal(state.as_bytes(), attempt.state.as_bytes()).is_ok();
+    async fn finish(
+        &self,
+        attempt: &Attempt,
+        answer: IssuerAnswer<'_>,
+    ) -> Result<Arc<Identity>, SignInError> {
+        let is_state = |state: &str| {
+            verify_slices_are_equal(state.as_bytes(), attempt.state.as_bytes()).is_ok()
+        };
         if !answer.state.is_some_and(is_state) {
-            return Err(refused("the issuer's answer does not belong to this sign-in: begin again"));
+            return Err(refused(
+                "the issuer's answer does not belong to this sign-in: begin again",
+            ));
         }
         let provider = self.provider().await?;
         // Another issuer's answer would have this one's code exchanged there (RFC 9207, 2.4).
@@ -103,11 +142,18 @@ impl OpenIdConnect {
             return Err(refused("the answer is of another issuer"));
         }
         if let Some(error) = answer.error {
-            let is_code = error.len() <= 64 && error.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            let is_code = error.len() <= 64
+                && error
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
             let error = if is_code { error } else { "an unknown error" };
-            return Err(SignInError::Refused(format!("the issuer has not signed you in ({error})").into()));
+            return Err(SignInError::Refused(
+                format!("the issuer has not signed you in ({error})").into(),
+            ));
         }
-        let code = answer.code.filter(|code| !code.is_empty() && code.len() <= LONGEST_CODE);
+        let code = answer
+            .code
+            .filter(|code| !code.is_empty() && code.len() <= LONGEST_CODE);
         let code = code.ok_or_else(|| refused("the issuer's answer has no code"))?;
         let token = self.exchange(&provider, code, &attempt.verifier).await?;
         let expected = Expected {
@@ -117,15 +163,26 @@ impl OpenIdConnect {
             leeway: self.limits.leeway,
             now: SystemTime::now(),
         };
-        id_token::operator(&token, &self.keys, &expected, &self.settings).await.map(Arc::new)
+        id_token::operator(&token, &self.keys, &expected, &self.settings)
+            .await
+            .map(Arc::new)
     }
 
     /// The ID token for a code.
-    async fn exchange(&self, provider: &Provider, code: &str, verifier: &str) -> Result<String, SignInError> {
+    async fn exchange(
+        &self,
+        provider: &Provider,
+        code: &str,
+        verifier: &str,
+    ) -> Result<String, SignInError> {
         let (authorization, credentials) = self.credentials(provider)?;
         let redirect = self.settings.redirect_uri.as_str();
         let form = Serializer::new(String::new())
-            .extend_pairs([("grant_type", "authorization_code"), ("code", code), ("redirect_uri", redirect)])
+            .extend_pairs([
+                ("grant_type", "authorization_code"),
+                ("code", code),
+                ("redirect_uri", redirect),
+            ])
             .append_pair("code_verifier", verifier)
             .extend_pairs(credentials)
             .finish();
@@ -134,21 +191,26 @@ impl OpenIdConnect {
             return Err(refused("the issuer does not accept the code: begin again"));
         }
         let answer = answer.and_then(|answer| json::object(answer).ok_or(FetchError::Malformed));
-        let token =
-            answer.and_then(|answer| json::text(&answer, "id_token").ok_or(FetchError::Missing("the ID token")));
+        let token = answer.and_then(|answer| {
+            json::text(&answer, "id_token").ok_or(FetchError::Missing("the ID token"))
+        });
         self.asked(&self.exchange_failed, token)
     }
 
     /// How this client shows itself at the token endpoint (RFC 6749, 2.3.1): a header, or members of the form.
     fn credentials(&self, provider: &Provider) -> Result<ClientCredentials<'_>, SignInError> {
         let id = self.settings.client_id.as_str();
-        let Some(secret) = &self.settings.client_secret else { return Ok((None, vec![("client_id", id)])) };
+        let Some(secret) = &self.settings.client_secret else {
+            return Ok((None, vec![("client_id", id)]));
+        };
         if provider.takes_secret_in_form {
             return Ok((None, vec![("client_id", id), ("client_secret", secret)]));
         }
         let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-        let value =
-            HeaderValue::try_from(format!("Basic {}", STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)))));
+        let value = HeaderValue::try_from(format!(
+            "Basic {}",
+            STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)))
+        ));
         let mut value = value.map_err(|_| refused("the client's secret cannot be sent"))?;
         value.set_sensitive(true);
         Ok((Some(value), Vec::new()))
@@ -156,16 +218,26 @@ impl OpenIdConnect {
 
     /// What operators are told if the issuer has not answered. The log says why, once until it answers again: anybody can
     /// have it asked.
-    fn asked<T>(&self, failed: &AtomicBool, outcome: Result<T, FetchError>) -> Result<T, SignInError> {
+    fn asked<T>(
+        &self,
+        failed: &AtomicBool,
+        outcome: Result<T, FetchError>,
+    ) -> Result<T, SignInError> {
         let issuer = &self.settings.issuer;
         let had_failed = failed.swap(outcome.is_err(), Ordering::Relaxed);
         match &outcome {
-            Err(error) if !had_failed => tracing::warn!(issuer, %error, "the issuer of operators cannot be asked"),
-            Ok(_) if had_failed => tracing::info!(issuer, "the issuer of operators can be asked again"),
+            Err(error) if !had_failed => {
+                tracing::warn!(issuer, %error, "the issuer of operators cannot be asked")
+            }
+            Ok(_) if had_failed => {
+                tracing::info!(issuer, "the issuer of operators can be asked again")
+            }
             _ => {}
         }
         outcome.map_err(|_| {
-            SignInError::Unavailable("the issuer cannot be asked at the moment: the log of Fanlight says why".into())
+            SignInError::Unavailable(
+                "the issuer cannot be asked at the moment: the log of Fanlight says why".into(),
+            )
         })
     }
 }
@@ -178,7 +250,11 @@ impl SignIn for OpenIdConnect {
         Box::pin(self.begin())
     }
 
-    fn finish<'a>(&'a self, attempt: &'a Attempt, answer: IssuerAnswer<'a>) -> Signing<'a, Arc<Identity>> {
+    fn finish<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        answer: IssuerAnswer<'a>,
+    ) -> Signing<'a, Arc<Identity>> {
         Box::pin(self.finish(attempt, answer))
     }
 }

@@ -57,40 +57,64 @@ impl Providers {
         client: &Arc<IssuerClient>,
         issuer: &str,
     ) -> Result<Arc<Provider>, FetchError> {
-        if let Some((_, provider)) = self.known.load().as_deref().filter(|(read, _)| read.elapsed() < FRESH) {
+        if let Some((_, provider)) = self
+            .known
+            .load()
+            .as_deref()
+            .filter(|(read, _)| read.elapsed() < FRESH)
+        {
             return Ok(Arc::clone(provider));
         }
         self.reading(client, issuer)?.await
     }
 
     /// The running attempt, or else a new one.
-    fn reading(self: &Arc<Self>, client: &Arc<IssuerClient>, issuer: &str) -> Result<Reading, FetchError> {
+    fn reading(
+        self: &Arc<Self>,
+        client: &Arc<IssuerClient>,
+        issuer: &str,
+    ) -> Result<Reading, FetchError> {
         let mut attempts = self.attempts();
         if let Some(running) = &attempts.running {
             return Ok(running.clone());
         }
-        if attempts.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
+        if attempts
+            .failed
+            .is_some_and(|failed| failed.elapsed() < RETRY)
+        {
             return Err(FetchError::JustFailed);
         }
-        let (mut ending, client, issuer) =
-            (Ending(Arc::clone(self), Err(FetchError::JustFailed)), Arc::clone(client), issuer.to_owned());
+        let (mut ending, client, issuer) = (
+            Ending(Arc::clone(self), Err(FetchError::JustFailed)),
+            Arc::clone(client),
+            issuer.to_owned(),
+        );
         // A task of its own: browsers that leave do not end it. It takes no longer than a few requests to the issuer.
         let task = tokio::spawn(async move {
             ending.1 = Provider::of(&client, &issuer).await;
             ending.1.clone()
         });
-        let ended = |joined: Result<_, tokio::task::JoinError>| joined.unwrap_or(Err(FetchError::JustFailed));
-        Ok(attempts.running.insert(task.map(ended).boxed().shared()).clone())
+        let ended = |joined: Result<_, tokio::task::JoinError>| {
+            joined.unwrap_or(Err(FetchError::JustFailed))
+        };
+        Ok(attempts
+            .running
+            .insert(task.map(ended).boxed().shared())
+            .clone())
     }
 
     fn end(&self, outcome: &Result<Arc<Provider>, FetchError>) {
         let now = Instant::now();
         if let Ok(provider) = outcome {
-            self.known.store(Some(Arc::new((now, Arc::clone(provider)))));
+            self.known
+                .store(Some(Arc::new((now, Arc::clone(provider)))));
         }
         let ended = std::mem::replace(
             &mut *self.attempts(),
-            Attempts { running: None, failed: outcome.is_err().then_some(now) },
+            Attempts {
+                running: None,
+                failed: outcome.is_err().then_some(now),
+            },
         );
         // Without the lock.
         drop(ended);
@@ -123,7 +147,11 @@ impl Provider {
         let texts = |name| metadata.get(name).and_then(|value| json::texts(&value));
         // Absent, it means the header (RFC 8414, 2).
         let methods = texts("token_endpoint_auth_methods_supported");
-        let accepts = |name: &str| methods.as_ref().is_some_and(|methods| methods.iter().any(|one| one == name));
+        let accepts = |name: &str| {
+            methods
+                .as_ref()
+                .is_some_and(|methods| methods.iter().any(|one| one == name))
+        };
         let names_itself = metadata.peek("authorization_response_iss_parameter_supported");
         Ok(Self {
             authorization,

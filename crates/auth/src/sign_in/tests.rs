@@ -42,7 +42,10 @@ fn key() -> Ed25519KeyPair {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 /// Claims of an ID token for this client and this sign-in.
@@ -75,7 +78,12 @@ impl Script {
             }
             "/keys" => {
                 let x = URL_SAFE_NO_PAD.encode(self.key.public_key());
-                (200, format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}","kid":"k","use":"sig"}}]}}"#))
+                (
+                    200,
+                    format!(
+                        r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}","kid":"k","use":"sig"}}]}}"#
+                    ),
+                )
             }
             "/token" => {
                 self.exchanges.push(format!("{head}\n{body}"));
@@ -84,10 +92,23 @@ impl Script {
                 }
                 let iss = self.issuer_in_token.as_ref().unwrap_or(url);
                 let claims = format!(r#"{{"iss":"{iss}",{}}}"#, self.claims);
-                let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(&self.header), URL_SAFE_NO_PAD.encode(claims));
-                let signer = if self.has_wrong_signature { &key() } else { &self.key };
+                let message = format!(
+                    "{}.{}",
+                    URL_SAFE_NO_PAD.encode(&self.header),
+                    URL_SAFE_NO_PAD.encode(claims)
+                );
+                let signer = if self.has_wrong_signature {
+                    &key()
+                } else {
+                    &self.key
+                };
                 let signature = URL_SAFE_NO_PAD.encode(signer.sign(message.as_bytes()));
-                (200, format!(r#"{{"access_token":"a","token_type":"Bearer","id_token":"{message}.{signature}"}}"#))
+                (
+                    200,
+                    format!(
+                        r#"{{"access_token":"a","token_type":"Bearer","id_token":"{message}.{signature}"}}"#
+                    ),
+                )
             }
             _ => (404, "{}".to_owned()),
         }
@@ -104,7 +125,9 @@ async fn serve(mut stream: TcpStream, shared: Arc<Mutex<Script>>) {
             .split("content-length: ")
             .nth(1)
             .and_then(|rest| rest.lines().next()?.parse().ok());
-        let is_whole = text.split_once("\r\n\r\n").is_some_and(|(_, body)| body.len() >= length.unwrap_or(0));
+        let is_whole = text
+            .split_once("\r\n\r\n")
+            .is_some_and(|(_, body)| body.len() >= length.unwrap_or(0));
         if read == 0 || is_whole {
             break;
         }
@@ -112,7 +135,9 @@ async fn serve(mut stream: TcpStream, shared: Arc<Mutex<Script>>) {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
     let (status, body) = shared.lock().unwrap().answer(head, body);
     let length = body.len();
-    let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+    let answer = format!(
+        "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
@@ -166,14 +191,27 @@ impl Issuer {
 }
 
 /// A sign-in that has begun, and whose ID token is to have these claims.
-async fn begun(issuer: &Issuer, client: &OpenIdConnect, change: impl FnOnce(String) -> String) -> Attempt {
+async fn begun(
+    issuer: &Issuer,
+    client: &OpenIdConnect,
+    change: impl FnOnce(String) -> String,
+) -> Attempt {
     let begun = client.begin().await.unwrap();
     issuer.set(|script| script.claims = change(claims(&begun.attempt.nonce)));
     begun.attempt
 }
 
 async fn finish(client: &OpenIdConnect, attempt: &Attempt) -> Result<Arc<Identity>, SignInError> {
-    client.finish(attempt, IssuerAnswer { code: Some("good"), state: Some(&attempt.state), ..Default::default() }).await
+    client
+        .finish(
+            attempt,
+            IssuerAnswer {
+                code: Some("good"),
+                state: Some(&attempt.state),
+                ..Default::default()
+            },
+        )
+        .await
 }
 
 #[tokio::test]
@@ -182,24 +220,66 @@ async fn browser_is_sent_with_state_nonce_and_challenge_and_signed_in() {
     let client = issuer.client();
     let Begun { location, attempt } = client.begin().await.unwrap();
     let location = reqwest::Url::parse(&location).unwrap();
-    assert!(location.as_str().starts_with(&format!("{}/authorize?tenant=1&response_type=code&", issuer.url)));
-    let parameter = |name: &str| location.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned();
+    assert!(location.as_str().starts_with(&format!(
+        "{}/authorize?tenant=1&response_type=code&",
+        issuer.url
+    )));
+    let parameter = |name: &str| {
+        location
+            .query_pairs()
+            .find(|(key, _)| key == name)
+            .unwrap()
+            .1
+            .into_owned()
+    };
     assert_eq!(parameter("client_id"), "fanlight");
-    assert_eq!(parameter("redirect_uri"), "https://admin.example/sign-in/callback");
+    assert_eq!(
+        parameter("redirect_uri"),
+        "https://admin.example/sign-in/callback"
+    );
     assert_eq!(parameter("scope"), "openid groups");
-    assert_eq!((parameter("state"), parameter("nonce")), (attempt.state.clone(), attempt.nonce.clone()));
+    assert_eq!(
+        (parameter("state"), parameter("nonce")),
+        (attempt.state.clone(), attempt.nonce.clone())
+    );
     let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, attempt.verifier.as_bytes()));
-    assert_eq!((parameter("code_challenge"), parameter("code_challenge_method")), (challenge, "S256".to_owned()));
-    assert!([&attempt.state, &attempt.nonce, &attempt.verifier].iter().all(|secret| secret.len() == 43));
+    assert_eq!(
+        (
+            parameter("code_challenge"),
+            parameter("code_challenge_method")
+        ),
+        (challenge, "S256".to_owned())
+    );
+    assert!(
+        [&attempt.state, &attempt.nonce, &attempt.verifier]
+            .iter()
+            .all(|secret| secret.len() == 43)
+    );
     assert!(!location.as_str().contains(&attempt.verifier));
     assert_ne!(client.begin().await.unwrap().attempt, attempt);
 
     issuer.set(|script| script.claims = claims(&attempt.nonce));
     let identity = finish(&client, &attempt).await.unwrap();
-    assert_eq!((&*identity.name, identity.source), ("ann@example.com", Source::Token));
-    assert_eq!(identity.principal, fanlight_identity::Principal::named(&issuer.url, "u1"));
-    assert!(identity.groups.iter().map(|group| &**group).eq(["ops", "staff"]));
-    assert!(identity.scopes.contains("a") && identity.scopes.contains("b") && !identity.scopes.contains("a b"));
+    assert_eq!(
+        (&*identity.name, identity.source),
+        ("ann@example.com", Source::Token)
+    );
+    assert_eq!(
+        identity.principal,
+        fanlight_identity::Principal::named(&issuer.url, "u1")
+    );
+    assert!(
+        identity
+            .groups
+            .iter()
+            .map(|group| &**group)
+            .eq(["ops", "staff"])
+    );
+    assert!(
+        identity.scopes.contains("a")
+            && identity.scopes.contains("b")
+            && !identity.scopes.contains("a b")
+    );
     let exchange = issuer.shared.lock().unwrap().exchanges.remove(0);
     for part in [
         "grant_type=authorization_code",
@@ -208,7 +288,10 @@ async fn browser_is_sent_with_state_nonce_and_challenge_and_signed_in() {
     ] {
         assert!(exchange.contains(part), "{exchange}");
     }
-    assert!(exchange.contains(&format!("code_verifier={}", attempt.verifier)), "{exchange}");
+    assert!(
+        exchange.contains(&format!("code_verifier={}", attempt.verifier)),
+        "{exchange}"
+    );
 }
 
 #[tokio::test]
@@ -218,7 +301,10 @@ async fn issuer_that_fails_is_asked_once_at_a_time_and_not_again_for_a_while() {
     issuer.set(|script| script.is_down = true);
     let began = std::time::Instant::now();
     for outcome in futures_util::future::join_all((0..400).map(|_| client.begin())).await {
-        assert!(matches!(outcome, Err(SignInError::Unavailable(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(SignInError::Unavailable(_))),
+            "{outcome:?}"
+        );
     }
     for _ in 0..400 {
         assert!(client.begin().await.is_err());
@@ -233,7 +319,11 @@ async fn issuer_that_fails_is_asked_once_at_a_time_and_not_again_for_a_while() {
     }
     let asked = issuer.shared.lock().unwrap().asked;
     assert!(client.begin().await.is_ok());
-    assert_eq!(issuer.shared.lock().unwrap().asked, asked, "its metadata are remembered");
+    assert_eq!(
+        issuer.shared.lock().unwrap().asked,
+        asked,
+        "its metadata are remembered"
+    );
 }
 
 #[tokio::test]
@@ -241,32 +331,84 @@ async fn answers_of_other_sign_ins_and_issuers_are_refused() {
     let issuer = Issuer::start().await;
     let client = issuer.client();
     let attempt = begun(&issuer, &client, |claims| claims).await;
-    let good = IssuerAnswer { code: Some("good"), state: Some(&attempt.state), iss: Some(&issuer.url), error: None };
+    let good = IssuerAnswer {
+        code: Some("good"),
+        state: Some(&attempt.state),
+        iss: Some(&issuer.url),
+        error: None,
+    };
     let other = begun(&issuer, &client, |claims| claims).await;
     for wrong in [
-        IssuerAnswer { state: None, ..good },
-        IssuerAnswer { state: Some(""), ..good },
-        IssuerAnswer { state: Some(&other.state), ..good },
-        IssuerAnswer { iss: Some("https://evil.example"), ..good },
-        IssuerAnswer { iss: Some(&format!("{}/", issuer.url)), ..good },
-        IssuerAnswer { error: Some("access_denied"), ..good },
+        IssuerAnswer {
+            state: None,
+            ..good
+        },
+        IssuerAnswer {
+            state: Some(""),
+            ..good
+        },
+        IssuerAnswer {
+            state: Some(&other.state),
+            ..good
+        },
+        IssuerAnswer {
+            iss: Some("https://evil.example"),
+            ..good
+        },
+        IssuerAnswer {
+            iss: Some(&format!("{}/", issuer.url)),
+            ..good
+        },
+        IssuerAnswer {
+            error: Some("access_denied"),
+            ..good
+        },
         IssuerAnswer { code: None, ..good },
-        IssuerAnswer { code: Some(""), ..good },
-        IssuerAnswer { code: Some("guess"), ..good },
+        IssuerAnswer {
+            code: Some(""),
+            ..good
+        },
+        IssuerAnswer {
+            code: Some("guess"),
+            ..good
+        },
     ] {
-        assert!(matches!(client.finish(&attempt, wrong).await, Err(SignInError::Refused(_))), "{wrong:?}");
+        assert!(
+            matches!(
+                client.finish(&attempt, wrong).await,
+                Err(SignInError::Refused(_))
+            ),
+            "{wrong:?}"
+        );
     }
-    let error = IssuerAnswer { error: Some("<b>call 555</b>"), ..good };
-    let refused = client.finish(&attempt, error).await.unwrap_err().to_string();
+    let error = IssuerAnswer {
+        error: Some("<b>call 555</b>"),
+        ..good
+    };
+    let refused = client
+        .finish(&attempt, error)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(!refused.contains("555"), "{refused}");
     // Only the wrong code got as far as the issuer.
     assert_eq!(issuer.shared.lock().unwrap().exchanges.len(), 1);
     // An issuer that names itself always does (RFC 9207).
-    issuer.set(|script| script.metadata = r#","authorization_response_iss_parameter_supported":true"#.to_owned());
+    issuer.set(|script| {
+        script.metadata = r#","authorization_response_iss_parameter_supported":true"#.to_owned()
+    });
     let client = issuer.client();
     let attempt = begun(&issuer, &client, |claims| claims).await;
-    assert!(matches!(finish(&client, &attempt).await, Err(SignInError::Refused(_))));
-    let named = IssuerAnswer { code: Some("good"), state: Some(&attempt.state), iss: Some(&issuer.url), error: None };
+    assert!(matches!(
+        finish(&client, &attempt).await,
+        Err(SignInError::Refused(_))
+    ));
+    let named = IssuerAnswer {
+        code: Some("good"),
+        state: Some(&attempt.state),
+        iss: Some(&issuer.url),
+        error: None,
+    };
     assert!(client.finish(&attempt, named).await.is_ok());
 }
 
@@ -285,8 +427,14 @@ async fn id_tokens_of_others_are_refused() {
     let changes: Vec<Change> = vec![
         Box::new(replaced(r#""aud":"fanlight""#, r#""aud":"other""#.into())),
         Box::new(replaced(r#""aud":"fanlight""#, r#""aud":["other"]"#.into())),
-        Box::new(replaced(r#""aud":"fanlight""#, r#""aud":["fanlight","other"]"#.into())),
-        Box::new(replaced(r#""aud":"fanlight""#, r#""aud":"fanlight","azp":"other""#.into())),
+        Box::new(replaced(
+            r#""aud":"fanlight""#,
+            r#""aud":["fanlight","other"]"#.into(),
+        )),
+        Box::new(replaced(
+            r#""aud":"fanlight""#,
+            r#""aud":"fanlight","azp":"other""#.into(),
+        )),
         Box::new(replaced(r#""aud":"fanlight","#, String::new())),
         Box::new(replaced(r#""nonce":""#, r#""nonce":"x"#.into())),
         Box::new(replaced(r#""nonce":"#, r#""other":"#.into())),
@@ -297,12 +445,21 @@ async fn id_tokens_of_others_are_refused() {
         Box::new(replaced(r#""iat":"#, r#""was":"#.into())),
         Box::new(replaced(r#""sub":"u1""#, r#""sub":"""#.into())),
         Box::new(replaced(r#""sub":"u1""#, r#""sub":["u1"]"#.into())),
-        Box::new(replaced(r#""sub":"u1""#, r#""sub":"u1","sub":"root""#.into())),
+        Box::new(replaced(
+            r#""sub":"u1""#,
+            r#""sub":"u1","sub":"root""#.into(),
+        )),
         Box::new(replaced(r#"["ops","staff"]"#, r#"{"ops":true}"#.into())),
     ];
     for (index, change) in changes.into_iter().enumerate() {
         let attempt = begun(&issuer, &client, change).await;
-        assert!(matches!(finish(&client, &attempt).await, Err(SignInError::Refused(_))), "{index}");
+        assert!(
+            matches!(
+                finish(&client, &attempt).await,
+                Err(SignInError::Refused(_))
+            ),
+            "{index}"
+        );
     }
     for header in [
         r#"{"alg":"none"}"#,
@@ -317,16 +474,25 @@ async fn id_tokens_of_others_are_refused() {
     issuer.set(|script| script.header = r#"{"alg":"EdDSA","kid":"k"}"#.to_owned());
     issuer.set(|script| script.has_wrong_signature = true);
     let attempt = begun(&issuer, &client, |claims| claims).await;
-    assert!(matches!(finish(&client, &attempt).await, Err(SignInError::Refused(_))));
+    assert!(matches!(
+        finish(&client, &attempt).await,
+        Err(SignInError::Refused(_))
+    ));
     issuer.set(|script| script.has_wrong_signature = false);
     issuer.set(|script| script.issuer_in_token = Some("https://evil.example".to_owned()));
     let attempt = begun(&issuer, &client, |claims| claims).await;
-    assert!(matches!(finish(&client, &attempt).await, Err(SignInError::Refused(_))));
+    assert!(matches!(
+        finish(&client, &attempt).await,
+        Err(SignInError::Refused(_))
+    ));
     issuer.set(|script| script.issuer_in_token = None);
     let attempt = begun(
         &issuer,
         &client,
-        replaced(r#""aud":"fanlight""#, r#""aud":["fanlight","other"],"azp":"fanlight""#.into()),
+        replaced(
+            r#""aud":"fanlight""#,
+            r#""aud":["fanlight","other"],"azp":"fanlight""#.into(),
+        ),
     )
     .await;
     assert!(finish(&client, &attempt).await.is_ok());
@@ -347,29 +513,65 @@ async fn client_shows_its_secret_as_the_issuer_wants() {
     ] {
         let issuer = Issuer::start().await;
         issuer.set(|script| script.metadata = metadata.to_owned());
-        let settings = SignInSettings { client_secret: Some("s\"t".into()), ..issuer.settings() };
+        let settings = SignInSettings {
+            client_secret: Some("s\"t".into()),
+            ..issuer.settings()
+        };
         assert!(!format!("{settings:?}").contains("s\\\"t"));
         let client = OpenIdConnect::new(settings, OAuthLimits::default());
         let attempt = begun(&issuer, &client, |claims| claims).await;
         finish(&client, &attempt).await.unwrap();
-        let exchange = issuer.shared.lock().unwrap().exchanges.remove(0).to_ascii_lowercase();
+        let exchange = issuer
+            .shared
+            .lock()
+            .unwrap()
+            .exchanges
+            .remove(0)
+            .to_ascii_lowercase();
         assert!(exchange.contains(expected), "{exchange}");
-        assert_eq!(exchange.contains("client_secret="), expected.contains("client_secret="), "{exchange}");
+        assert_eq!(
+            exchange.contains("client_secret="),
+            expected.contains("client_secret="),
+            "{exchange}"
+        );
     }
 }
 
 #[tokio::test]
 async fn issuers_that_are_down_or_send_browsers_to_scripts_begin_no_sign_in() {
-    for authorization in ["javascript:alert(1)", "http://id.example/authorize", "data:text/html,x", "", "authorize"] {
+    for authorization in [
+        "javascript:alert(1)",
+        "http://id.example/authorize",
+        "data:text/html,x",
+        "",
+        "authorize",
+    ] {
         let issuer = Issuer::start().await;
         issuer.set(|script| script.authorization = authorization.to_owned());
         let failed = issuer.client().begin().await;
-        assert!(matches!(failed, Err(SignInError::Unavailable(_))), "{authorization}");
+        assert!(
+            matches!(failed, Err(SignInError::Unavailable(_))),
+            "{authorization}"
+        );
     }
     let issuer = Issuer::start().await;
-    let elsewhere = SignInSettings { issuer: format!("{}/tenant", issuer.url), ..issuer.settings() };
-    assert!(OpenIdConnect::new(elsewhere, OAuthLimits::default()).begin().await.is_err());
-    let down = SignInSettings { issuer: "http://127.0.0.1:1".into(), ..issuer.settings() };
-    let failed = OpenIdConnect::new(down, OAuthLimits::default()).begin().await.unwrap_err();
+    let elsewhere = SignInSettings {
+        issuer: format!("{}/tenant", issuer.url),
+        ..issuer.settings()
+    };
+    assert!(
+        OpenIdConnect::new(elsewhere, OAuthLimits::default())
+            .begin()
+            .await
+            .is_err()
+    );
+    let down = SignInSettings {
+        issuer: "http://127.0.0.1:1".into(),
+        ..issuer.settings()
+    };
+    let failed = OpenIdConnect::new(down, OAuthLimits::default())
+        .begin()
+        .await
+        .unwrap_err();
     assert!(!failed.to_string().contains("127.0.0.1"), "{failed}");
 }

@@ -65,13 +65,20 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
         }
     }
     if !is_for(claims, rules) {
-        return Err(invalid("the token is not for this server: its audience is another"));
+        return Err(invalid(
+            "the token is not for this server: its audience is another",
+        ));
     }
-    if OF_OTHER_TOKENS.iter().any(|name| claims.peek(name).is_some()) {
+    if OF_OTHER_TOKENS
+        .iter()
+        .any(|name| claims.peek(name).is_some())
+    {
         return Err(invalid("the token is not an access token"));
     }
     for (path, values) in &rules.issuer.require {
-        let found = json::at(claims, path).and_then(|claim| json::texts(&claim)).unwrap_or_default();
+        let found = json::at(claims, path)
+            .and_then(|claim| json::texts(&claim))
+            .unwrap_or_default();
         if !found.iter().any(|text| values.contains(text)) {
             return Err(invalid("the token lacks a claim that this server requires"));
         }
@@ -82,15 +89,22 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
 /// Whether one of the audiences is that of this server. The identifier of an endpoint stands for itself with and without
 /// a slash at its end.
 fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
-    let audiences = claims.get("aud").and_then(|audience| json::texts(&audience)).unwrap_or_default();
+    let audiences = claims
+        .get("aud")
+        .and_then(|audience| json::texts(&audience))
+        .unwrap_or_default();
     let configured = &rules.issuer.audience;
     if !configured.is_empty() {
-        return audiences.iter().any(|audience| configured.contains(audience));
+        return audiences
+            .iter()
+            .any(|audience| configured.contains(audience));
     }
     let without_slash = |url: &str| url.strip_suffix('/').unwrap_or(url).to_owned();
     rules.endpoint.is_some_and(|endpoint| {
         let endpoint = without_slash(endpoint);
-        audiences.iter().any(|audience| without_slash(audience) == endpoint)
+        audiences
+            .iter()
+            .any(|audience| without_slash(audience) == endpoint)
     })
 }
 
@@ -100,11 +114,21 @@ fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
 ///
 /// If that cannot be checked: then a thief could show it as well.
 pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
-    let Some(confirmation) = claims.get("cnf") else { return Ok(Binding::None) };
-    let hash = |name: &str| json::base64url(&json::text(&confirmation, name)?)?.try_into().ok();
-    let known = hash("x5t#S256").map(Binding::Certificate).or_else(|| hash("jkt").map(Binding::Key));
+    let Some(confirmation) = claims.get("cnf") else {
+        return Ok(Binding::None);
+    };
+    let hash = |name: &str| {
+        json::base64url(&json::text(&confirmation, name)?)?
+            .try_into()
+            .ok()
+    };
+    let known = hash("x5t#S256")
+        .map(Binding::Certificate)
+        .or_else(|| hash("jkt").map(Binding::Key));
     let only = known.filter(|_| confirmation.members().count() == 1);
-    only.ok_or_else(|| invalid("the token is bound to a key, of which this server accepts no proof"))
+    only.ok_or_else(|| {
+        invalid("the token is bound to a key, of which this server accepts no proof")
+    })
 }
 
 /// The client that checked claims describe.
@@ -112,9 +136,14 @@ pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
 /// # Errors
 ///
 /// If they do not describe one.
-pub(crate) fn identity(claims: &Json, issuer: &IssuerSettings, validity: Validity) -> Result<Identity, Denial> {
+pub(crate) fn identity(
+    claims: &Json,
+    issuer: &IssuerSettings,
+    validity: Validity,
+) -> Result<Identity, Denial> {
     let paths = &issuer.claims;
-    let subject = json::at(claims, &paths.principal).and_then(|claim| Some(claim.as_str()?.into_owned()));
+    let subject =
+        json::at(claims, &paths.principal).and_then(|claim| Some(claim.as_str()?.into_owned()));
     let subject = subject.filter(|subject| !subject.is_empty() && subject.len() <= MAX_NAME);
     let subject = subject.ok_or_else(|| invalid("the token does not name its client"))?;
     let groups = match json::at(claims, &paths.groups) {
@@ -142,10 +171,18 @@ fn texts_of(claims: &Json) -> Claims {
         Kind::Number | Kind::Bool => Some(vec![value.as_text().to_owned()]),
         Kind::Object | Kind::Null => None,
     };
-    let texts = |name: &str, value: &Json| if name == "act" { Some(actors(value)) } else { texts(value) };
+    let texts = |name: &str, value: &Json| {
+        if name == "act" {
+            Some(actors(value))
+        } else {
+            texts(value)
+        }
+    };
     let claim = |member: Member| {
         let name = member.name(claims)?.into_boxed_str();
-        let texts = texts(&name, &claims.slice(member.value))?.into_iter().map(String::into_boxed_str);
+        let texts = texts(&name, &claims.slice(member.value))?
+            .into_iter()
+            .map(String::into_boxed_str);
         Some((name, texts.collect()))
     };
     Arc::new(claims.members().filter_map(claim).collect())
@@ -168,23 +205,33 @@ fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
     if claim.is_none() && paths.scopes == "scope" {
         claim = claims.get("scp");
     }
-    let Some(claim) = claim.filter(|claim| !claim.is_null()) else { return Ok(Scopes::parse("")) };
-    let texts = json::texts(&claim).ok_or_else(|| invalid("the scopes in the token are malformed"))?;
+    let Some(claim) = claim.filter(|claim| !claim.is_null()) else {
+        return Ok(Scopes::parse(""));
+    };
+    let texts =
+        json::texts(&claim).ok_or_else(|| invalid("the scopes in the token are malformed"))?;
     Ok(match claim.kind() {
         Kind::String => Scopes::parse(texts.first().map_or("", String::as_str)),
-        _ => Scopes::Only(Arc::new(texts.into_iter().map(Arc::from).collect::<BTreeSet<_>>())),
+        _ => Scopes::Only(Arc::new(
+            texts.into_iter().map(Arc::from).collect::<BTreeSet<_>>(),
+        )),
     })
 }
 
 /// A time in seconds since 1970, perhaps with a fraction (RFC 7519, 2: `NumericDate`).
 pub(crate) fn date(claims: &Json, name: &str) -> Result<Option<SystemTime>, Denial> {
-    let Some(claim) = claims.get(name) else { return Ok(None) };
-    let seconds: Option<f64> = (claim.kind() == Kind::Number).then(|| claim.as_text().parse().ok()).flatten();
+    let Some(claim) = claims.get(name) else {
+        return Ok(None);
+    };
+    let seconds: Option<f64> = (claim.kind() == Kind::Number)
+        .then(|| claim.as_text().parse().ok())
+        .flatten();
     let duration = seconds
         .filter(|seconds| (0.0..=LAST_SECOND).contains(seconds))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = duration.and_then(|duration| UNIX_EPOCH.checked_add(duration));
-    time.map(Some).ok_or_else(|| invalid("a time in the token is malformed"))
+    time.map(Some)
+        .ok_or_else(|| invalid("a time in the token is malformed"))
 }
 
 fn invalid(text: &'static str) -> Denial {

@@ -53,15 +53,27 @@ impl<'a> Jwt<'a> {
     ///
     /// If it is malformed.
     pub(crate) fn read(token: &'a str) -> Result<Option<Self>, Denial> {
-        let Some((message, signature)) = token.rsplit_once('.') else { return Ok(None) };
-        let Some((header, claims)) = message.split_once('.') else { return Ok(None) };
-        let Some(header) = json::base64url(header).filter(|header| !claims.contains('.') && header.starts_with(b"{"))
+        let Some((message, signature)) = token.rsplit_once('.') else {
+            return Ok(None);
+        };
+        let Some((header, claims)) = message.split_once('.') else {
+            return Ok(None);
+        };
+        let Some(header) = json::base64url(header)
+            .filter(|header| !claims.contains('.') && header.starts_with(b"{"))
         else {
             return Ok(None);
         };
         let header = json::object(header).ok_or_else(malformed)?;
-        let claims = json::base64url(claims).and_then(json::object).ok_or_else(malformed)?;
-        Ok(Some(Self { message, header, claims, signature }))
+        let claims = json::base64url(claims)
+            .and_then(json::object)
+            .ok_or_else(malformed)?;
+        Ok(Some(Self {
+            message,
+            header,
+            claims,
+            signature,
+        }))
     }
 
     /// The header's statement about the signature.
@@ -72,7 +84,9 @@ impl<'a> Jwt<'a> {
     pub(crate) fn header(&self) -> Result<Header, Denial> {
         let header = &self.header;
         if let Some(name) = self.refused_parameter(|_| true) {
-            return Err(Denial::Invalid(format!("tokens with the header parameter {name} are not accepted").into()));
+            return Err(Denial::Invalid(
+                format!("tokens with the header parameter {name} are not accepted").into(),
+            ));
         }
         let is_accepted = |kind: String| {
             let kind = kind.to_ascii_lowercase();
@@ -81,8 +95,9 @@ impl<'a> Jwt<'a> {
         if header.peek("typ").is_some() && !json::text(header, "typ").is_some_and(is_accepted) {
             return Err(Denial::Invalid("the token is not an access token".into()));
         }
-        let algorithm =
-            self.algorithm().ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
+        let algorithm = self
+            .algorithm()
+            .ok_or_else(|| Denial::Invalid("the token's algorithm is not accepted".into()))?;
         let key = json::text(header, "kid");
         if header.peek("kid").is_some() && key.as_ref().is_none_or(|key| key.len() > MAX_KEY_ID) {
             return Err(malformed());
@@ -93,9 +108,15 @@ impl<'a> Jwt<'a> {
     /// The algorithm and the public key of a proof of possession; `None` if it is not one whose signature can be verified
     /// (RFC 9449, 4.2).
     pub(crate) fn proof_header(&self) -> Option<(Algorithm, Json)> {
-        let is_proof = self.header.peek("typ").is_some_and(|kind| kind.is_str(PROOF));
+        let is_proof = self
+            .header
+            .peek("typ")
+            .is_some_and(|kind| kind.is_str(PROOF));
         let is_plain = self.refused_parameter(|name| name != JWK).is_none();
-        let key = self.header.get(JWK).filter(|key| is_proof && is_plain && key.is_object())?;
+        let key = self
+            .header
+            .get(JWK)
+            .filter(|key| is_proof && is_plain && key.is_object())?;
         Some((self.algorithm()?, key))
     }
 
@@ -105,14 +126,21 @@ impl<'a> Jwt<'a> {
 
     /// A parameter of the header, of those that `is_meant`, that is not accepted.
     fn refused_parameter(&self, is_meant: impl Fn(&str) -> bool) -> Option<&'static str> {
-        REFUSED.into_iter().find(|name| is_meant(name) && self.header.peek(name).is_some())
+        REFUSED
+            .into_iter()
+            .find(|name| is_meant(name) && self.header.peek(name).is_some())
     }
 
     /// Whether `key` has signed it with `algorithm`, which is one for keys of its type.
     pub(crate) fn is_signed_by(&self, key: &Key, algorithm: Algorithm) -> bool {
         json::base64url(self.signature).is_some()
-            && crypto::verify(self.signature, self.message.as_bytes(), key.verifying(), of_library(algorithm))
-                .is_ok_and(|is_valid| is_valid)
+            && crypto::verify(
+                self.signature,
+                self.message.as_bytes(),
+                key.verifying(),
+                of_library(algorithm),
+            )
+            .is_ok_and(|is_valid| is_valid)
     }
 }
 
@@ -128,7 +156,11 @@ mod tests {
     use super::*;
 
     fn encoded(header: &str, claims: &str) -> String {
-        format!("{}.{}.c2ln", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims))
+        format!(
+            "{}.{}.c2ln",
+            URL_SAFE_NO_PAD.encode(header),
+            URL_SAFE_NO_PAD.encode(claims)
+        )
     }
 
     fn header(text: &str) -> Result<Header, Denial> {
@@ -169,18 +201,36 @@ mod tests {
             format!("{object}.e31.x"),
         ];
         for token in malformed {
-            assert!(matches!(Jwt::read(&token), Err(Denial::Invalid(_))), "{token}");
+            assert!(
+                matches!(Jwt::read(&token), Err(Denial::Invalid(_))),
+                "{token}"
+            );
         }
     }
 
     #[test]
     fn header_names_algorithm_and_key() {
         let read = header(r#"{"alg":"ES256","kid":"a","typ":"at+JWT","x5t":"ignored"}"#).unwrap();
-        assert_eq!(read, Header { algorithm: Algorithm::Es256, key: Some("a".to_owned()) });
+        assert_eq!(
+            read,
+            Header {
+                algorithm: Algorithm::Es256,
+                key: Some("a".to_owned())
+            }
+        );
         for kind in ["JWT", "jwt", "at+jwt", "application/at+jwt"] {
-            assert!(header(&format!(r#"{{"alg":"RS256","typ":"{kind}"}}"#)).is_ok(), "{kind}");
+            assert!(
+                header(&format!(r#"{{"alg":"RS256","typ":"{kind}"}}"#)).is_ok(),
+                "{kind}"
+            );
         }
-        assert_eq!(header(r#"{"alg":"Ed25519"}"#).unwrap(), Header { algorithm: Algorithm::EdDsa, key: None });
+        assert_eq!(
+            header(r#"{"alg":"Ed25519"}"#).unwrap(),
+            Header {
+                algorithm: Algorithm::EdDsa,
+                key: None
+            }
+        );
     }
 
     #[test]
@@ -219,6 +269,12 @@ mod tests {
         for text in refused {
             assert!(matches!(header(text), Err(Denial::Invalid(_))), "{text}");
         }
-        assert!(header(&format!(r#"{{"alg":"ES256","kid":"{}"}}"#, "k".repeat(1025))).is_err());
+        assert!(
+            header(&format!(
+                r#"{{"alg":"ES256","kid":"{}"}}"#,
+                "k".repeat(1025)
+            ))
+            .is_err()
+        );
     }
 }

@@ -35,11 +35,18 @@ pub(crate) struct Memory {
 impl Memory {
     /// A memory for this many verified tokens.
     pub(crate) fn new(tokens: usize) -> Self {
-        Self { verified: Cache::new(tokens), refused: Cache::new(REFUSED) }
+        Self {
+            verified: Cache::new(tokens),
+            refused: Cache::new(REFUSED),
+        }
     }
 
     /// What is known of a token; `None` if it is to be verified.
-    pub(crate) fn recall(&self, hash: &TokenHash, now: SystemTime) -> Option<Result<Verified, Denial>> {
+    pub(crate) fn recall(
+        &self,
+        hash: &TokenHash,
+        now: SystemTime,
+    ) -> Option<Result<Verified, Denial>> {
         if let Some(verified) = self.verified.get(hash) {
             if now < verified.until && verified.identity.validity.holds_at(now) {
                 return Some(Ok(verified));
@@ -63,7 +70,9 @@ impl Memory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("tokens", &self.verified.len()).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("tokens", &self.verified.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -77,12 +86,20 @@ mod tests {
     use super::*;
 
     fn verified(until: SystemTime, binding: Binding) -> Verified {
-        Verified { identity: Arc::new(Identity::anonymous()), binding, until }
+        Verified {
+            identity: Arc::new(Identity::anonymous()),
+            binding,
+            until,
+        }
     }
 
     #[test]
     fn verified_token_is_remembered_until_its_time_is_over() {
-        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
+        let (memory, hash, now) = (
+            Memory::new(10),
+            TokenHash::of("t", "/mcp"),
+            SystemTime::now(),
+        );
         assert!(memory.recall(&hash, now).is_none());
         memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
         assert!(memory.recall(&hash, now).unwrap().is_ok());
@@ -93,7 +110,11 @@ mod tests {
 
     #[test]
     fn revoked_identity_is_not_remembered() {
-        let (memory, hash, now) = (Memory::new(10), TokenHash::of("t", "/mcp"), SystemTime::now());
+        let (memory, hash, now) = (
+            Memory::new(10),
+            TokenHash::of("t", "/mcp"),
+            SystemTime::now(),
+        );
         let verified = verified(now + Duration::from_secs(1), Binding::None);
         let revoked = verified.identity.validity.revoked.clone();
         memory.remember(hash, verified);

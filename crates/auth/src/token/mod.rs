@@ -65,21 +65,40 @@ impl Tokens {
     ) -> Option<Arc<Self>> {
         let settings = settings?.clone();
         let same = before.filter(|before| before.settings.limits == settings.limits);
-        let memory =
-            same.map_or_else(|| Arc::new(Memory::new(settings.limits.tokens)), |same| Arc::clone(&same.memory));
-        let throttle =
-            same.map_or_else(|| Arc::new(Throttle::new(settings.limits.failures)), |same| Arc::clone(&same.throttle));
+        let memory = same.map_or_else(
+            || Arc::new(Memory::new(settings.limits.tokens)),
+            |same| Arc::clone(&same.memory),
+        );
+        let throttle = same.map_or_else(
+            || Arc::new(Throttle::new(settings.limits.failures)),
+            |same| Arc::clone(&same.throttle),
+        );
         let proofs = before.map_or_else(Arc::default, |before| Arc::clone(&before.proofs));
         let issuers = Issuer::all(&settings, before.map_or(&[], |before| &before.issuers));
-        let waiting = before.map_or_else(|| Arc::new(Semaphore::new(WAITING)), |before| Arc::clone(&before.waiting));
-        Some(Arc::new(Self { settings, issuers, memory, throttle, proofs, used: used.cloned(), waiting }))
+        let waiting = before.map_or_else(
+            || Arc::new(Semaphore::new(WAITING)),
+            |before| Arc::clone(&before.waiting),
+        );
+        Some(Arc::new(Self {
+            settings,
+            issuers,
+            memory,
+            throttle,
+            proofs,
+            used: used.cloned(),
+            waiting,
+        }))
     }
 
     /// Revokes the identities that `new` does not accept.
     pub(crate) fn revoke_except(&self, new: Option<&Self>) {
-        let stays =
-            |issuer: &Arc<Issuer>| new.is_some_and(|new| new.issuers.iter().any(|other| Arc::ptr_eq(other, issuer)));
-        self.issuers.iter().filter(|issuer| !stays(issuer)).for_each(|issuer| issuer.revoked.cancel());
+        let stays = |issuer: &Arc<Issuer>| {
+            new.is_some_and(|new| new.issuers.iter().any(|other| Arc::ptr_eq(other, issuer)))
+        };
+        self.issuers
+            .iter()
+            .filter(|issuer| !stays(issuer))
+            .for_each(|issuer| issuer.revoked.cancel());
     }
 
     /// The identity behind `bearer`, which `credentials` show.
@@ -88,10 +107,15 @@ impl Tokens {
         bearer: Bearer<'a>,
         credentials: &Credentials<'a>,
     ) -> Authentication<'a> {
-        let used = self.used.clone().filter(|_| bearer.scheme() == Scheme::Dpop);
+        let used = self
+            .used
+            .clone()
+            .filter(|_| bearer.scheme() == Scheme::Dpop);
         let span = self.proof_span();
         let here = self.authenticate_here(bearer, credentials);
-        let (Some(used), headers) = (used, credentials.headers) else { return here };
+        let (Some(used), headers) = (used, credentials.headers) else {
+            return here;
+        };
         Authentication::Pending(Box::pin(async move {
             let identity = here.outcome().await?;
             possession::use_everywhere(&*used, headers, span).await?;
@@ -105,13 +129,25 @@ impl Tokens {
     }
 
     /// The identity, where no other process has to be asked.
-    fn authenticate_here<'a>(self: Arc<Self>, bearer: Bearer<'a>, credentials: &Credentials<'a>) -> Authentication<'a> {
+    fn authenticate_here<'a>(
+        self: Arc<Self>,
+        bearer: Bearer<'a>,
+        credentials: &Credentials<'a>,
+    ) -> Authentication<'a> {
         let hash = TokenHash::of(bearer.expose(), credentials.endpoint);
-        let shown = Shown { bearer, hash, request: *credentials };
+        let shown = Shown {
+            bearer,
+            hash,
+            request: *credentials,
+        };
         if let Some(known) = self.memory.recall(&hash, SystemTime::now()) {
             // Else a client with one token would not notice that its key is gone.
-            self.issuers.iter().for_each(|issuer| issuer.keys.keep_fresh());
-            return Authentication::Ready(known.and_then(|verified| self.shown_by_holder(&shown, verified)));
+            self.issuers
+                .iter()
+                .for_each(|issuer| issuer.keys.keep_fresh());
+            return Authentication::Ready(
+                known.and_then(|verified| self.shown_by_holder(&shown, verified)),
+            );
         }
         let peer = Peer::of(&Principal::anonymous(), credentials.client);
         self.verify(shown, peer)
@@ -133,14 +169,20 @@ impl Tokens {
         let Some(named) = named else {
             let is_opaque = |issuer: &&Arc<Issuer>| issuer.introspection.is_some();
             let issuers: Vec<_> = self.issuers.iter().filter(is_opaque).cloned().collect();
-            return Authentication::Pending(Box::pin(self.verify_by_asking(shown, issuers, charge)));
+            return Authentication::Pending(Box::pin(
+                self.verify_by_asking(shown, issuers, charge),
+            ));
         };
         let issuer = json::text(&named.claims, "iss");
         let Some(issuer) = issuer.and_then(|name| self.issuer_named(&name)) else {
             return denied(Denial::Invalid("the token's issuer is not accepted".into()));
         };
         if issuer.introspection.is_some() {
-            return Authentication::Pending(Box::pin(self.verify_by_asking(shown, vec![issuer], charge)));
+            return Authentication::Pending(Box::pin(self.verify_by_asking(
+                shown,
+                vec![issuer],
+                charge,
+            )));
         }
         match jwt {
             Some(jwt) => self.verify_by_signature(shown, jwt, issuer, charge, peer),
@@ -154,7 +196,10 @@ impl Tokens {
     }
 
     fn issuer_named(&self, name: &str) -> Option<Arc<Issuer>> {
-        self.issuers.iter().find(|issuer| issuer.settings.issuer == name).cloned()
+        self.issuers
+            .iter()
+            .find(|issuer| issuer.settings.issuer == name)
+            .cloned()
     }
 
     /// Verifies a token of `issuer` by its signature: at once, or when the issuer's keys have been read.
@@ -169,14 +214,20 @@ impl Tokens {
         let header = match jwt.header() {
             Ok(header) if issuer.accepts(header.algorithm) => header,
             Ok(_) => {
-                return Authentication::Ready(Err(Denial::Invalid("the token's algorithm is not accepted".into())));
+                return Authentication::Ready(Err(Denial::Invalid(
+                    "the token's algorithm is not accepted".into(),
+                )));
             }
             Err(denial) => return Authentication::Ready(Err(denial)),
         };
         // Before the signature, so that tokens that cannot be meant for this server have the issuer not asked for keys.
         let expires = match self.check(&jwt.claims, &issuer, shown.request.endpoint) {
             Ok(Some(expires)) => expires,
-            Ok(None) => return Authentication::Ready(Err(Denial::Invalid("the token never expires".into()))),
+            Ok(None) => {
+                return Authentication::Ready(Err(Denial::Invalid(
+                    "the token never expires".into(),
+                )));
+            }
             Err(denial) => return Authentication::Ready(Err(denial)),
         };
         let lookup = issuer.keys.look_up(header.key.as_deref(), header.algorithm);
@@ -194,7 +245,14 @@ impl Tokens {
                 self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge)
             }));
         }
-        Authentication::Ready(self.with_keys(&shown, &jwt, &header, (&issuer, lookup), expires, charge))
+        Authentication::Ready(self.with_keys(
+            &shown,
+            &jwt,
+            &header,
+            (&issuer, lookup),
+            expires,
+            charge,
+        ))
     }
 
     fn with_keys(
@@ -208,7 +266,11 @@ impl Tokens {
     ) -> Result<Arc<Identity>, Denial> {
         let keys: Arc<KeySet> = match lookup {
             Lookup::Found(keys) => keys,
-            Lookup::Unknown => return Err(Denial::Invalid("the token is signed by an unknown key".into())),
+            Lookup::Unknown => {
+                return Err(Denial::Invalid(
+                    "the token is signed by an unknown key".into(),
+                ));
+            }
             Lookup::Unavailable | Lookup::Reading(_) => {
                 // It may be right. Clients of other issuers behind the same address are not to suffer for this one.
                 charge.refund();
@@ -220,7 +282,10 @@ impl Tokens {
             self.memory.refuse(shown.hash);
             return Err(wrong_signature());
         };
-        let validity = Validity { expires: Some(expires), revoked: key.revoked.clone() };
+        let validity = Validity {
+            expires: Some(expires),
+            revoked: key.revoked.clone(),
+        };
         let identity = self.accept(shown, &jwt.claims, issuer, validity, expires)?;
         charge.refund();
         Ok(identity)
@@ -235,7 +300,9 @@ impl Tokens {
     ) -> Result<Arc<Identity>, Denial> {
         let mut denial = Denial::Invalid("the token is not known".into());
         for issuer in issuers {
-            let Some(introspection) = &issuer.introspection else { continue };
+            let Some(introspection) = &issuer.introspection else {
+                continue;
+            };
             match self.ask(&shown, &issuer, introspection).await {
                 Ok(Some(identity)) => {
                     charge.refund();
@@ -261,25 +328,48 @@ impl Tokens {
         introspection: &Arc<Introspection>,
     ) -> Result<Option<Arc<Identity>>, Denial> {
         let answer = introspection.ask(shown.bearer.expose(), shown.hash).await;
-        let Some(claims) = answer.map_err(|_| unavailable())? else { return Ok(None) };
-        if claims.peek("iss").is_some_and(|name| !name.is_str(&issuer.settings.issuer)) {
+        let Some(claims) = answer.map_err(|_| unavailable())? else {
+            return Ok(None);
+        };
+        if claims
+            .peek("iss")
+            .is_some_and(|name| !name.is_str(&issuer.settings.issuer))
+        {
             return Err(Denial::Invalid("the token's issuer is not accepted".into()));
         }
         let expires = self.check(&claims, issuer, shown.request.endpoint)?;
         let again = SystemTime::now() + self.settings.limits.introspection;
         // Without an expiry nothing else ends what is open, should the token be revoked.
         let expires = expires.unwrap_or(again);
-        let validity = Validity { expires: Some(expires), revoked: issuer.revoked.clone() };
-        self.accept(shown, &claims, issuer, validity, expires.min(again)).map(Some)
+        let validity = Validity {
+            expires: Some(expires),
+            revoked: issuer.revoked.clone(),
+        };
+        self.accept(shown, &claims, issuer, validity, expires.min(again))
+            .map(Some)
     }
 
     /// Checks claims that are not verified yet, and returns when they expire.
-    fn check(&self, claims: &Json, issuer: &Issuer, endpoint: &str) -> Result<Option<SystemTime>, Denial> {
+    fn check(
+        &self,
+        claims: &Json,
+        issuer: &Issuer,
+        endpoint: &str,
+    ) -> Result<Option<SystemTime>, Denial> {
         // What is no path, the operators' listener, is below no URL of clients: it needs a configured audience.
-        let public_url = self.settings.public_url.as_ref().filter(|_| endpoint.starts_with('/'));
+        let public_url = self
+            .settings
+            .public_url
+            .as_ref()
+            .filter(|_| endpoint.starts_with('/'));
         let identifier = public_url.map(|url| resource_url(url, endpoint));
         let leeway = self.settings.limits.leeway;
-        let rules = Rules { issuer: &issuer.settings, endpoint: identifier.as_deref(), leeway, now: SystemTime::now() };
+        let rules = Rules {
+            issuer: &issuer.settings,
+            endpoint: identifier.as_deref(),
+            leeway,
+            now: SystemTime::now(),
+        };
         claims::check(claims, &rules)
     }
 
@@ -296,16 +386,28 @@ impl Tokens {
         let identity = Arc::new(claims::identity(claims, &issuer.settings, validity)?);
         if identity.validity.revoked.is_cancelled() {
             // The configuration or the issuer's keys have changed meanwhile.
-            return Err(Denial::Unavailable("the issuers of tokens have changed; try again".into()));
+            return Err(Denial::Unavailable(
+                "the issuers of tokens have changed; try again".into(),
+            ));
         }
-        let verified = Verified { identity, binding, until };
+        let verified = Verified {
+            identity,
+            binding,
+            until,
+        };
         self.memory.remember(shown.hash, verified.clone());
         self.shown_by_holder(shown, verified)
     }
 
     /// The identity behind a verified token, if the request shows that its sender has what the token is bound to.
-    fn shown_by_holder(&self, shown: &Shown<'_>, verified: Verified) -> Result<Arc<Identity>, Denial> {
-        let Verified { identity, binding, .. } = verified;
+    fn shown_by_holder(
+        &self,
+        shown: &Shown<'_>,
+        verified: Verified,
+    ) -> Result<Arc<Identity>, Denial> {
+        let Verified {
+            identity, binding, ..
+        } = verified;
         possession::check(self, shown, binding, &identity.principal)?;
         Ok(identity)
     }

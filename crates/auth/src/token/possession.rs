@@ -39,26 +39,37 @@ const USED: usize = 1 << 19;
 /// # Errors
 ///
 /// If it shows nothing, or something that proves nothing.
-pub(super) fn check(tokens: &Tokens, shown: &Shown<'_>, binding: Binding, principal: &Principal) -> Result<(), Denial> {
+pub(super) fn check(
+    tokens: &Tokens,
+    shown: &Shown<'_>,
+    binding: Binding,
+    principal: &Principal,
+) -> Result<(), Denial> {
     let invalid = |text: &'static str| Err(Denial::Invalid(text.into()));
     match (binding, shown.bearer.scheme()) {
         (Binding::None, Scheme::Bearer) => Ok(()),
         (Binding::Certificate(hash), Scheme::Bearer) => {
             let certificate = shown.request.connection.certificate.as_deref();
-            match certificate.is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash) {
+            match certificate
+                .is_some_and(|certificate| digest(&SHA256, certificate).as_ref() == hash)
+            {
                 true => Ok(()),
-                false => invalid("the token is bound to a TLS certificate that the connection does not show"),
+                false => invalid(
+                    "the token is bound to a TLS certificate that the connection does not show",
+                ),
             }
         }
         (Binding::Key(thumbprint), Scheme::Dpop) => {
             let proof = Proof::read(shown, &thumbprint)?;
             proof.check(tokens, shown)?;
-            tokens.proofs.use_once(&thumbprint, &proof.id, principal, tokens.proof_span())
+            tokens
+                .proofs
+                .use_once(&thumbprint, &proof.id, principal, tokens.proof_span())
         }
         // RFC 9449, 7.2: else whoever has seen the token could use it.
-        (Binding::Key(_), Scheme::Bearer) => {
-            invalid("the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the field DPoP")
-        }
+        (Binding::Key(_), Scheme::Bearer) => invalid(
+            "the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the field DPoP",
+        ),
         (Binding::None | Binding::Certificate(_), Scheme::Dpop) => {
             invalid("the token is not bound to a key: send it as `Authorization: Bearer`")
         }
@@ -70,12 +81,22 @@ pub(super) fn check(tokens: &Tokens, shown: &Shown<'_>, binding: Binding, princi
 /// # Errors
 ///
 /// If another process has taken it, or that is not known.
-pub(super) async fn use_everywhere(used: &dyn UsedOnce, headers: &HeaderMap, span: Duration) -> Result<(), Denial> {
+pub(super) async fn use_everywhere(
+    used: &dyn UsedOnce,
+    headers: &HeaderMap,
+    span: Duration,
+) -> Result<(), Denial> {
     let proof = headers.get(&PROOF).and_then(|field| field.to_str().ok());
     let jwt = proof.and_then(|text| Jwt::read(text).ok().flatten());
     let named = jwt.as_ref().and_then(|jwt| {
         let (_, jwk) = jwt.proof_header()?;
-        Some([&thumbprint_of(&jwk)?[..], json::text(&jwt.claims, "jti")?.as_bytes()].concat())
+        Some(
+            [
+                &thumbprint_of(&jwk)?[..],
+                json::text(&jwt.claims, "jti")?.as_bytes(),
+            ]
+            .concat(),
+        )
     });
     // It was read before.
     let named = named.ok_or_else(|| refused("the proof in the field DPoP is malformed"))?;
@@ -101,53 +122,87 @@ impl<'a> Proof<'a> {
     fn read(shown: &Shown<'a>, thumbprint: &[u8; 32]) -> Result<Self, Denial> {
         let mut fields = shown.request.headers.get_all(&PROOF).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {
-            return Err(refused("the token is bound to a key: send one proof of it in the field DPoP"));
+            return Err(refused(
+                "the token is bound to a key: send one proof of it in the field DPoP",
+            ));
         };
         let malformed = || refused("the proof in the field DPoP is malformed");
-        let text = field.to_str().ok().filter(|text| text.len() <= MAX_LENGTH).ok_or_else(malformed)?;
+        let text = field
+            .to_str()
+            .ok()
+            .filter(|text| text.len() <= MAX_LENGTH)
+            .ok_or_else(malformed)?;
         let jwt = Jwt::read(text).ok().flatten().ok_or_else(malformed)?;
         let (algorithm, jwk) = jwt.proof_header().ok_or_else(malformed)?;
-        let key = Key::read(&jwk).filter(|key| key.is_for(algorithm)).ok_or_else(malformed)?;
+        let key = Key::read(&jwk)
+            .filter(|key| key.is_for(algorithm))
+            .ok_or_else(malformed)?;
         if thumbprint_of(&jwk).as_ref() != Some(thumbprint) {
-            return Err(refused("the proof in the field DPoP is of another key than that of the token"));
+            return Err(refused(
+                "the proof in the field DPoP is of another key than that of the token",
+            ));
         }
         let id = json::text(&jwt.claims, "jti").filter(|id| !id.is_empty() && id.len() <= MAX_ID);
         let id = id.ok_or_else(malformed)?;
-        Ok(Self { jwt, algorithm, key, id })
+        Ok(Self {
+            jwt,
+            algorithm,
+            key,
+            id,
+        })
     }
 
     /// Checks that it was made now, for this request and this token, by its key (RFC 9449, 4.3).
     fn check(&self, tokens: &Tokens, shown: &Shown<'_>) -> Result<(), Denial> {
-        let says = |name: &str, text: &str| self.jwt.claims.peek(name).is_some_and(|claim| claim.is_str(text));
+        let says = |name: &str, text: &str| {
+            self.jwt
+                .claims
+                .peek(name)
+                .is_some_and(|claim| claim.is_str(text))
+        };
         if !says("htm", shown.request.method.as_str()) {
-            return Err(refused("the proof in the field DPoP is for another HTTP method"));
+            return Err(refused(
+                "the proof in the field DPoP is for another HTTP method",
+            ));
         }
         let public_url = tokens.settings.public_url.as_deref();
         let url = json::text(&self.jwt.claims, "htu").and_then(|text| without_query(&text));
-        if url.is_none() || url != public_url.and_then(|public_url| url_of(public_url, &shown.request)) {
+        if url.is_none()
+            || url != public_url.and_then(|public_url| url_of(public_url, &shown.request))
+        {
             return Err(refused("the proof in the field DPoP is for another URL"));
         }
-        if !says("ath", &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes()))) {
+        if !says(
+            "ath",
+            &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes())),
+        ) {
             return Err(refused("the proof in the field DPoP is for another token"));
         }
         let now = SystemTime::now();
         let made = claims::date(&self.jwt.claims, "iat").ok().flatten();
         let is_new = |made: SystemTime| {
-            made.checked_add(MAX_AGE).is_some_and(|until| now <= until) && made <= now + tokens.settings.limits.leeway
+            made.checked_add(MAX_AGE).is_some_and(|until| now <= until)
+                && made <= now + tokens.settings.limits.leeway
         };
         if !made.is_some_and(is_new) {
             return Err(refused("the proof in the field DPoP was not made just now"));
         }
         match self.jwt.is_signed_by(&self.key, self.algorithm) {
             true => Ok(()),
-            false => Err(refused("the signature of the proof in the field DPoP is wrong")),
+            false => Err(refused(
+                "the signature of the proof in the field DPoP is wrong",
+            )),
         }
     }
 }
 
 /// The URL of a request, as its client sees it.
 fn url_of(public_url: &str, request: &Credentials<'_>) -> Option<Url> {
-    without_query(&format!("{}{}", public_url.trim_end_matches('/'), request.path))
+    without_query(&format!(
+        "{}{}",
+        public_url.trim_end_matches('/'),
+        request.path
+    ))
 }
 
 /// A URL in the form in which two are compared (RFC 3986, 6.2.2 and 6.2.3), without query and fragment.
@@ -161,7 +216,9 @@ fn without_query(text: &str) -> Option<Url> {
 /// The thumbprint of a key (RFC 7638).
 fn thumbprint_of(jwk: &Json) -> Option<[u8; 32]> {
     let jwk: Jwk = serde_json::from_str(jwk.as_text()).ok()?;
-    json::base64url(&jwk.thumbprint(ThumbprintHash::SHA256).ok()?)?.try_into().ok()
+    json::base64url(&jwk.thumbprint(ThumbprintHash::SHA256).ok()?)?
+        .try_into()
+        .ok()
 }
 
 fn refused(text: &'static str) -> Denial {
@@ -188,7 +245,13 @@ struct Generation {
 
 impl Proofs {
     /// Marks a proof as used. No proof can be used for longer than `span`.
-    fn use_once(&self, thumbprint: &[u8; 32], id: &str, principal: &Principal, span: Duration) -> Result<(), Denial> {
+    fn use_once(
+        &self,
+        thumbprint: &[u8; 32],
+        id: &str,
+        principal: &Principal,
+        span: Duration,
+    ) -> Result<(), Denial> {
         // Nothing that can panic runs under this lock.
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         generations.turn(Instant::now(), span);
@@ -208,13 +271,21 @@ impl Generations {
 
     fn add(&mut self, proof: u128, principal: &Principal, limit: usize) -> Result<(), Denial> {
         let both = [&self.latest, &self.earlier];
-        if both.iter().any(|generation| generation.used.contains(&proof)) {
+        if both
+            .iter()
+            .any(|generation| generation.used.contains(&proof))
+        {
             return Err(refused("the proof in the field DPoP was used before"));
         }
         let all: usize = both.iter().map(|generation| generation.used.len()).sum();
-        let own: usize = both.iter().filter_map(|generation| generation.counts.get(principal)).sum();
+        let own: usize = both
+            .iter()
+            .filter_map(|generation| generation.counts.get(principal))
+            .sum();
         if !Part::AS_MUCH_AS_IT_LEAVES.allows(own, 1, limit.saturating_sub(all), limit) {
-            return Err(Denial::Unavailable("too many proofs of possession within a minute; try again later".into()));
+            return Err(Denial::Unavailable(
+                "too many proofs of possession within a minute; try again later".into(),
+            ));
         }
         self.latest.used.insert(proof);
         *self.latest.counts.entry(principal.clone()).or_default() += 1;
@@ -237,7 +308,11 @@ mod tests {
 
     #[test]
     fn used_proof_is_known_for_as_long_as_it_could_be_used() {
-        let (mut used, ann, span) = (Generations::default(), Principal::named("i", "ann"), Duration::from_secs(90));
+        let (mut used, ann, span) = (
+            Generations::default(),
+            Principal::named("i", "ann"),
+            Duration::from_secs(90),
+        );
         let began = Instant::now();
         let mut at = |seconds: u64, proof| {
             used.turn(began + Duration::from_secs(seconds), span);
@@ -253,12 +328,20 @@ mod tests {
         let mut used = Generations::default();
         let (ann, bob) = (Principal::named("i", "ann"), Principal::named("i", "bob"));
         let of = |used: &mut Generations, principal, from: u128| {
-            (from..from + 1000).filter(|proof| used.add(*proof, principal, 1000).is_ok()).count()
+            (from..from + 1000)
+                .filter(|proof| used.add(*proof, principal, 1000).is_ok())
+                .count()
         };
         assert_eq!(of(&mut used, &ann, 0), 500);
-        assert!(matches!(used.add(5000, &ann, 1000), Err(Denial::Unavailable(_))));
+        assert!(matches!(
+            used.add(5000, &ann, 1000),
+            Err(Denial::Unavailable(_))
+        ));
         assert!(of(&mut used, &bob, 10_000) >= 200);
         // What was used is known, whether or not there is room.
-        assert!(matches!(used.add(0, &ann, 1000), Err(Denial::InvalidProof(_))));
+        assert!(matches!(
+            used.add(0, &ann, 1000),
+            Err(Denial::InvalidProof(_))
+        ));
     }
 }

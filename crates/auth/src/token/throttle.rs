@@ -20,7 +20,10 @@ pub(crate) type Charge = fanlight_fair::Charge<Peer>;
 impl Throttle {
     /// Allows each peer this many wrong tokens a second.
     pub(crate) fn new(failures: usize) -> Self {
-        Self { rate: Rate::new(PEERS), quota: Quota::per_second(failures) }
+        Self {
+            rate: Rate::new(PEERS),
+            quota: Quota::per_second(failures),
+        }
     }
 
     /// Has `peer` use one.
@@ -30,7 +33,9 @@ impl Throttle {
     /// If it has none left.
     pub(crate) fn charge(&self, peer: &Peer) -> Result<Charge, Denial> {
         let charged = self.rate.charge(peer, self.quota);
-        charged.map_err(|too_many| Denial::Throttled { retry_after: too_many.retry_after })
+        charged.map_err(|too_many| Denial::Throttled {
+            retry_after: too_many.retry_after,
+        })
     }
 }
 
@@ -47,10 +52,14 @@ mod tests {
     #[test]
     fn peer_has_a_budget_of_its_own() {
         let throttle = Throttle::new(5);
-        let allowed = (0..100).filter(|_| throttle.charge(&peer(1)).is_ok()).count();
+        let allowed = (0..100)
+            .filter(|_| throttle.charge(&peer(1)).is_ok())
+            .count();
         assert!((5..=10).contains(&allowed), "{allowed}");
         let denial = throttle.charge(&peer(1)).unwrap_err();
-        assert!(matches!(denial, Denial::Throttled { retry_after } if retry_after <= Duration::from_secs(1)));
+        assert!(
+            matches!(denial, Denial::Throttled { retry_after } if retry_after <= Duration::from_secs(1))
+        );
         assert!(throttle.charge(&peer(2)).is_ok() && throttle.charge(&Peer::Local).is_ok());
     }
 

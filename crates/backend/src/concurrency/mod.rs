@@ -18,9 +18,15 @@ pub(crate) use self::call_permit::{CallPermit, Reacquiring};
 pub(crate) use fanlight_fair::Full;
 
 /// Bounds the requests of one client.
-const CLIENT: Part = Part { for_each_free: 7, kept: [(4, 1), (8, 2)] };
+const CLIENT: Part = Part {
+    for_each_free: 7,
+    kept: [(4, 1), (8, 2)],
+};
 /// Bounds the requests of one owner.
-pub(crate) const OWNER: Part = Part { for_each_free: 15, kept: [(8, 1), (8, 1)] };
+pub(crate) const OWNER: Part = Part {
+    for_each_free: 15,
+    kept: [(8, 1), (8, 1)],
+};
 
 /// Bytes of `clientInfo` that tell clients apart.
 const COMPARED: usize = 256;
@@ -62,20 +68,36 @@ enum Kind {
 impl FairQueue {
     /// A queue for `concurrency` permits.
     pub(crate) fn new(concurrency: usize) -> Self {
-        let limits = PermitLimits { permits: concurrency, of_share: OWNER, of_member: CLIENT };
-        Self { permits: Semaphore::new(limits), hasher: RandomState::default() }
+        let limits = PermitLimits {
+            permits: concurrency,
+            of_share: OWNER,
+            of_member: CLIENT,
+        };
+        Self {
+            permits: Semaphore::new(limits),
+            hasher: RandomState::default(),
+        }
     }
 
     /// The claim of a request's client.
     pub(crate) fn claim(&self, context: &CallContext) -> Claim {
         let caller = &context.caller;
-        let owner = if caller.is_gateway() { Owner::Gateway } else { Owner::Peer(context.peer.clone()) };
-        let kind = caller.session().map_or_else(|| self.info(context), Kind::Session);
+        let owner = if caller.is_gateway() {
+            Owner::Gateway
+        } else {
+            Owner::Peer(context.peer.clone())
+        };
+        let kind = caller
+            .session()
+            .map_or_else(|| self.info(context), Kind::Session);
         self.permits.claim(Client { owner, kind })
     }
 
     fn info(&self, context: &CallContext) -> Kind {
-        let info = context.client_info.as_ref().map_or(&[][..], |info| info.bytes());
+        let info = context
+            .client_info
+            .as_ref()
+            .map_or(&[][..], |info| info.bytes());
         Kind::Info(self.hasher.hash_one(info.get(..COMPARED).unwrap_or(info)))
     }
 }

@@ -13,21 +13,38 @@ fn peer(number: u8) -> Peer {
 
 fn by(caller: Caller, peer: Peer, info: &'static str) -> CallContext {
     let context = Arc::unwrap_or_clone(CallContext::internal());
-    CallContext { caller, peer, client_info: Some(Json::literal(info)), ..context }
+    CallContext {
+        caller,
+        peer,
+        client_info: Some(Json::literal(info)),
+        ..context
+    }
 }
 
 /// A modern client at an address.
 fn modern(address: u8, info: &'static str) -> CallContext {
-    by(Caller::request_of(Principal::anonymous()), peer(address), info)
+    by(
+        Caller::request_of(Principal::anonymous()),
+        peer(address),
+        info,
+    )
 }
 
 fn session(address: u8, number: u64) -> CallContext {
-    by(Caller::session_of(Principal::anonymous(), SessionKey(number)), peer(address), "{}")
+    by(
+        Caller::session_of(Principal::anonymous(), SessionKey(number)),
+        peer(address),
+        "{}",
+    )
 }
 
 fn named(subject: &str) -> CallContext {
     let principal = Principal::named("https://issuer.example", subject);
-    by(Caller::request_of(principal.clone()), Peer::Principal(principal), "{}")
+    by(
+        Caller::request_of(principal.clone()),
+        Peer::Principal(principal),
+        "{}",
+    )
 }
 
 /// As many permits as a client gets at once.
@@ -64,7 +81,9 @@ fn client_leaves_permits_to_others() {
 #[test]
 fn sessions_of_one_peer_leave_permits_to_other_peers() {
     let queue = FairQueue::new(16);
-    let held: Vec<_> = (0..100).flat_map(|number| all(&queue, &session(1, number))).collect();
+    let held: Vec<_> = (0..100)
+        .flat_map(|number| all(&queue, &session(1, number)))
+        .collect();
     assert!(held.len() < 16);
     assert!(queue.claim(&session(2, 1000)).try_acquire().is_some());
     assert!(queue.claim(&modern(2, "{}")).try_acquire().is_some());

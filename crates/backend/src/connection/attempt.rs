@@ -25,7 +25,11 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new() -> Self {
-        Self { since: Instant::now(), at: SystemTime::now(), process: Arc::default() }
+        Self {
+            since: Instant::now(),
+            at: SystemTime::now(),
+            process: Arc::default(),
+        }
     }
 
     /// How long it has taken so far.
@@ -45,18 +49,29 @@ impl Attempt {
 
     /// What can be said of it meanwhile.
     pub(crate) fn starting(&self, log: &ProcessLog) -> Starting {
-        let last_line = self.process_number().and_then(|number| log.last_line(number));
-        Starting { since: self.at, elapsed: self.elapsed(), last_line }
+        let last_line = self
+            .process_number()
+            .and_then(|number| log.last_line(number));
+        Starting {
+            since: self.at,
+            elapsed: self.elapsed(),
+            last_line,
+        }
     }
 
     /// The error of a request that cannot wait for it any longer: it has waited for `limit`.
     pub(crate) fn not_ready(&self, log: &ProcessLog, limit: Duration) -> BackendError {
         match self.process_number() {
             Some(_) => {
-                let Starting { elapsed, last_line, .. } = self.starting(log);
+                let Starting {
+                    elapsed, last_line, ..
+                } = self.starting(log);
                 BackendError::Starting { elapsed, last_line }
             }
-            None => BackendError::Timeout { after: limit, sent: false },
+            None => BackendError::Timeout {
+                after: limit,
+                sent: false,
+            },
         }
     }
 
@@ -65,23 +80,41 @@ impl Attempt {
         let mut next = REPORTED_AFTER;
         loop {
             sleep_until(self.since + next).await;
-            let Starting { elapsed, last_line, .. } = self.starting(log);
+            let Starting {
+                elapsed, last_line, ..
+            } = self.starting(log);
             let last_line = last_line.unwrap_or_default();
-            tracing::info!(backend, seconds = elapsed.as_secs(), last_line = &*last_line, "backend is still starting");
+            tracing::info!(
+                backend,
+                seconds = elapsed.as_secs(),
+                last_line = &*last_line,
+                "backend is still starting"
+            );
             next *= 2;
         }
     }
 
     /// Waits until it has taken too long: until its process has written nothing to standard error for `silence`, or until
     /// it has taken `total`. Returns the limit that applied.
-    pub(crate) async fn expired(&self, log: &ProcessLog, silence: Duration, total: Duration) -> Duration {
+    pub(crate) async fn expired(
+        &self,
+        log: &ProcessLog,
+        silence: Duration,
+        total: Duration,
+    ) -> Duration {
         let total = total.max(silence);
         loop {
-            let written = self.process_number().and_then(|number| log.last_written(number));
+            let written = self
+                .process_number()
+                .and_then(|number| log.last_written(number));
             let silent_since = written.map_or(self.since, |written| written.max(self.since));
             let end = (silent_since + silence).min(self.since + total);
             if Instant::now() >= end {
-                return if end == self.since + total { total } else { silence };
+                return if end == self.since + total {
+                    total
+                } else {
+                    silence
+                };
             }
             sleep_until(end).await;
         }
@@ -125,18 +158,25 @@ mod tests {
                 writer.is_writing();
             }
         };
-        let expired =
-            tokio::select! { after = attempt.expired(&log, SILENCE, TOTAL) => after, () = writing => SILENCE };
+        let expired = tokio::select! { after = attempt.expired(&log, SILENCE, TOTAL) => after, () = writing => SILENCE };
         assert_eq!((expired, attempt.elapsed()), (TOTAL, TOTAL));
-        let BackendError::Starting { elapsed, last_line } = attempt.not_ready(&log, SILENCE) else { panic!() };
-        assert_eq!((elapsed, last_line.as_deref()), (TOTAL, Some("npm http fetch")));
+        let BackendError::Starting { elapsed, last_line } = attempt.not_ready(&log, SILENCE) else {
+            panic!()
+        };
+        assert_eq!(
+            (elapsed, last_line.as_deref()),
+            (TOTAL, Some("npm http fetch"))
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn attempt_without_a_process_has_one_limit() {
         let (attempt, log) = (Attempt::new(), ProcessLog::new(0));
         assert_eq!(attempt.expired(&log, SILENCE, TOTAL).await, SILENCE);
-        let error = BackendError::Timeout { after: SILENCE, sent: false };
+        let error = BackendError::Timeout {
+            after: SILENCE,
+            sent: false,
+        };
         assert_eq!(attempt.not_ready(&log, SILENCE), error);
     }
 }

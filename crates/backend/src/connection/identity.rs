@@ -18,7 +18,9 @@ pub(super) fn server_info(era: Era, description: &Json) -> Option<Arc<Json>> {
     if era == Era::Modern {
         return None;
     }
-    let own = ServerDescription::from(description.clone()).server_info().filter(Json::is_object)?;
+    let own = ServerDescription::from(description.clone())
+        .server_info()
+        .filter(Json::is_object)?;
     if own.bytes().len() <= MOST_BYTES {
         return Some(Arc::new(own.detached()));
     }
@@ -49,7 +51,10 @@ mod tests {
         assert_eq!(info(Era::Modern, small), None);
         let icon = "i".repeat(MOST_BYTES);
         let large = format!(r#"{{"version":"1E400","icons":"{icon}","name":"\u0073"}}"#);
-        assert_eq!(info(Era::Legacy, &large).as_deref(), Some(r#"{"name":"\u0073","version":"1E400"}"#));
+        assert_eq!(
+            info(Era::Legacy, &large).as_deref(),
+            Some(r#"{"name":"\u0073","version":"1E400"}"#)
+        );
         assert_eq!(info(Era::Legacy, &format!(r#"{{"name":"{icon}"}}"#)), None);
         assert_eq!(info(Era::Legacy, "7"), None);
         assert!(server_info(Era::Legacy, &Json::empty_object()).is_none());

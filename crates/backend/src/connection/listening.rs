@@ -21,7 +21,13 @@ impl Connection {
         messages: &ServerMessages,
     ) -> Result<Reply, BackendError> {
         let (id, deadline, method) = (self.context.next_id(), Arc::default(), &Method::Listen);
-        let departing = SentMessage { method, params: Some(params), name: None, id, attempt: 1 };
+        let departing = SentMessage {
+            method,
+            params: Some(params),
+            name: None,
+            id,
+            attempt: 1,
+        };
         let (sending, propagation) = self.sending(&context.trace, departing);
         let carrying = params_with(&propagation, Some(params), self.transport.has_headers());
         let (sending, messages) = sending.until_acknowledged(messages);
@@ -37,7 +43,9 @@ impl Connection {
                 sending: &sending,
             },
             task: None,
-            text: self.dialect.request_text(id, method, carrying.as_deref(), context),
+            text: self
+                .dialect
+                .request_text(id, method, carrying.as_deref(), context),
             mirror: self.mirror(method, Some(params), None, &[]),
             propagation,
         };

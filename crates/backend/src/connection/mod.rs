@@ -108,7 +108,10 @@ pub(crate) enum Failure {
     /// Nothing can be done about it.
     Final(BackendError),
     /// It may have run, and the connection can no longer be used.
-    MayHaveRun { loss: Loss, outcome: Result<Response, BackendError> },
+    MayHaveRun {
+        loss: Loss,
+        outcome: Result<Response, BackendError>,
+    },
     /// It certainly did not run, and may be sent once more on another connection.
     NotRun {
         loss: Loss,
@@ -128,29 +131,47 @@ impl Failure {
     pub(crate) fn settle(self) -> Result<Response, BackendError> {
         match self {
             Self::Final(error) => Err(error),
-            Self::MayHaveRun { outcome, .. } | Self::NotRun { instead: outcome, .. } => outcome,
+            Self::MayHaveRun { outcome, .. }
+            | Self::NotRun {
+                instead: outcome, ..
+            } => outcome,
         }
     }
 }
 
 impl Connection {
     pub(crate) fn new(context: Arc<TransportContext>, agreed: Agreed, reprobed: bool) -> Self {
-        let Agreed { transport, dialect, description, is_continued } = agreed;
+        let Agreed {
+            transport,
+            dialect,
+            description,
+            is_continued,
+        } = agreed;
         let capabilities = ServerDescription::from(description.clone()).capabilities();
-        let tasks = capabilities.as_ref().and_then(|capabilities| dialect.tasks(capabilities));
-        let BackendLimits { mirrored_params, list_bytes, .. } = context.limits;
+        let tasks = capabilities
+            .as_ref()
+            .and_then(|capabilities| dialect.tasks(capabilities));
+        let BackendLimits {
+            mirrored_params,
+            list_bytes,
+            ..
+        } = context.limits;
         let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
         let is_modern_http = dialect.era() == Era::Modern && transport.is_http();
         let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
-        let tools = (is_modern_http || has_legacy_tasks || context.knows_safe).then(|| table(is_modern_http));
-        let may_ask = dialect.era() == Era::Legacy && transport.http().is_some() && context.declared.can_be_asked();
+        let tools = (is_modern_http || has_legacy_tasks || context.knows_safe)
+            .then(|| table(is_modern_http));
+        let may_ask = dialect.era() == Era::Legacy
+            && transport.http().is_some()
+            && context.declared.can_be_asked();
         let subscribes = |capabilities: &Json| {
             capabilities
                 .get("resources")
                 .and_then(|resources| resources.get("subscribe"))
                 .is_some_and(|it| it.is_true())
         };
-        let is_process = dialect.era() == Era::Legacy && transport.is_stdio() && context.outlet.is_of_requests();
+        let is_process =
+            dialect.era() == Era::Legacy && transport.is_stdio() && context.outlet.is_of_requests();
         let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
             resources: follows_resources.then(SubscribedResources::new),
@@ -158,7 +179,8 @@ impl Connection {
             context,
             gone: transport.gone(),
             transport,
-            declares_logging: capabilities.is_some_and(|capabilities| capabilities.get("logging").is_some()),
+            declares_logging: capabilities
+                .is_some_and(|capabilities| capabilities.get("logging").is_some()),
             server_info: identity::server_info(dialect.era(), &description),
             dialect,
             description,
@@ -188,8 +210,13 @@ impl Connection {
                 return Ok(answer);
             }
             let Some(_using) = self.usage.enter(call) else {
-                let error = BackendError::Unreachable { reason: "its process was just ended, being unused".into() };
-                return Err(Failure::NotRun { loss: Loss::Unused, instead: Err(error) });
+                let error = BackendError::Unreachable {
+                    reason: "its process was just ended, being unused".into(),
+                };
+                return Err(Failure::NotRun {
+                    loss: Loss::Unused,
+                    instead: Err(error),
+                });
             };
             // Rare and large: boxed to keep the future of every call small.
             let _running = match &self.outside {
@@ -197,8 +224,11 @@ impl Connection {
                 None => None,
             };
             if let Some(resources) = &self.resources {
-                Box::pin(resources.reach(self.context.outlet.generation(), self.context.timeouts.subscribe_on_call))
-                    .await;
+                Box::pin(resources.reach(
+                    self.context.outlet.generation(),
+                    self.context.timeouts.subscribe_on_call,
+                ))
+                .await;
             }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
@@ -206,7 +236,9 @@ impl Connection {
             let mut is_first = true;
             let response = loop {
                 let mirrored = match self.mirrored(call) {
-                    MirroredMembers { is_unread: true, .. } if is_first => {
+                    MirroredMembers {
+                        is_unread: true, ..
+                    } if is_first => {
                         Box::pin(self.read_tools_once()).await;
                         self.mirrored(call)
                     }
@@ -225,14 +257,24 @@ impl Connection {
                 };
                 let response = match outcome {
                     Ok(Reply::Answer { response, .. }) => response,
-                    Ok(Reply::Rejected { status, error: body, pause }) => {
+                    Ok(Reply::Rejected {
+                        status,
+                        error: body,
+                        pause,
+                    }) => {
                         let error = BackendError::of_status(status, pause);
                         return Box::pin(self.rejection(call, status, error, body)).await;
                     }
                     // Nothing of it was written, as when the process ended before its turn.
-                    Err(error) if error.is_unreachable() || (error.may_have_run() && !progress.deadline.is_sent()) => {
+                    Err(error)
+                        if error.is_unreachable()
+                            || (error.may_have_run() && !progress.deadline.is_sent()) =>
+                    {
                         let error = error.while_connecting();
-                        return Err(Failure::NotRun { loss: Loss::Ended, instead: Err(error) });
+                        return Err(Failure::NotRun {
+                            loss: Loss::Ended,
+                            instead: Err(error),
+                        });
                     }
                     Err(error) => return Err(error.into()),
                 };
@@ -242,10 +284,17 @@ impl Connection {
                 progress.deadline.set_sent(false);
                 Box::pin(self.reload_tools()).await;
             };
-            if self.dialect.era() == Era::Modern && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION) {
-                return Err(Failure::NotRun { loss: Loss::EraDoubt, instead: Ok(response) });
+            if self.dialect.era() == Era::Modern
+                && response.error_code() == Some(code::UNSUPPORTED_PROTOCOL_VERSION)
+            {
+                return Err(Failure::NotRun {
+                    loss: Loss::EraDoubt,
+                    instead: Ok(response),
+                });
             }
-            let response = self.dialect.canonical(&call.method, self.learn(call, response));
+            let response = self
+                .dialect
+                .canonical(&call.method, self.learn(call, response));
             Ok(match &self.server_info {
                 Some(info) => response.from_server(Arc::clone(info)),
                 None => response,
@@ -255,17 +304,25 @@ impl Connection {
 
     /// The answer to a call that the server need not or must not be sent.
     fn answer_without_asking(&self, call: &Call) -> Option<Response> {
-        self.dialect.local_answer(&call.method).or_else(|| self.dialect.lost_conversation(call))
+        self.dialect
+            .local_answer(&call.method)
+            .or_else(|| self.dialect.lost_conversation(call))
     }
 
     /// Legacy servers have one log level per session: it follows the most talkative call. `None` if it need not be
     /// raised for this one.
     fn log_level_to_raise(&self, call: &Call) -> Option<LogLevel> {
         let wanted = call.context.log_level?;
-        if self.dialect.era() == Era::Modern || !self.declares_logging || call.method == Method::SetLogLevel {
+        if self.dialect.era() == Era::Modern
+            || !self.declares_logging
+            || call.method == Method::SetLogLevel
+        {
             return None;
         }
-        let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self
+            .log_level
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if current.is_some_and(|current| current <= wanted) {
             return None;
         }
@@ -277,9 +334,15 @@ impl Connection {
     async fn raise_log_level(&self, wanted: LogLevel, within: &Parent) {
         let mut params = ObjectBuilder::new();
         params.string("level", wanted.as_str());
-        let answer = self.ask_within(within, &Method::SetLogLevel, Some(&params.finish())).await;
+        let answer = self
+            .ask_within(within, &Method::SetLogLevel, Some(&params.finish()))
+            .await;
         if answer.is_none_or(|answer| answer.is_error()) {
-            tracing::debug!(backend = &*self.context.name, level = wanted.as_str(), "log level not accepted");
+            tracing::debug!(
+                backend = &*self.context.name,
+                level = wanted.as_str(),
+                "log level not accepted"
+            );
         }
     }
 
@@ -290,13 +353,24 @@ impl Connection {
             (Method::SetLogLevel, _) if !response.is_error() => {
                 let level = call.params.as_ref().and_then(|params| params.get("level"));
                 let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
-                *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+                *self
+                    .log_level
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = level;
                 response
             }
             (Method::CallTool, _) if self.tasks.is_some() => {
-                let made_one = |result: &Json| result.get("task").or_else(|| result.get("taskId")).is_some();
+                let made_one = |result: &Json| {
+                    result
+                        .get("task")
+                        .or_else(|| result.get("taskId"))
+                        .is_some()
+                };
                 if response.result().as_ref().is_some_and(made_one) {
-                    *self.last_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *self
+                        .last_task
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
                 response
             }
@@ -312,7 +386,11 @@ impl Connection {
 
     /// Whether the connection can no longer be used.
     pub(crate) fn is_lost(&self) -> bool {
-        self.loss.get().is_some() || self.gone.as_ref().is_some_and(CancellationToken::is_cancelled)
+        self.loss.get().is_some()
+            || self
+                .gone
+                .as_ref()
+                .is_some_and(CancellationToken::is_cancelled)
     }
 
     /// Waits until the connection can no longer be used.
@@ -334,7 +412,11 @@ impl Connection {
     /// Pings the server, and gives the connection up if there is no answer within `limit`.
     pub(crate) async fn prove(&self, limit: Duration) {
         // Modern servers have no `ping`.
-        let method = if self.era() == Era::Modern { Method::Discover } else { Method::Ping };
+        let method = if self.era() == Era::Modern {
+            Method::Discover
+        } else {
+            Method::Ping
+        };
         let answer = self.ask_for(limit, &self.context.root, &method, None).await;
         if answer.is_ok() || self.is_lost() {
             return;
@@ -358,8 +440,16 @@ impl Connection {
     /// The session that the server has assigned, for whoever goes on with it.
     pub(crate) fn session(&self) -> Option<ServerSession> {
         let revision = self.revision().as_str().into();
-        let (description, moves) = (self.description.clone(), self.context.own_ids.as_ref()?.moves());
-        Some(ServerSession { id: self.transport.session()?.into(), revision, description, moves })
+        let (description, moves) = (
+            self.description.clone(),
+            self.context.own_ids.as_ref()?.moves(),
+        );
+        Some(ServerSession {
+            id: self.transport.session()?.into(),
+            revision,
+            description,
+            moves,
+        })
     }
 
     /// Nobody is to go on with the session: it has ended, or is given up.
@@ -428,12 +518,17 @@ impl Connection {
 
     /// Facts that a later connection to the server can rely on.
     pub(crate) fn known(&self) -> Known {
-        Known { era: self.era(), sse: self.transport.is_sse() }
+        Known {
+            era: self.era(),
+            sse: self.transport.is_sse(),
+        }
     }
 
     /// Sends a notification of a client.
     pub(crate) async fn notify(&self, notification: &Notification) -> Result<(), BackendError> {
-        self.transport.notify(notification.text.on_one_line().into_bytes()).await
+        self.transport
+            .notify(notification.text.on_one_line().into_bytes())
+            .await
     }
 
     /// The name of its transport.

@@ -29,7 +29,13 @@ impl Connection {
         progress.id.store(id, Ordering::Relaxed);
         let attempt = progress.earlier + progress.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let (params, name) = (call.params.as_ref(), mirrored.name.as_ref());
-        let departing = SentMessage { method: &call.method, params, name, id, attempt };
+        let departing = SentMessage {
+            method: &call.method,
+            params,
+            name,
+            id,
+            attempt,
+        };
         let (mut sending, propagation) = self.sending(&call.context.trace, departing);
         sending.timed_by(&progress.deadline);
         (sending, propagation)
@@ -45,11 +51,21 @@ impl Connection {
         sending: &'a RequestSpan,
     ) -> OutgoingRequest<'a> {
         let id = progress.id.load(Ordering::Relaxed);
-        let params = params_with(&propagation, call.params.as_ref(), self.transport.has_headers());
+        let params = params_with(
+            &propagation,
+            call.params.as_ref(),
+            self.transport.has_headers(),
+        );
         let params = params.as_deref();
         let token = (call.context.wants_progress && progress.carries_on.is_none()).then_some(id);
         if let Some(request) = &call.context.request {
-            request.sent_to(&self.context.name, SentAs { id, token: token.or(progress.carries_on) });
+            request.sent_to(
+                &self.context.name,
+                SentAs {
+                    id,
+                    token: token.or(progress.carries_on),
+                },
+            );
         }
         let headers = mirrored.headers.as_deref().unwrap_or_default();
         OutgoingRequest {
@@ -64,15 +80,26 @@ impl Connection {
                 sending,
             },
             task: awaited_task(call),
-            text: self.dialect.request_text_with_token(id, token, &call.method, params, &call.context),
+            text: self.dialect.request_text_with_token(
+                id,
+                token,
+                &call.method,
+                params,
+                &call.context,
+            ),
             mirror: self.mirror(&call.method, params, mirrored.name.as_ref(), headers),
             propagation,
         }
     }
 
     /// The span of a message that is about to be sent, and the trace context of it.
-    pub(super) fn sending(&self, within: &Parent, departing: SentMessage<'_>) -> (RequestSpan, Propagation) {
-        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, within, departing);
+    pub(super) fn sending(
+        &self,
+        within: &Parent,
+        departing: SentMessage<'_>,
+    ) -> (RequestSpan, Propagation) {
+        let (mut sending, propagation) =
+            RequestSpan::begin(&self.context.telemetry, within, departing);
         if let Some(span) = sending.span() {
             span.set_revision(self.dialect.revision());
             if let Some(session) = self.transport.session() {
@@ -90,7 +117,11 @@ impl Connection {
         name: Option<&Json>,
         headers: &[MirroredParam],
     ) -> Option<Mirror> {
-        if self.transport.is_http() { self.dialect.mirror(method, name, params, headers) } else { None }
+        if self.transport.is_http() {
+            self.dialect.mirror(method, name, params, headers)
+        } else {
+            None
+        }
     }
 
     /// A request that Fanlight makes for its own purposes.
@@ -99,7 +130,12 @@ impl Connection {
     }
 
     /// [`Connection::ask`] as part of `within`.
-    pub(super) async fn ask_within(&self, within: &Parent, method: &Method, params: Option<&Json>) -> Option<Response> {
+    pub(super) async fn ask_within(
+        &self,
+        within: &Parent,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<Response> {
         match self.try_ask(within, method, params).await {
             Ok(Reply::Answer { response, .. }) => Some(response),
             _ => None,
@@ -113,7 +149,8 @@ impl Connection {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        self.ask_for(self.context.timeouts.own_message, within, method, params).await
+        self.ask_for(self.context.timeouts.own_message, within, method, params)
+            .await
     }
 
     /// [`Connection::try_ask`] with another time limit.
@@ -125,25 +162,42 @@ impl Connection {
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(&self.context, within);
-        let departing = SentMessage { method, params, name: None, id: own.id, attempt: 1 };
+        let departing = SentMessage {
+            method,
+            params,
+            name: None,
+            id: own.id,
+            attempt: 1,
+        };
         let (mut sending, propagation) = self.sending(within, departing);
         let params = params_with(&propagation, params, self.transport.has_headers());
         let params = params.as_deref();
         let outgoing = OutgoingRequest {
             request: own.active(method, &sending),
             task: None,
-            text: self.dialect.request_text(own.id, method, params, &own.context),
+            text: self
+                .dialect
+                .request_text(own.id, method, params, &own.context),
             mirror: self.mirror(method, params, named(method, params).as_ref(), &[]),
             propagation,
         };
-        let expired = BackendError::Timeout { after: limit, sent: true };
-        let outcome = timeout(limit, self.transport.exchange(outgoing)).await.unwrap_or(Err(expired));
+        let expired = BackendError::Timeout {
+            after: limit,
+            sent: true,
+        };
+        let outcome = timeout(limit, self.transport.exchange(outgoing))
+            .await
+            .unwrap_or(Err(expired));
         sending.ended(method, span_outcome(&outcome));
         outcome
     }
 }
 
 fn awaited_task(call: &Call) -> Option<String> {
-    let id = if call.method == Method::TaskResult { call.params.as_ref()?.get("taskId")? } else { return None };
+    let id = if call.method == Method::TaskResult {
+        call.params.as_ref()?.get("taskId")?
+    } else {
+        return None;
+    };
     id.as_str().map(Cow::into_owned)
 }

@@ -31,21 +31,39 @@ impl Connection {
         }
         // 2025-11-25 basic/transports, Session Management: start a new session.
         let has_ended = status == 404 && self.transport.has_session();
-        let loss = if has_ended { Loss::SessionGone } else { Loss::EraDoubt };
+        let loss = if has_ended {
+            Loss::SessionGone
+        } else {
+            Loss::EraDoubt
+        };
         let is_harmless = call.method.changes_nothing();
         let is_certain = !is_harmless && self.refuses_everything(status, &call.context.trace).await;
         if is_harmless || is_certain {
-            let error = if is_certain { error.while_connecting() } else { error };
+            let error = if is_certain {
+                error.while_connecting()
+            } else {
+                error
+            };
             if loss == Loss::EraDoubt && self.is_confirmed() {
                 return Err(Failure::Final(error));
             }
-            return Err(Failure::NotRun { loss, instead: Err(error) });
+            return Err(Failure::NotRun {
+                loss,
+                instead: Err(error),
+            });
         }
-        let answer = body.map(|error| Response::from_error_object(&error)).ok_or(error);
+        let answer = body
+            .map(|error| Response::from_error_object(&error))
+            .ok_or(error);
         match loss {
             // The specification wants a new session all the same.
-            Loss::SessionGone => Err(Failure::MayHaveRun { loss, outcome: answer }),
-            Loss::EraDoubt | Loss::Ended | Loss::Unused | Loss::Unresponsive => answer.map_err(Failure::Final),
+            Loss::SessionGone => Err(Failure::MayHaveRun {
+                loss,
+                outcome: answer,
+            }),
+            Loss::EraDoubt | Loss::Ended | Loss::Unused | Loss::Unresponsive => {
+                answer.map_err(Failure::Final)
+            }
         }
     }
 
@@ -65,7 +83,9 @@ impl Connection {
         };
         for method in mandatory {
             match self.try_ask(within, method, None).await {
-                Ok(Reply::Rejected { status: refused, .. }) if refused == status || refused == 404 => {}
+                Ok(Reply::Rejected {
+                    status: refused, ..
+                }) if refused == status || refused == 404 => {}
                 _ => return false,
             }
         }

@@ -44,7 +44,12 @@ pub(super) struct RunningGuard<'a> {
 impl OutsideStream {
     pub(super) fn new() -> Self {
         let (is_settled, calls) = (SetOnce::new(), Mutex::default());
-        Self { is_settled, since: Instant::now(), calls, numbers: AtomicU64::new(0) }
+        Self {
+            is_settled,
+            since: Instant::now(),
+            calls,
+            numbers: AtomicU64::new(0),
+        }
     }
 
     /// Enters a call once the stream is settled.
@@ -68,8 +73,15 @@ impl OutsideStream {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (messages, deadline) = (messages.clone(), Arc::clone(&progress.deadline));
-        self.calls().push(RunningCall { number, messages, deadline });
-        RunningGuard { stream: self, number }
+        self.calls().push(RunningCall {
+            number,
+            messages,
+            deadline,
+        });
+        RunningGuard {
+            stream: self,
+            number,
+        }
     }
 
     fn settle(&self) {
@@ -84,7 +96,9 @@ impl OutsideStream {
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        self.stream.calls().retain(|call| call.number != self.number);
+        self.stream
+            .calls()
+            .retain(|call| call.number != self.number);
     }
 }
 

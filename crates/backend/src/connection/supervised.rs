@@ -49,8 +49,21 @@ impl SupervisedConnection {
         peer: Peer,
         (process_log, connect_on_call): (Arc<ProcessLog>, Duration),
     ) -> Arc<Self> {
-        let usage = Mutex::new(Usage { users: 0, has_task: false, since: Instant::now() });
-        Arc::new(Self { state, wanted, end, declared, process_log, peer, connect_on_call, usage })
+        let usage = Mutex::new(Usage {
+            users: 0,
+            has_task: false,
+            since: Instant::now(),
+        });
+        Arc::new(Self {
+            state,
+            wanted,
+            end,
+            declared,
+            process_log,
+            peer,
+            connect_on_call,
+            usage,
+        })
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
@@ -114,7 +127,10 @@ impl SupervisedConnection {
 
     /// Whether its first connection is being made for a request, or about to be.
     pub(crate) fn is_starting(&self) -> bool {
-        let is_first = matches!(&self.state.borrow().phase, Phase::Idle | Phase::Connecting { after: None, .. });
+        let is_first = matches!(
+            &self.state.borrow().phase,
+            Phase::Idle | Phase::Connecting { after: None, .. }
+        );
         is_first && self.idle().is_none()
     }
 
@@ -146,7 +162,9 @@ impl SupervisedConnection {
     /// Why it has no connection, if it has none for some time to come.
     pub(crate) fn down(&self) -> Option<BackendError> {
         match &self.state.borrow().phase {
-            Phase::Down { error, on_demand, .. } => (Instant::now() < *on_demand).then(|| error.clone()),
+            Phase::Down {
+                error, on_demand, ..
+            } => (Instant::now() < *on_demand).then(|| error.clone()),
             Phase::Stopped => Some(BackendError::ShuttingDown),
             Phase::Idle | Phase::Connecting { .. } | Phase::Ready(_) => None,
         }
@@ -163,8 +181,12 @@ impl SupervisedConnection {
                 self.wanted.notify_one();
                 Some(Err(error.clone()))
             }
-            Phase::Connecting { after: Some(error), .. } => Some(Err(error.clone())),
-            Phase::Connecting { after: None, .. } if !state.attempted => state.description.clone().map(Ok),
+            Phase::Connecting {
+                after: Some(error), ..
+            } => Some(Err(error.clone())),
+            Phase::Connecting { after: None, .. } if !state.attempted => {
+                state.description.clone().map(Ok)
+            }
             Phase::Connecting { after: None, .. } | Phase::Ready(_) | Phase::Stopped => None,
         }
     }
@@ -176,12 +198,21 @@ impl SupervisedConnection {
         let (attempts, failure) = {
             let state = self.state.borrow();
             match (&state.phase, state.verdict()) {
-                (Phase::Down { error, on_demand, .. }, _) if Instant::now() >= *on_demand => {
-                    (state.attempts + 1, Some(error.clone()))
-                }
+                (
+                    Phase::Down {
+                        error, on_demand, ..
+                    },
+                    _,
+                ) if Instant::now() >= *on_demand => (state.attempts + 1, Some(error.clone())),
                 (_, Some(verdict)) => return verdict,
                 // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
-                (Phase::Connecting { after: Some(error), attempt }, None) => {
+                (
+                    Phase::Connecting {
+                        after: Some(error),
+                        attempt,
+                    },
+                    None,
+                ) => {
                     patience = (patience / 4).saturating_sub(attempt.elapsed());
                     if patience.is_zero() {
                         return Err(error.clone());
@@ -195,22 +226,32 @@ impl SupervisedConnection {
         let mut state = self.state.clone();
         let settled = async move {
             let is_settled = |state: &State| {
-                matches!(state.phase, Phase::Stopped) || (state.attempts >= attempts && state.verdict().is_some())
+                matches!(state.phase, Phase::Stopped)
+                    || (state.attempts >= attempts && state.verdict().is_some())
             };
             match state.wait_for(is_settled).await {
                 Ok(state) => state.verdict().unwrap_or(Err(BackendError::ShuttingDown)),
                 Err(_) => Err(BackendError::ShuttingDown),
             }
         };
-        let patience = if failure.is_some() { limit.min(patience) } else { limit };
-        timeout(patience, settled).await.unwrap_or_else(|_| Err(failure.unwrap_or_else(|| self.not_ready(limit))))
+        let patience = if failure.is_some() {
+            limit.min(patience)
+        } else {
+            limit
+        };
+        timeout(patience, settled)
+            .await
+            .unwrap_or_else(|_| Err(failure.unwrap_or_else(|| self.not_ready(limit))))
     }
 
     /// The error of a request that has waited for `limit`.
     fn not_ready(&self, limit: Duration) -> BackendError {
         match &self.state.borrow().phase {
             Phase::Connecting { attempt, .. } => attempt.not_ready(&self.process_log, limit),
-            _ => BackendError::Timeout { after: limit, sent: false },
+            _ => BackendError::Timeout {
+                after: limit,
+                sent: false,
+            },
         }
     }
 

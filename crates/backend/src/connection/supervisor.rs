@@ -164,7 +164,11 @@ impl Supervisor {
                 let mut kept = pin!(self.keep_connected());
                 tokio::select! { biased; () = self.shutdown.cancelled() => {} () = kept.as_mut() => {} }
             }
-            let last = self.state.send_replace(State { phase: Phase::Stopped, attempted: true, ..State::default() });
+            let last = self.state.send_replace(State {
+                phase: Phase::Stopped,
+                attempted: true,
+                ..State::default()
+            });
             match last.phase {
                 Phase::Ready(connection) => {
                     self.session_ended(&connection, None);
@@ -191,7 +195,9 @@ impl Supervisor {
 
     /// What another process has agreed on with the server, if this one is to go on with it.
     fn continued(&self) -> Option<Agreed> {
-        let Target::Http(endpoint) = &self.settings.target else { return None };
+        let Target::Http(endpoint) = &self.settings.target else {
+            return None;
+        };
         let session = self.context.kept.as_ref()?.take()?;
         handshake::continued(self.http(endpoint), session, &self.settings.own_info)
     }
@@ -200,14 +206,18 @@ impl Supervisor {
         let mut backoff = Backoff::new(self.settings.timeouts.reconnect);
         let given = self.for_client.map(|given| given.known);
         let mut remembered = given;
-        let mut last_loss = self.for_client.filter(|given| given.reprobed).map(|_| Loss::EraDoubt);
+        let mut last_loss = self
+            .for_client
+            .filter(|given| given.reprobed)
+            .map(|_| Loss::EraDoubt);
         let mut early_ends = 0_u32;
         let mut asked_by = &self.asked_by;
         let counters = self.context.telemetry.metrics();
         let (mut was_started, mut was_connected) = (false, false);
         let (mut failure, mut is_demanded) = (None, false);
         let process = self.settings.process();
-        let mut rests = matches!(self.state.borrow().phase, Phase::Idle) && self.for_client.is_none();
+        let mut rests =
+            matches!(self.state.borrow().phase, Phase::Idle) && self.for_client.is_none();
         let (mut failures, most) = (0_usize, process.map_or(0, |policy| policy.max_failures));
         loop {
             let rested = std::mem::take(&mut rests);
@@ -215,60 +225,72 @@ impl Supervisor {
                 self.rest().await;
             }
             let attempt = Attempt::new();
-            self.enter(Phase::Connecting { after: failure.take(), attempt: attempt.clone() });
+            self.enter(Phase::Connecting {
+                after: failure.take(),
+                attempt: attempt.clone(),
+            });
             let is_process = matches!(self.settings.target, Target::Stdio(_));
             if std::mem::replace(&mut was_started, true) && is_process && !rested {
                 counters.restarted();
             }
             let connecting = asked_by.connecting(&self.context.telemetry);
             asked_by = &self.context.root;
-            let error = match Box::pin(self.connect(remembered, last_loss, connecting, &attempt)).await {
-                Ok(connection) => {
-                    if std::mem::replace(&mut was_connected, true) && !rested {
-                        counters.reconnected();
-                    }
-                    remembered = Some(connection.known());
-                    let loss = self.watch(&connection).await;
-                    last_loss = Some(loss);
-                    if loss == Loss::Unused {
-                        rests = true;
-                        (early_ends, failures) = (0, 0);
-                        backoff.reset();
-                        continue;
-                    }
-                    if loss == Loss::EraDoubt {
-                        remembered = given;
-                    }
-                    let is_stable =
-                        !connection.is_channel() || connection.age() >= self.settings.timeouts.stable_connection;
-                    if is_stable {
-                        backoff.reset();
-                        (early_ends, failures) = (0, 0);
-                    }
-                    if loss == Loss::Unresponsive {
-                        let timeout = self.context.health.check_timeout();
-                        let reason = format!("it answered no check within {timeout:?}");
-                        BackendError::GivenUp { reason }.while_connecting()
-                    } else if let Some(error) = connection.given_up() {
-                        // For the calls to come, none of which has been sent.
-                        error.while_connecting()
-                    } else {
-                        early_ends += u32::from(!is_stable);
-                        if early_ends <= 1 {
+            let error =
+                match Box::pin(self.connect(remembered, last_loss, connecting, &attempt)).await {
+                    Ok(connection) => {
+                        if std::mem::replace(&mut was_connected, true) && !rested {
+                            counters.reconnected();
+                        }
+                        remembered = Some(connection.known());
+                        let loss = self.watch(&connection).await;
+                        last_loss = Some(loss);
+                        if loss == Loss::Unused {
+                            rests = true;
+                            (early_ends, failures) = (0, 0);
+                            backoff.reset();
                             continue;
                         }
-                        let what = if connection.known().sse { "event stream" } else { "process" };
-                        BackendError::Unreachable { reason: format!("its {what} keeps ending soon after its start") }
+                        if loss == Loss::EraDoubt {
+                            remembered = given;
+                        }
+                        let is_stable = !connection.is_channel()
+                            || connection.age() >= self.settings.timeouts.stable_connection;
+                        if is_stable {
+                            backoff.reset();
+                            (early_ends, failures) = (0, 0);
+                        }
+                        if loss == Loss::Unresponsive {
+                            let timeout = self.context.health.check_timeout();
+                            let reason = format!("it answered no check within {timeout:?}");
+                            BackendError::GivenUp { reason }.while_connecting()
+                        } else if let Some(error) = connection.given_up() {
+                            // For the calls to come, none of which has been sent.
+                            error.while_connecting()
+                        } else {
+                            early_ends += u32::from(!is_stable);
+                            if early_ends <= 1 {
+                                continue;
+                            }
+                            let what = if connection.known().sse {
+                                "event stream"
+                            } else {
+                                "process"
+                            };
+                            BackendError::Unreachable {
+                                reason: format!("its {what} keeps ending soon after its start"),
+                            }
+                        }
                     }
-                }
-                Err(error) => {
-                    // If the server was reached, its era may be what is wrong.
-                    if !error.is_unreachable() && !matches!(error, BackendError::Unauthorized { .. }) {
-                        remembered = given;
+                    Err(error) => {
+                        // If the server was reached, its era may be what is wrong.
+                        if !error.is_unreachable()
+                            && !matches!(error, BackendError::Unauthorized { .. })
+                        {
+                            remembered = given;
+                        }
+                        error
                     }
-                    error
-                }
-            };
+                };
             let error = Box::pin(self.explained(error, &attempt)).await;
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
@@ -285,7 +307,8 @@ impl Supervisor {
             failures = failures.saturating_add(1);
             // Another attempt changes nothing.
             let is_unusable = matches!(self.settings.target, Target::Unusable(_));
-            let is_failed = is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
+            let is_failed =
+                is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
                 let retry = Plain(self.settings.timeouts.failed_retry);
                 tracing::error!(backend, failures, %retry, "backend has failed: it is started again for calls only");
@@ -300,8 +323,17 @@ impl Supervisor {
     async fn stay_down(&self, error: BackendError, delay: Duration, is_failed: bool) -> bool {
         let (now, timeouts) = (Instant::now(), &self.settings.timeouts);
         let until = (!is_failed).then(|| now + delay);
-        let on_demand = now + if is_failed { timeouts.failed_retry } else { timeouts.reconnect_on_demand.min(delay) };
-        self.enter(Phase::Down { error, until, on_demand });
+        let on_demand = now
+            + if is_failed {
+                timeouts.failed_retry
+            } else {
+                timeouts.reconnect_on_demand.min(delay)
+            };
+        self.enter(Phase::Down {
+            error,
+            until,
+            on_demand,
+        });
         let demanded = async {
             loop {
                 self.wanted.notified().await;
@@ -334,7 +366,11 @@ impl Supervisor {
     ) -> Result<Arc<Connection>, BackendError> {
         if let Some(agreed) = self.continued() {
             span.finish(&Outcome::Finished);
-            return Ok(Arc::new(Connection::new(Arc::clone(&self.context), agreed, false)));
+            return Ok(Arc::new(Connection::new(
+                Arc::clone(&self.context),
+                agreed,
+                false,
+            )));
         }
         let trace = span.parent();
         let handshake = Handshake {
@@ -347,8 +383,15 @@ impl Supervisor {
             own_info: &self.settings.own_info,
             trace: &trace,
         };
-        let is_trial = self.for_client.is_some_and(|given| given.is_second_era && !given.is_proven);
-        let BackendTimeouts { start, start_total, probe, .. } = self.settings.timeouts;
+        let is_trial = self
+            .for_client
+            .is_some_and(|given| given.is_second_era && !given.is_proven);
+        let BackendTimeouts {
+            start,
+            start_total,
+            probe,
+            ..
+        } = self.settings.timeouts;
         let (silence, total) = match (is_trial, &self.settings.target) {
             // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
             // whatever it serves.
@@ -397,19 +440,26 @@ impl Supervisor {
         };
         let (remedy, challenge) = match &self.settings.target {
             Target::Stdio(settings) => (remedy::of_process(settings, &error, &output), None),
-            Target::Http(endpoint) => (remedy::of_url(endpoint, &error).await, endpoint.challenge().map(Into::into)),
+            Target::Http(endpoint) => (
+                remedy::of_url(endpoint, &error).await,
+                endpoint.challenge().map(Into::into),
+            ),
             Target::Unusable(_) => (None, None),
         };
-        error.with_details(FailureDetails { remedy, challenge, ..output })
+        error.with_details(FailureDetails {
+            remedy,
+            challenge,
+            ..output
+        })
     }
 
     /// Opens a transport for an attempt.
     async fn open(&self, attempt: &Attempt) -> Result<Transport, BackendError> {
         match &self.settings.target {
             Target::Http(endpoint) => Ok(Transport::Http(Box::new(self.http(endpoint)))),
-            Target::Stdio(settings) => {
-                Ok(Transport::Stdio(stdio::start(settings, Arc::clone(&self.context), attempt.process()).await?))
-            }
+            Target::Stdio(settings) => Ok(Transport::Stdio(
+                stdio::start(settings, Arc::clone(&self.context), attempt.process()).await?,
+            )),
             Target::Unusable(error) => Err(error.clone()),
         }
     }
@@ -419,14 +469,22 @@ impl Supervisor {
         self.log_connection(connection);
         // Before it can be used: what is read on it is newer.
         let now = Some(Instant::now());
-        self.settings.connections_made.send_modify(|made| match self.for_client {
-            None => made.base = now,
-            Some(_) => made.of_client = now,
-        });
+        self.settings
+            .connections_made
+            .send_modify(|made| match self.for_client {
+                None => made.base = now,
+                Some(_) => made.of_client = now,
+            });
         let phase = Phase::Ready(Arc::clone(connection));
         self.state.send_modify(|state| {
             let (attempts, description) = (state.attempts, Some(connection.description()));
-            *state = State { phase, revision: Some(connection.revision()), description, attempted: true, attempts };
+            *state = State {
+                phase,
+                revision: Some(connection.revision()),
+                description,
+                attempted: true,
+                attempts,
+            };
         });
         self.set_up(true);
         // Requests that came earlier have a connection.
@@ -436,7 +494,10 @@ impl Supervisor {
         }
         // Doubts of the handshake have been resolved.
         let _ = connection.doubted().now_or_never();
-        let mut base = self.for_client.is_none().then(|| Box::pin(self.watch_base(connection)));
+        let mut base = self
+            .for_client
+            .is_none()
+            .then(|| Box::pin(self.watch_base(connection)));
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
@@ -457,7 +518,9 @@ impl Supervisor {
         if matches!(loss, Loss::EraDoubt | Loss::Unused) {
             // It still serves the requests that it has: what one of them met must not end the others.
             let connection = Arc::clone(connection);
-            self.context.tasks.spawn(async move { connection.close_when_idle().await });
+            self.context
+                .tasks
+                .spawn(async move { connection.close_when_idle().await });
         }
         loss
     }
@@ -465,7 +528,9 @@ impl Supervisor {
     /// Counts the session that a connection to a legacy server is.
     fn session_ended(&self, connection: &Connection, error: Option<ErrorType>) {
         if connection.era() == Era::Legacy {
-            self.context.telemetry.session_ended(connection.revision(), connection.age(), error);
+            self.context
+                .telemetry
+                .session_ended(connection.revision(), connection.age(), error);
         }
     }
 
@@ -484,7 +549,11 @@ impl Supervisor {
     /// Ends the base connection once nothing has used it for as long as the settings say.
     async fn retire_when_unused(&self, connection: &Connection) {
         match self.settings.process().and_then(|policy| policy.idle) {
-            Some(idle) => connection.retire_when_unused(idle, || self.registry.needs_more_than_lists()).await,
+            Some(idle) => {
+                connection
+                    .retire_when_unused(idle, || self.registry.needs_more_than_lists())
+                    .await
+            }
             None => pending().await,
         }
     }
@@ -499,7 +568,11 @@ impl Supervisor {
 
     fn outage(&self) -> MutexGuard<'_, Outage> {
         let [base, of_clients] = &self.context.outages;
-        let outage = if self.for_client.is_none() { base } else { of_clients };
+        let outage = if self.for_client.is_none() {
+            base
+        } else {
+            of_clients
+        };
         outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -539,7 +612,11 @@ impl Supervisor {
 
     /// Whether the connection is of one client, beside one for all.
     fn is_of_clients(&self) -> bool {
-        self.for_client.is_some() || self.settings.process().is_some_and(|policy| policy.serves == Serves::One)
+        self.for_client.is_some()
+            || self
+                .settings
+                .process()
+                .is_some_and(|policy| policy.serves == Serves::One)
     }
 
     /// Connections of clients are logged at a lower level.

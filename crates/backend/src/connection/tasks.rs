@@ -19,7 +19,11 @@ pub(super) enum TaskRequest<'a> {
 
 impl Connection {
     /// Begins to follow the progress of the task that a request is about. The request has its id already.
-    pub(super) fn follow_task(&self, call: &Call, progress: &CallProgress) -> Option<TaskRequest<'_>> {
+    pub(super) fn follow_task(
+        &self,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Option<TaskRequest<'_>> {
         if self.tasks != Some(TaskDialect::Requested) {
             return None;
         }
@@ -29,12 +33,22 @@ impl Connection {
             Method::CallTool if call.context.wants_progress => {
                 call.params.as_ref()?.peek("task")?;
                 let own = call.context.request.as_ref()?.progress_token()?;
-                tasks.expect(sent_as(progress.id.load(Ordering::Relaxed)), caller, own).map(TaskRequest::Makes)
+                tasks
+                    .expect(sent_as(progress.id.load(Ordering::Relaxed)), caller, own)
+                    .map(TaskRequest::Makes)
             }
             Method::TaskResult => {
                 let task = call.params.as_ref()?.get("taskId")?.as_str()?.into_owned();
-                let guard = tasks.wait(caller, task.clone(), progress.carries_on.map(sent_as), &call.messages);
-                Some(TaskRequest::Awaits { task, _guard: guard })
+                let guard = tasks.wait(
+                    caller,
+                    task.clone(),
+                    progress.carries_on.map(sent_as),
+                    &call.messages,
+                );
+                Some(TaskRequest::Awaits {
+                    task,
+                    _guard: guard,
+                })
             }
             _ => None,
         }
@@ -44,14 +58,19 @@ impl Connection {
     pub(super) fn task_answered(&self, call: &Call, request: TaskRequest<'_>, response: &Response) {
         match request {
             TaskRequest::Makes(expected) => {
-                let task = response.result().and_then(|result| result.get("task")?.get("taskId"));
+                let task = response
+                    .result()
+                    .and_then(|result| result.get("task")?.get("taskId"));
                 if let Some(task) = task.as_ref().and_then(Json::as_str) {
                     expected.made(&task);
                 }
             }
             // The result is there: the task has ended.
             TaskRequest::Awaits { task, .. } if !response.is_error() => {
-                self.context.outlet.task_progress().ended(&call.context.caller, &task);
+                self.context
+                    .outlet
+                    .task_progress()
+                    .ended(&call.context.caller, &task);
             }
             TaskRequest::Awaits { .. } => {}
         }

@@ -62,7 +62,14 @@ pub(crate) struct KnownTool {
 impl ToolTable {
     /// An empty table: of a server that wants parameters mirrored, or of one with legacy tasks.
     pub(crate) fn new(mirrors: bool, max_mirrored: usize, max_bytes: usize) -> Self {
-        Self { mirrors, max_mirrored, max_bytes, known: Mutex::default(), warned: Mutex::default(), none: Arc::new([]) }
+        Self {
+            mirrors,
+            max_mirrored,
+            max_bytes,
+            known: Mutex::default(),
+            warned: Mutex::default(),
+            none: Arc::new([]),
+        }
     }
 
     /// Whether the server wants parameters mirrored.
@@ -72,29 +79,45 @@ impl ToolTable {
 
     /// What is known of a tool; `None` if the tool has not been seen.
     pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).tools.get(tool).cloned()
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .tools
+            .get(tool)
+            .cloned()
     }
 
     /// Learns from the answer to `tools/list`, and takes out of it what must not be offered.
     pub(crate) fn observe(&self, backend: &str, response: Response) -> Response {
-        let Some(result) = response.result() else { return response };
+        let Some(result) = response.result() else {
+            return response;
+        };
         if !self.mirrors {
             self.remember(self.with_task_support(&result));
             return response;
         }
         let (mut learnt, seen) = (Vec::new(), Instant::now());
-        let without_invalid = without_invalid_tools(&result, self.max_mirrored, |tool, name, found| {
-            let headers = match found {
-                Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
-                Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
-                Err(reason) => {
-                    self.warn_once(backend, name, &reason);
-                    Arc::clone(&self.none)
-                }
-            };
-            let is_repeatable = says_repeatable(tool);
-            learnt.push((name.to_owned(), KnownTool { headers, needs_task: false, is_repeatable, seen }));
-        });
+        let without_invalid =
+            without_invalid_tools(&result, self.max_mirrored, |tool, name, found| {
+                let headers = match found {
+                    Ok(headers) if headers.is_empty() => Arc::clone(&self.none),
+                    Ok(headers) => headers.into_iter().filter_map(MirroredParam::new).collect(),
+                    Err(reason) => {
+                        self.warn_once(backend, name, &reason);
+                        Arc::clone(&self.none)
+                    }
+                };
+                let is_repeatable = says_repeatable(tool);
+                learnt.push((
+                    name.to_owned(),
+                    KnownTool {
+                        headers,
+                        needs_task: false,
+                        is_repeatable,
+                        seen,
+                    },
+                ));
+            });
         self.remember(learnt);
         match without_invalid {
             Some(result) => response.with_body(&result),
@@ -103,16 +126,32 @@ impl ToolTable {
     }
 
     fn with_task_support(&self, result: &Json) -> Vec<(String, KnownTool)> {
-        let Some(tools) = result.get("tools") else { return Vec::new() };
+        let Some(tools) = result.get("tools") else {
+            return Vec::new();
+        };
         let seen = Instant::now();
         let known = |tool: Json| {
-            let support = tool.get("execution").and_then(|execution| execution.get("taskSupport"));
-            let needs_task = support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
+            let support = tool
+                .get("execution")
+                .and_then(|execution| execution.get("taskSupport"));
+            let needs_task =
+                support.is_some_and(|support| support.as_str().as_deref() == Some("required"));
             let name = tool.get("name")?.as_str()?.into_owned();
             let (headers, is_repeatable) = (Arc::clone(&self.none), says_repeatable(&tool));
-            Some((name, KnownTool { headers, needs_task, is_repeatable, seen }))
+            Some((
+                name,
+                KnownTool {
+                    headers,
+                    needs_task,
+                    is_repeatable,
+                    seen,
+                },
+            ))
         };
-        tools.elements().filter_map(|element| known(tools.slice(element))).collect()
+        tools
+            .elements()
+            .filter_map(|element| known(tools.slice(element)))
+            .collect()
     }
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {
@@ -159,13 +198,15 @@ mod tests {
 
     const BYTES: usize = 1 << 20;
     const GOOD: &str = r#"{"name":"good","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"R"}}}}"#;
-    const BAD: &str = r#"{"name":"bad","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
+    const BAD: &str =
+        r#"{"name":"bad","inputSchema":{"properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
     const PLAIN: &str = r#"{ "name":"plain" }"#;
     const TASK: &str = r#"{"name":"task","execution":{"taskSupport":"required"}}"#;
     const MAY: &str = r#"{"name":"may","execution":{"taskSupport":"optional"}}"#;
 
     fn list(tools: &str) -> Response {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{ "tools":{tools},"ttlMs":1.0}}}}"#);
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{ "tools":{tools},"ttlMs":1.0}}}}"#);
         match Message::parse(Bytes::from(text), 64) {
             Ok(Message::Response(response)) => response,
             other => panic!("{other:?}"),
@@ -180,7 +221,10 @@ mod tests {
     fn learns_what_is_mirrored() {
         let table = ToolTable::new(true, 2, BYTES);
         let tools = format!("[{GOOD} , {PLAIN}]");
-        assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+        assert_eq!(
+            observed(&table, &tools),
+            format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#)
+        );
         assert_eq!(table.of("good").unwrap().headers.len(), 1);
         assert!(table.of("plain").unwrap().headers.is_empty());
         assert!(table.of("other").is_none());
@@ -190,18 +234,26 @@ mod tests {
     fn learns_what_needs_a_task_and_leaves_the_list_alone() {
         let table = ToolTable::new(false, 2, BYTES);
         let tools = format!("[{TASK},{MAY},{PLAIN},{BAD},7]");
-        assert_eq!(observed(&table, &tools), format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#));
+        assert_eq!(
+            observed(&table, &tools),
+            format!(r#"{{ "tools":{tools},"ttlMs":1.0}}"#)
+        );
         assert!(table.of("task").unwrap().needs_task);
         assert!(!table.of("may").unwrap().needs_task);
         assert!(!table.of("plain").unwrap().needs_task);
         assert!(table.of("bad").unwrap().headers.is_empty());
-        observed(&table, &format!("[{}]", TASK.replace("required", "optional")));
+        observed(
+            &table,
+            &format!("[{}]", TASK.replace("required", "optional")),
+        );
         assert!(!table.of("task").unwrap().needs_task);
     }
 
     #[test]
     fn learns_what_can_be_called_twice() {
-        let tool = |name: &str, annotations: &str| format!(r#"{{"name":"{name}","annotations":{annotations}}}"#);
+        let tool = |name: &str, annotations: &str| {
+            format!(r#"{{"name":"{name}","annotations":{annotations}}}"#)
+        };
         let tools = [
             tool("reads", r#"{"readOnlyHint":true}"#),
             tool("sets", r#"{"readOnlyHint":false,"idempotentHint":true}"#),
@@ -212,8 +264,8 @@ mod tests {
         for mirrors in [true, false] {
             let table = ToolTable::new(mirrors, 2, BYTES);
             observed(&table, &format!("[{}]", tools.join(",")));
-            let repeatable =
-                ["reads", "sets", "adds", "text", "plain"].map(|name| table.of(name).unwrap().is_repeatable);
+            let repeatable = ["reads", "sets", "adds", "text", "plain"]
+                .map(|name| table.of(name).unwrap().is_repeatable);
             assert_eq!(repeatable, [true, true, false, false, false], "{mirrors}");
         }
     }
@@ -222,23 +274,39 @@ mod tests {
     fn takes_out_tools_whose_annotations_break_the_rules() {
         for (given, left) in [
             (format!("[{BAD}]"), "[]".to_owned()),
-            (format!("[ {BAD},\n{GOOD} ,{PLAIN} ]"), format!("[ {GOOD} ,{PLAIN} ]")),
-            (format!("[{GOOD} ,{BAD}, {PLAIN}\n]"), format!("[{GOOD}, {PLAIN}\n]")),
+            (
+                format!("[ {BAD},\n{GOOD} ,{PLAIN} ]"),
+                format!("[ {GOOD} ,{PLAIN} ]"),
+            ),
+            (
+                format!("[{GOOD} ,{BAD}, {PLAIN}\n]"),
+                format!("[{GOOD}, {PLAIN}\n]"),
+            ),
             (format!("[{GOOD},{BAD} ]"), format!("[{GOOD} ]")),
             (format!("[{BAD},{BAD},{GOOD}]"), format!("[{GOOD}]")),
         ] {
             let table = ToolTable::new(true, 2, BYTES);
-            assert_eq!(observed(&table, &given), format!(r#"{{ "tools":{left},"ttlMs":1.0}}"#));
+            assert_eq!(
+                observed(&table, &given),
+                format!(r#"{{ "tools":{left},"ttlMs":1.0}}"#)
+            );
         }
     }
 
     #[test]
     fn takes_out_tools_with_too_many_mirrored_parameters() {
-        let properties: Vec<_> =
-            (0..60_000).map(|n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#)).collect();
-        let many = format!(r#"{{"name":"many","inputSchema":{{"properties":{{{}}}}}}}"#, properties.join(","));
+        let properties: Vec<_> = (0..60_000)
+            .map(|n| format!(r#""p{n}":{{"type":"string","x-mcp-header":"H{n}"}}"#))
+            .collect();
+        let many = format!(
+            r#"{{"name":"many","inputSchema":{{"properties":{{{}}}}}}}"#,
+            properties.join(",")
+        );
         let table = ToolTable::new(true, 2, BYTES);
-        assert_eq!(observed(&table, &format!("[{many},{GOOD}]")), format!(r#"{{ "tools":[{GOOD}],"ttlMs":1.0}}"#));
+        assert_eq!(
+            observed(&table, &format!("[{many},{GOOD}]")),
+            format!(r#"{{ "tools":[{GOOD}],"ttlMs":1.0}}"#)
+        );
         assert!(table.of("many").unwrap().headers.is_empty());
         assert_eq!(table.of("good").unwrap().headers.len(), 1);
     }
@@ -258,8 +326,12 @@ mod tests {
     #[test]
     fn the_table_is_bounded() {
         let table = ToolTable::new(true, 2, BYTES);
-        let known =
-            || KnownTool { headers: Arc::new([]), needs_task: false, is_repeatable: false, seen: Instant::now() };
+        let known = || KnownTool {
+            headers: Arc::new([]),
+            needs_task: false,
+            is_repeatable: false,
+            seen: Instant::now(),
+        };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
         assert_eq!(table.known.lock().unwrap().tools.len(), 1);
@@ -267,6 +339,9 @@ mod tests {
         (0..9).for_each(|n| table.remember(vec![large(n), large(n)]));
         let kept = table.known.lock().unwrap();
         assert!(kept.bytes <= BYTES && kept.tools.contains_key(&large(8).0));
-        assert_eq!(kept.bytes, kept.tools.keys().map(String::len).sum::<usize>());
+        assert_eq!(
+            kept.bytes,
+            kept.tools.keys().map(String::len).sum::<usize>()
+        );
     }
 }

@@ -24,7 +24,10 @@ pub(super) struct HintReadings {
 
 impl HintReadings {
     pub(super) fn new() -> Self {
-        Self { turn: Semaphore::new(1), last: Mutex::default() }
+        Self {
+            turn: Semaphore::new(1),
+            last: Mutex::default(),
+        }
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -46,7 +49,10 @@ impl Connection {
     /// What headers repeat of a call's request, as far as that is known.
     pub(super) fn mirrored(&self, call: &Call) -> MirroredMembers {
         let name = named(&call.method, call.params.as_ref());
-        let table = self.tools.as_ref().filter(|table| table.mirrors() && call.method == Method::CallTool);
+        let table = self
+            .tools
+            .as_ref()
+            .filter(|table| table.mirrors() && call.method == Method::CallTool);
         let tool = name.as_ref().and_then(Json::as_str);
         let (headers, is_unread) = match table.zip(tool) {
             Some((table, tool)) => {
@@ -56,7 +62,11 @@ impl Connection {
             }
             None => (None, false),
         };
-        MirroredMembers { name, headers, is_unread }
+        MirroredMembers {
+            name,
+            headers,
+            is_unread,
+        }
     }
 
     /// Whether a legacy server wants a tool to be called as a task only.
@@ -64,7 +74,9 @@ impl Connection {
         if self.tasks != Some(TaskDialect::Requested) {
             return false;
         }
-        let Some(table) = &self.tools else { return false };
+        let Some(table) = &self.tools else {
+            return false;
+        };
         if table.of(tool).is_none() {
             self.read_tools_once().await;
         }
@@ -74,7 +86,9 @@ impl Connection {
     /// Whether a tool says that it can be called twice without harm, by a list that was read no longer ago than `oldest`. One that
     /// is older is read anew, within the time of one message of Fanlight's own; what cannot be read says nothing.
     pub(crate) async fn is_repeatable(&self, tool: &str, oldest: Duration) -> bool {
-        let Some(table) = &self.tools else { return false };
+        let Some(table) = &self.tools else {
+            return false;
+        };
         let since = Instant::now().checked_sub(oldest);
         let is_recent = |at: Instant| since.is_none_or(|since| at >= since);
         let known = || table.of(tool).filter(|known| is_recent(known.seen));
@@ -100,8 +114,13 @@ impl Connection {
 
     /// Without the list a call goes as it is: the server says if it misses something.
     pub(super) async fn read_tools_once(&self) {
-        let reading =
-            self.tools_loaded.get_or_try_init(|| async { if self.load_tools().await { Ok(()) } else { Err(()) } });
+        let reading = self.tools_loaded.get_or_try_init(|| async {
+            if self.load_tools().await {
+                Ok(())
+            } else {
+                Err(())
+            }
+        });
         let _ = reading.await;
     }
 
@@ -113,24 +132,37 @@ impl Connection {
 
     pub(super) async fn reload_tools(&self) {
         if !self.load_tools().await {
-            tracing::debug!(backend = &*self.context.name, "tool list could not be read again");
+            tracing::debug!(
+                backend = &*self.context.name,
+                "tool list could not be read again"
+            );
         }
     }
 
     /// Reads the tool list to its end; says whether that was possible.
     async fn load_tools(&self) -> bool {
-        let Some(table) = &self.tools else { return false };
+        let Some(table) = &self.tools else {
+            return false;
+        };
         let limits = &self.context.limits;
-        let (mut cursor, mut bytes_left, mut entries_left) = (None::<Json>, limits.list_bytes, limits.list_entries);
+        let (mut cursor, mut bytes_left, mut entries_left) =
+            (None::<Json>, limits.list_bytes, limits.list_entries);
         for _ in 0..limits.list_pages {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();
                 params.member("cursor", cursor);
                 params.finish()
             });
-            let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else { return false };
-            let entries = response.result().and_then(|list| list.get("tools")).map_or(0, |all| all.elements().count());
-            let left = bytes_left.checked_sub(response.body().bytes().len()).zip(entries_left.checked_sub(entries));
+            let Some(response) = self.ask(&Method::ListTools, params.as_ref()).await else {
+                return false;
+            };
+            let entries = response
+                .result()
+                .and_then(|list| list.get("tools"))
+                .map_or(0, |all| all.elements().count());
+            let left = bytes_left
+                .checked_sub(response.body().bytes().len())
+                .zip(entries_left.checked_sub(entries));
             let Some(left) = left else {
                 tracing::warn!(
                     backend = &*self.context.name,
@@ -139,7 +171,10 @@ impl Connection {
                 return true;
             };
             (bytes_left, entries_left) = left;
-            let Some(page) = table.observe(&self.context.name, response).view::<ListToolsResult>() else {
+            let Some(page) = table
+                .observe(&self.context.name, response)
+                .view::<ListToolsResult>()
+            else {
                 return false;
             };
             match page.next_cursor().filter(|next| !next.is_null()) {

@@ -84,7 +84,10 @@ impl Connection {
 
     /// Whether the server has made a task that may not have ended.
     pub(crate) fn has_open_task(&self) -> bool {
-        let last = *self.last_task.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self
+            .last_task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         last.is_some_and(|at| at.elapsed() < self.context.timeouts.task)
     }
 }

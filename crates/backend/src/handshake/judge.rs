@@ -37,7 +37,10 @@ pub(super) enum ProbeReply {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is modern and said what it can do.
-    Modern { revision: Revision, description: Json },
+    Modern {
+        revision: Revision,
+        description: Json,
+    },
     /// It is modern and lists this revision.
     Retry(Revision),
     /// It wants `initialize`, with this revision.
@@ -56,11 +59,18 @@ pub(super) enum Refusal {
 }
 
 /// Judges the reply to a probe; `retried` if it is the second, with a revision that the server listed.
-pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -> Result<Verdict, BackendError> {
+pub(super) fn judge_probe(
+    reply: ProbeReply,
+    choice: EraChoice,
+    retried: bool,
+) -> Result<Verdict, BackendError> {
     let not_modern = match reply {
         ProbeReply::Unreachable(error) => return Err(error),
         ProbeReply::Answer(response) => match (response.result(), response.error()) {
-            (Some(result), _) => match result.get("supportedVersions").map(|versions| names(&versions)) {
+            (Some(result), _) => match result
+                .get("supportedVersions")
+                .map(|versions| names(&versions))
+            {
                 Some(offered) => return judge_discovery(&offered, result, choice),
                 None => invalid("the result of server/discover has no \"supportedVersions\""),
             },
@@ -72,8 +82,15 @@ pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -
                 invalid(format!("it refuses server/discover: {}", in_words(&error)))
             }
         },
-        ProbeReply::Rejected { status, error, pause } => {
-            if let Some(verdict) = error.as_ref().and_then(|error| judge_modern_error(error, choice, retried)) {
+        ProbeReply::Rejected {
+            status,
+            error,
+            pause,
+        } => {
+            if let Some(verdict) = error
+                .as_ref()
+                .and_then(|error| judge_modern_error(error, choice, retried))
+            {
                 return verdict;
             }
             Refusal::from_status(status, error.as_ref(), pause).into_error()
@@ -87,32 +104,56 @@ pub(super) fn judge_probe(reply: ProbeReply, choice: EraChoice, retried: bool) -
     }
 }
 
-fn judge_discovery(offered: &[String], description: Json, choice: EraChoice) -> Result<Verdict, BackendError> {
+fn judge_discovery(
+    offered: &[String],
+    description: Json,
+    choice: EraChoice,
+) -> Result<Verdict, BackendError> {
     match newest(offered, Era::Modern) {
-        Some(revision) => Ok(Verdict::Modern { revision, description }),
+        Some(revision) => Ok(Verdict::Modern {
+            revision,
+            description,
+        }),
         None => legacy_or_nothing(offered, choice),
     }
 }
 
 /// The verdict on an error that only modern servers give; `None` for any other error.
-fn judge_modern_error(error: &Json, choice: EraChoice, retried: bool) -> Option<Result<Verdict, BackendError>> {
+fn judge_modern_error(
+    error: &Json,
+    choice: EraChoice,
+    retried: bool,
+) -> Option<Result<Verdict, BackendError>> {
     let found = error.get("code")?.as_i64()?;
-    let modern =
-        [code::HEADER_MISMATCH, code::MISSING_CLIENT_CAPABILITY, code::UNSUPPORTED_PROTOCOL_VERSION].contains(&found);
+    let modern = [
+        code::HEADER_MISMATCH,
+        code::MISSING_CLIENT_CAPABILITY,
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+    ]
+    .contains(&found);
     if !modern {
         return None;
     }
-    let supported = error.get("data").and_then(|data| data.get("supported")).map(|supported| names(&supported));
+    let supported = error
+        .get("data")
+        .and_then(|data| data.get("supported"))
+        .map(|supported| names(&supported));
     Some(match supported {
         Some(offered) => match newest(&offered, Era::Modern) {
             // Even if it is the revision it has just refused: the list is what counts (versioning,
             // Protocol Version Negotiation). A second refusal is final.
             Some(revision) if !retried => Ok(Verdict::Retry(revision)),
-            Some(_) => Err(invalid(format!("it refuses server/discover: {}", in_words(error)))),
+            Some(_) => Err(invalid(format!(
+                "it refuses server/discover: {}",
+                in_words(error)
+            ))),
             None => legacy_or_nothing(&offered, choice),
         },
         // It is modern, so `initialize` would be no use.
-        None => Err(invalid(format!("it refuses server/discover: {}", in_words(error)))),
+        None => Err(invalid(format!(
+            "it refuses server/discover: {}",
+            in_words(error)
+        ))),
     })
 }
 
@@ -134,7 +175,9 @@ pub(super) fn judge_initialize(response: &Response) -> Result<(Revision, Json), 
         }));
     };
     let Some(version) = result.get("protocolVersion") else {
-        return Err(Refusal::Era(invalid("the result of initialize has no \"protocolVersion\"")));
+        return Err(Refusal::Era(invalid(
+            "the result of initialize has no \"protocolVersion\"",
+        )));
     };
     let version = version.as_str().unwrap_or_default();
     match Revision::from_name(&version).filter(|revision| revision.era() == Era::Legacy) {
@@ -181,21 +224,33 @@ fn newest(offered: &[String], era: Era) -> Option<Revision> {
 }
 
 fn names(array: &Json) -> Vec<String> {
-    array.elements().filter_map(|element| Some(array.slice(element).as_str()?.into_owned())).collect()
+    array
+        .elements()
+        .filter_map(|element| Some(array.slice(element).as_str()?.into_owned()))
+        .collect()
 }
 
 fn in_words(error: &Json) -> String {
-    let message = error.get("message").and_then(|message| Some(message.as_str()?.into_owned())).unwrap_or_default();
-    let code = error.get("code").map_or_else(|| "no code".to_owned(), |code| excerpt(code.bytes(), 32));
+    let message = error
+        .get("message")
+        .and_then(|message| Some(message.as_str()?.into_owned()))
+        .unwrap_or_default();
+    let code = error
+        .get("code")
+        .map_or_else(|| "no code".to_owned(), |code| excerpt(code.bytes(), 32));
     format!("{} ({code})", excerpt(message.as_bytes(), SHOWN))
 }
 
 fn invalid(reason: impl Into<String>) -> BackendError {
-    BackendError::InvalidHandshake { reason: reason.into() }
+    BackendError::InvalidHandshake {
+        reason: reason.into(),
+    }
 }
 
 fn no_common_revision(offered: &str) -> BackendError {
-    BackendError::NoCommonRevision { offered: excerpt(offered.as_bytes(), SHOWN) }
+    BackendError::NoCommonRevision {
+        offered: excerpt(offered.as_bytes(), SHOWN),
+    }
 }
 
 #[cfg(test)]
@@ -223,8 +278,17 @@ mod tests {
 
     #[test]
     fn a_discovery_with_a_modern_revision_is_modern() {
-        for list in [r#"["2026-07-28"]"#, r#"["2025-11-25","9999-01-01","2026-07-28"]"#] {
-            let Ok(Verdict::Modern { revision, description }) = probe(&versions(list)) else { panic!("{list}") };
+        for list in [
+            r#"["2026-07-28"]"#,
+            r#"["2025-11-25","9999-01-01","2026-07-28"]"#,
+        ] {
+            let Ok(Verdict::Modern {
+                revision,
+                description,
+            }) = probe(&versions(list))
+            else {
+                panic!("{list}")
+            };
             assert_eq!(revision, Revision::V2026_07_28);
             assert!(description.get("capabilities").is_some());
         }
@@ -236,13 +300,24 @@ mod tests {
         assert_eq!(probe(&versions(r#"["2025-03-26","2025-06-18"]"#)), legacy);
         let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#;
         assert_eq!(probe(error), legacy);
-        let modern_only = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Modern, false);
-        assert_eq!(modern_only, Err(BackendError::NoCommonRevision { offered: "2025-06-18".into() }));
+        let modern_only = judge_probe(
+            ProbeReply::Answer(response(error)),
+            EraChoice::Modern,
+            false,
+        );
+        assert_eq!(
+            modern_only,
+            Err(BackendError::NoCommonRevision {
+                offered: "2025-06-18".into()
+            })
+        );
     }
 
     #[test]
     fn nothing_in_common_is_said_so() {
-        let nothing = Err(BackendError::NoCommonRevision { offered: "1999-01-01, 2030-01-01".into() });
+        let nothing = Err(BackendError::NoCommonRevision {
+            offered: "1999-01-01, 2030-01-01".into(),
+        });
         assert_eq!(probe(&versions(r#"["1999-01-01","2030-01-01"]"#)), nothing);
         let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["1999-01-01","2030-01-01"]}}"#;
         assert_eq!(probe(error), nothing);
@@ -255,8 +330,15 @@ mod tests {
             r#""error":{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#,
             r#""error":{"code":-32022,"message":"m"}"#,
         ] {
-            assert!(matches!(probe(error), Err(BackendError::InvalidHandshake { .. })), "{error}");
-            let rejected = ProbeReply::Rejected { status: 400, error: response(error).error(), pause: None };
+            assert!(
+                matches!(probe(error), Err(BackendError::InvalidHandshake { .. })),
+                "{error}"
+            );
+            let rejected = ProbeReply::Rejected {
+                status: 400,
+                error: response(error).error(),
+                pause: None,
+            };
             assert!(matches!(
                 judge_probe(rejected, EraChoice::Auto, false),
                 Err(BackendError::InvalidHandshake { .. })
@@ -269,7 +351,10 @@ mod tests {
         let error = r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#;
         assert_eq!(probe(error), Ok(Verdict::Retry(Revision::V2026_07_28)));
         let again = judge_probe(ProbeReply::Answer(response(error)), EraChoice::Auto, true);
-        assert!(matches!(again, Err(BackendError::InvalidHandshake { .. })), "{again:?}");
+        assert!(
+            matches!(again, Err(BackendError::InvalidHandshake { .. })),
+            "{again:?}"
+        );
     }
 
     #[test]
@@ -284,23 +369,41 @@ mod tests {
         ] {
             assert_eq!(probe(body), legacy(), "{body}");
         }
-        let silent = || ProbeReply::Silent { after: Duration::from_secs(3) };
+        let silent = || ProbeReply::Silent {
+            after: Duration::from_secs(3),
+        };
         let exited = || ProbeReply::Exited(BackendError::Exited { status: None });
         for reply in [
             silent(),
             exited(),
             ProbeReply::Unreadable(BackendError::ClosedEarly),
-            ProbeReply::Rejected { status: 401, error: None, pause: None },
+            ProbeReply::Rejected {
+                status: 401,
+                error: None,
+                pause: None,
+            },
             ProbeReply::Rejected {
                 status: 404,
                 error: Some(Json::literal(r#"{"code":-32000,"message":"m"}"#)),
                 pause: None,
             },
-            ProbeReply::Rejected { status: 503, error: None, pause: None },
+            ProbeReply::Rejected {
+                status: 503,
+                error: None,
+                pause: None,
+            },
         ] {
             assert_eq!(judge_probe(reply, EraChoice::Auto, false), legacy());
         }
-        for reply in [silent(), exited(), ProbeReply::Rejected { status: 401, error: None, pause: None }] {
+        for reply in [
+            silent(),
+            exited(),
+            ProbeReply::Rejected {
+                status: 401,
+                error: None,
+                pause: None,
+            },
+        ] {
             assert!(judge_probe(reply, EraChoice::Modern, false).is_err());
         }
     }
@@ -308,7 +411,14 @@ mod tests {
     #[test]
     fn an_unreachable_server_has_no_era() {
         let error = BackendError::Unreachable { reason: "r".into() };
-        assert_eq!(judge_probe(ProbeReply::Unreachable(error.clone()), EraChoice::Auto, false), Err(error));
+        assert_eq!(
+            judge_probe(
+                ProbeReply::Unreachable(error.clone()),
+                EraChoice::Auto,
+                false
+            ),
+            Err(error)
+        );
     }
 
     #[test]
@@ -319,14 +429,30 @@ mod tests {
         }
         for name in ["2026-07-28", "2023-01-01", ""] {
             let body = format!(r#""result":{{"protocolVersion":"{name}"}}"#);
-            let nothing = Refusal::Other(BackendError::NoCommonRevision { offered: name.into() });
+            let nothing = Refusal::Other(BackendError::NoCommonRevision {
+                offered: name.into(),
+            });
             assert_eq!(judge_initialize(&response(&body)).unwrap_err(), nothing);
         }
-        assert!(matches!(judge_initialize(&response(r#""result":{}"#)), Err(Refusal::Era(_))));
+        assert!(matches!(
+            judge_initialize(&response(r#""result":{}"#)),
+            Err(Refusal::Era(_))
+        ));
+        let refused = judge_initialize(&response(
+            r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#,
+        ));
+        assert_eq!(
+            refused,
+            Err(Refusal::Era(BackendError::NoCommonRevision {
+                offered: "2026-07-28".into()
+            }))
+        );
         let refused =
-            judge_initialize(&response(r#""error":{"code":-32022,"message":"m","data":{"supported":["2026-07-28"]}}"#));
-        assert_eq!(refused, Err(Refusal::Era(BackendError::NoCommonRevision { offered: "2026-07-28".into() })));
-        let refused = judge_initialize(&response(r#""error":{"code":-1,"message":"go\u001baway"}"#)).unwrap_err();
-        assert_eq!(refused.into_error().to_string(), "sent no valid answer: it refuses initialize: go\\u001baway (-1)");
+            judge_initialize(&response(r#""error":{"code":-1,"message":"go\u001baway"}"#))
+                .unwrap_err();
+        assert_eq!(
+            refused.into_error().to_string(),
+            "sent no valid answer: it refuses initialize: go\\u001baway (-1)"
+        );
     }
 }

@@ -18,7 +18,9 @@ use http::header::HeaderValue;
 
 use crate::request::dialect::{Dialect, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
-use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome};
+use crate::request::{
+    ActiveRequest, OutgoingRequest, OwnRequest, Reply, TransportContext, span_outcome,
+};
 use crate::settings::EraChoice;
 use crate::transport::Transport;
 use crate::transport::channel::Shared;
@@ -79,7 +81,10 @@ impl Handshake<'_> {
     {
         let transport = open().await?;
         if self.is_second_era {
-            let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+            let opened = self
+                .initialize(&transport, Revision::NEWEST_LEGACY)
+                .await
+                .map_err(Refusal::into_error)?;
             return self.finish(transport, opened).await;
         }
         let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
@@ -97,7 +102,9 @@ impl Handshake<'_> {
             (EraChoice::Auto, Some(Era::Legacy)) => {
                 match self.initialize(&transport, Revision::NEWEST_LEGACY).await {
                     // It may have become another server since.
-                    Err(Refusal::Era(_) | Refusal::NotHere(_)) => self.detect(transport, open).await,
+                    Err(Refusal::Era(_) | Refusal::NotHere(_)) => {
+                        self.detect(transport, open).await
+                    }
                     opened => self.conclude(transport, opened).await,
                 }
             }
@@ -105,7 +112,11 @@ impl Handshake<'_> {
         }
     }
 
-    async fn detect<O>(&self, transport: Transport, open: impl Fn() -> O) -> Result<Agreed, BackendError>
+    async fn detect<O>(
+        &self,
+        transport: Transport,
+        open: impl Fn() -> O,
+    ) -> Result<Agreed, BackendError>
     where
         O: Future<Output = Result<Transport, BackendError>>,
     {
@@ -115,7 +126,10 @@ impl Handshake<'_> {
                 // Some legacy servers exit on a request before `initialize`.
                 drop(transport);
                 let transport = open().await?;
-                let opened = self.initialize(&transport, revision).await.map_err(Refusal::into_error)?;
+                let opened = self
+                    .initialize(&transport, revision)
+                    .await
+                    .map_err(Refusal::into_error)?;
                 self.finish(transport, opened).await
             }
             Err(refusal) => self.conclude(transport, Err(refusal)).await,
@@ -124,12 +138,19 @@ impl Handshake<'_> {
 
     /// Goes by what came of the last attempt. A server that takes no `initialize` where it is may
     /// be one of the HTTP+SSE transport (2025-11-25 basic/transports, Backwards Compatibility).
-    async fn conclude(&self, transport: Transport, opened: Result<Opened, Refusal>) -> Result<Agreed, BackendError> {
+    async fn conclude(
+        &self,
+        transport: Transport,
+        opened: Result<Opened, Refusal>,
+    ) -> Result<Agreed, BackendError> {
         match opened {
             Ok(opened) => self.finish(transport, opened).await,
             Err(Refusal::NotHere(error)) => match self.agree_by_sse(&transport).await {
                 Ok(Some(agreed)) => Ok(agreed),
-                Err(refused @ (BackendError::Malformed { .. } | BackendError::InvalidHandshake { .. })) => Err(refused),
+                Err(
+                    refused @ (BackendError::Malformed { .. }
+                    | BackendError::InvalidHandshake { .. }),
+                ) => Err(refused),
                 Ok(None) | Err(_) => Err(error),
             },
             Err(refusal) => Err(refusal.into_error()),
@@ -138,10 +159,17 @@ impl Handshake<'_> {
 
     /// Agrees on a revision over the HTTP+SSE transport; `None` if the server has not got it.
     async fn agree_by_sse(&self, transport: &Transport) -> Result<Option<Agreed>, BackendError> {
-        let Some(http) = transport.http() else { return Ok(None) };
-        let Some(channel) = http.open_sse_transport(self.probe_timeout).await? else { return Ok(None) };
+        let Some(http) = transport.http() else {
+            return Ok(None);
+        };
+        let Some(channel) = http.open_sse_transport(self.probe_timeout).await? else {
+            return Ok(None);
+        };
         let transport = Transport::Sse(channel);
-        let opened = self.initialize(&transport, Revision::NEWEST_LEGACY).await.map_err(Refusal::into_error)?;
+        let opened = self
+            .initialize(&transport, Revision::NEWEST_LEGACY)
+            .await
+            .map_err(Refusal::into_error)?;
         self.finish(transport, opened).await.map(Some)
     }
 
@@ -153,14 +181,25 @@ impl Handshake<'_> {
             let reply = match self.choice {
                 // There is no other era to try: a slow start has the whole time that the caller allows.
                 EraChoice::Modern => Ok(probe.as_mut().await),
-                EraChoice::Auto | EraChoice::Legacy => tokio::time::timeout(self.probe_timeout, probe.as_mut()).await,
+                EraChoice::Auto | EraChoice::Legacy => {
+                    tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
+                }
             };
             let silent = reply.is_err();
-            let reply = reply.unwrap_or(ProbeReply::Silent { after: self.probe_timeout });
+            let reply = reply.unwrap_or(ProbeReply::Silent {
+                after: self.probe_timeout,
+            });
             let crashed = matches!(reply, ProbeReply::Exited(_));
             match judge_probe(reply, self.choice, retried).map_err(Refusal::Other)? {
-                Verdict::Modern { revision, description } => {
-                    return Ok(Probed::Agreed(Opened { revision, session: None, description }));
+                Verdict::Modern {
+                    revision,
+                    description,
+                } => {
+                    return Ok(Probed::Agreed(Opened {
+                        revision,
+                        session: None,
+                        description,
+                    }));
                 }
                 Verdict::Retry(revision) => (asked, retried) = (revision, true),
                 Verdict::Legacy(revision) if crashed => return Ok(Probed::Crashed(revision)),
@@ -170,17 +209,26 @@ impl Handshake<'_> {
                         // A slow modern server answers the probe after all, and refuses `initialize`.
                         Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
                             match tokio::time::timeout(Duration::ZERO, probe.as_mut()).await {
-                                Ok(late) => match judge_probe(late, self.choice, retried).map_err(Refusal::Other)? {
-                                    Verdict::Modern { revision, description } => {
-                                        Ok(Probed::Agreed(Opened { revision, session: None, description }))
-                                    }
+                                Ok(late) => match judge_probe(late, self.choice, retried)
+                                    .map_err(Refusal::Other)?
+                                {
+                                    Verdict::Modern {
+                                        revision,
+                                        description,
+                                    } => Ok(Probed::Agreed(Opened {
+                                        revision,
+                                        session: None,
+                                        description,
+                                    })),
                                     Verdict::Retry(_) | Verdict::Legacy(_) => Err(refusal),
                                 },
                                 Err(_) => Err(refusal),
                             }
                         }
                         // A legacy server that is slow to start reads the probe after all, and exits on it.
-                        Err(Refusal::Other(BackendError::Exited { .. })) if silent && has_read(transport) => {
+                        Err(Refusal::Other(BackendError::Exited { .. }))
+                            if silent && has_read(transport) =>
+                        {
                             Ok(Probed::Crashed(revision))
                         }
                         Err(refusal) => Err(refusal),
@@ -192,10 +240,24 @@ impl Handshake<'_> {
 
     async fn discover(&self, transport: &Transport, revision: Revision) -> ProbeReply {
         let dialect = Dialect::new(revision, self.own_info.clone());
-        match self.send(transport, &dialect, &Method::Discover, None).await {
+        match self
+            .send(transport, &dialect, &Method::Discover, None)
+            .await
+        {
             Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
-            Ok(Reply::Rejected { status, error, pause, .. }) => ProbeReply::Rejected { status, error, pause },
-            Err(error @ BackendError::Exited { .. }) if has_read(transport) => ProbeReply::Exited(error),
+            Ok(Reply::Rejected {
+                status,
+                error,
+                pause,
+                ..
+            }) => ProbeReply::Rejected {
+                status,
+                error,
+                pause,
+            },
+            Err(error @ BackendError::Exited { .. }) if has_read(transport) => {
+                ProbeReply::Exited(error)
+            }
             // It has ended for another reason than the probe: another start would only repeat what it does.
             Err(error @ BackendError::Exited { .. }) => ProbeReply::Unreachable(error),
             Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
@@ -209,20 +271,43 @@ impl Handshake<'_> {
         }
     }
 
-    async fn initialize(&self, transport: &Transport, revision: Revision) -> Result<Opened, Refusal> {
+    async fn initialize(
+        &self,
+        transport: &Transport,
+        revision: Revision,
+    ) -> Result<Opened, Refusal> {
         let mut params = ObjectBuilder::new();
         params
             .string("protocolVersion", revision.as_str())
             .member("capabilities", self.context.declared.capabilities())
-            .member("clientInfo", self.context.declared.client_info().unwrap_or(self.own_info));
+            .member(
+                "clientInfo",
+                self.context.declared.client_info().unwrap_or(self.own_info),
+            );
         let dialect = Dialect::new(revision, self.own_info.clone());
-        let reply = self.send(transport, &dialect, &Method::Initialize, Some(&params.finish())).await;
+        let reply = self
+            .send(
+                transport,
+                &dialect,
+                &Method::Initialize,
+                Some(&params.finish()),
+            )
+            .await;
         match reply.map_err(Refusal::from_transport)? {
             Reply::Answer { response, session } => {
                 let (revision, description) = judge_initialize(&response)?;
-                Ok(Opened { revision, session, description })
+                Ok(Opened {
+                    revision,
+                    session,
+                    description,
+                })
             }
-            Reply::Rejected { status, error, pause, .. } => Err(Refusal::from_status(status, error.as_ref(), pause)),
+            Reply::Rejected {
+                status,
+                error,
+                pause,
+                ..
+            } => Err(Refusal::from_status(status, error.as_ref(), pause)),
         }
     }
 
@@ -253,15 +338,25 @@ impl Handshake<'_> {
         attempt: u32,
     ) -> Result<Reply, BackendError> {
         let own = OwnRequest::new(self.context, self.trace);
-        let departing = SentMessage { method, params, name: None, id: own.id, attempt };
-        let (mut sending, propagation) = RequestSpan::begin(&self.context.telemetry, self.trace, departing);
+        let departing = SentMessage {
+            method,
+            params,
+            name: None,
+            id: own.id,
+            attempt,
+        };
+        let (mut sending, propagation) =
+            RequestSpan::begin(&self.context.telemetry, self.trace, departing);
         if let Some(span) = sending.span() {
             span.set_revision(dialect.revision());
         }
         let params = params_with(&propagation, params, transport.has_headers());
         let params = params.as_deref();
         let outgoing = OutgoingRequest {
-            request: ActiveRequest { cancellable: false, ..own.active(method, &sending) },
+            request: ActiveRequest {
+                cancellable: false,
+                ..own.active(method, &sending)
+            },
             task: None,
             text: dialect.request_text(own.id, method, params, &own.context),
             mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
@@ -273,24 +368,55 @@ impl Handshake<'_> {
         outcome
     }
 
-    async fn finish(&self, mut transport: Transport, opened: Opened) -> Result<Agreed, BackendError> {
-        let Opened { revision, session, description } = opened;
+    async fn finish(
+        &self,
+        mut transport: Transport,
+        opened: Opened,
+    ) -> Result<Agreed, BackendError> {
+        let Opened {
+            revision,
+            session,
+            description,
+        } = opened;
         transport.adopt(revision, session);
         if revision.era() == Era::Legacy {
             transport.notify(initialized_text()).await?;
         }
         let dialect = Dialect::new(revision, self.own_info.clone());
-        Ok(Agreed { transport, dialect, description: description.detached(), is_continued: false })
+        Ok(Agreed {
+            transport,
+            dialect,
+            description: description.detached(),
+            is_continued: false,
+        })
     }
 }
 
 /// What was agreed on in a session that another process has opened; `None` if it cannot be continued.
-pub(crate) fn continued(mut http: HttpTransport, session: ServerSession, own_info: &Json) -> Option<Agreed> {
-    let ServerSession { id, revision, description, moves: _ } = session;
-    let revision = Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy)?;
+pub(crate) fn continued(
+    mut http: HttpTransport,
+    session: ServerSession,
+    own_info: &Json,
+) -> Option<Agreed> {
+    let ServerSession {
+        id,
+        revision,
+        description,
+        moves: _,
+    } = session;
+    let revision =
+        Revision::from_name(&revision).filter(|revision| revision.era() == Era::Legacy)?;
     http.adopt(revision, Some(HeaderValue::from_str(&id).ok()?));
-    let (transport, dialect) = (Transport::Http(Box::new(http)), Dialect::new(revision, own_info.clone()));
-    Some(Agreed { transport, dialect, description, is_continued: true })
+    let (transport, dialect) = (
+        Transport::Http(Box::new(http)),
+        Dialect::new(revision, own_info.clone()),
+    );
+    Some(Agreed {
+        transport,
+        dialect,
+        description,
+        is_continued: true,
+    })
 }
 
 /// Whether the process at the other end may have read a message before it ended.

@@ -88,20 +88,29 @@ impl Circuit {
 
     /// Whether a call may be sent.
     pub(super) fn admit(&mut self, client: &Peer) -> Result<Admission, BackendError> {
-        let Some(open) = &mut self.open else { return Ok(Admission::Closed) };
+        let Some(open) = &mut self.open else {
+            return Ok(Admission::Closed);
+        };
         let is_untroubled = self.clients.len() < CLIENTS && self.clients.insert(client.clone());
         // First the one that everybody waits for: as long as it is due, it draws calls.
         if open.is_due() {
             open.is_tried = true;
             return Ok(Admission::Trial);
         }
-        if is_untroubled { Ok(Admission::OwnTrial) } else { Err(open.error()) }
+        if is_untroubled {
+            Ok(Admission::OwnTrial)
+        } else {
+            Err(open.error())
+        }
     }
 
     /// Why calls are not sent; `None` if they are.
     pub(super) fn error(&self) -> Option<(BackendError, Duration)> {
         let open = self.open.as_ref()?;
-        Some((open.error(), open.until.saturating_duration_since(Instant::now())))
+        Some((
+            open.error(),
+            open.until.saturating_duration_since(Instant::now()),
+        ))
     }
 
     /// Whether it is time to try a call; `None` if all of them are sent.
@@ -110,7 +119,12 @@ impl Circuit {
     }
 
     /// A call got no answer.
-    pub(super) fn failed(&mut self, item: Item<'_>, client: &Peer, admission: Admission) -> Option<News> {
+    pub(super) fn failed(
+        &mut self,
+        item: Item<'_>,
+        client: &Peer,
+        admission: Admission,
+    ) -> Option<News> {
         let item = self.hasher.hash_one(item);
         self.failures = self.failures.saturating_add(1);
         self.is_several |= *self.first.get_or_insert(item) != item;
@@ -123,7 +137,12 @@ impl Circuit {
             }
             None if self.is_several && self.failures >= self.most => {
                 let (since, failures) = (Instant::now(), self.failures);
-                self.open = Some(Open { since, until: since + self.pauses.next_delay(), is_tried: false, failures });
+                self.open = Some(Open {
+                    since,
+                    until: since + self.pauses.next_delay(),
+                    is_tried: false,
+                    failures,
+                });
                 return Some(News::Opened { failures });
             }
             Some(_) | None => {}
@@ -147,7 +166,9 @@ impl Circuit {
         (self.failures, self.first, self.is_several) = (0, None, false);
         self.clients.clear();
         self.pauses.reset();
-        self.open.take().map(|open| News::Closed { after: open.since.elapsed() })
+        self.open.take().map(|open| News::Closed {
+            after: open.since.elapsed(),
+        })
     }
 }
 
@@ -158,7 +179,9 @@ impl Open {
     }
 
     fn error(&self) -> BackendError {
-        BackendError::NoAnswers { calls: self.failures }
+        BackendError::NoAnswers {
+            calls: self.failures,
+        }
     }
 }
 
@@ -173,11 +196,17 @@ impl<'a> Item<'a> {
     /// Whether calls of this method tell whether the server answers its calls. Lists and pings do not: who answers those
     /// may still answer no call.
     pub(crate) fn is_of(method: &Method) -> bool {
-        matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource)
+        matches!(
+            method,
+            Method::CallTool | Method::GetPrompt | Method::ReadResource
+        )
     }
 
     pub(crate) fn new(method: &'a Method, name: Option<&'a str>) -> Self {
-        Self { method: method.as_str(), name }
+        Self {
+            method: method.as_str(),
+            name,
+        }
     }
 
     /// The name of the tool or prompt that a call is about.
@@ -190,7 +219,10 @@ impl<'a> Item<'a> {
 mod tests {
     use super::*;
 
-    const PAUSES: RetryDelays = RetryDelays { shortest: Duration::from_secs(8), longest: Duration::from_secs(64) };
+    const PAUSES: RetryDelays = RetryDelays {
+        shortest: Duration::from_secs(8),
+        longest: Duration::from_secs(64),
+    };
 
     fn ann() -> Peer {
         Peer::Address([10, 0, 0, 1].into())
@@ -221,7 +253,10 @@ mod tests {
     async fn one_slow_tool_does_not_open_the_circuit() {
         let mut circuit = Circuit::new(3, PAUSES);
         for _ in 0..20 {
-            assert_eq!(circuit.failed(tool("slow"), &ann(), Admission::Closed), None);
+            assert_eq!(
+                circuit.failed(tool("slow"), &ann(), Admission::Closed),
+                None
+            );
         }
         assert_eq!(circuit.admit(&ann()), Ok(Admission::Closed));
         circuit.close();
@@ -241,7 +276,10 @@ mod tests {
         for round in 0..3 {
             assert!(circuit.admit(&ann()).is_err());
             let (_, pause) = circuit.error().unwrap();
-            assert!(pause >= PAUSES.shortest * (1 << round) / 2 && pause >= last, "{pause:?} after {last:?}");
+            assert!(
+                pause >= PAUSES.shortest * (1 << round) / 2 && pause >= last,
+                "{pause:?} after {last:?}"
+            );
             last = pause;
             tokio::time::advance(pause).await;
             assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
@@ -253,7 +291,10 @@ mod tests {
         circuit.abandoned(&ann(), Admission::Trial);
         assert_eq!(circuit.admit(&ann()), Ok(Admission::Trial));
         assert!(matches!(circuit.close(), Some(News::Closed { after }) if after > PAUSES.longest));
-        assert_eq!((circuit.admit(&ann()), circuit.is_untroubled()), (Ok(Admission::Closed), true));
+        assert_eq!(
+            (circuit.admit(&ann()), circuit.is_untroubled()),
+            (Ok(Admission::Closed), true)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -283,7 +324,9 @@ mod tests {
     async fn trials_of_clients_are_bounded() {
         let mut circuit = opened();
         let address = |number: u32| Peer::Address(number.to_be_bytes().into());
-        let admitted = (0..1000).filter(|number| circuit.admit(&address(*number)).is_ok()).count();
+        let admitted = (0..1000)
+            .filter(|number| circuit.admit(&address(*number)).is_ok())
+            .count();
         assert_eq!(admitted, CLIENTS - 1);
     }
 }

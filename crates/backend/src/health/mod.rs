@@ -55,7 +55,11 @@ impl Health {
 
     /// Lets a call through, unless calls are not answered.
     pub(crate) fn admit(&self, client: &Peer) -> Result<Admission, BackendError> {
-        if self.is_troubled() { self.circuit().admit(client) } else { Ok(Admission::Closed) }
+        if self.is_troubled() {
+            self.circuit().admit(client)
+        } else {
+            Ok(Admission::Closed)
+        }
     }
 
     /// A call was answered.
@@ -79,12 +83,20 @@ impl Health {
 
     /// Why calls are not sent, and until when; `None` if they are.
     pub(crate) fn left_alone(&self) -> Option<(BackendError, Duration)> {
-        if self.is_troubled() { self.circuit().error() } else { None }
+        if self.is_troubled() {
+            self.circuit().error()
+        } else {
+            None
+        }
     }
 
     /// Whether it is time to try a call; `None` if all of them are let through.
     pub(crate) fn trial_is_due(&self) -> Option<bool> {
-        if self.is_troubled() { self.circuit().trial_is_due() } else { None }
+        if self.is_troubled() {
+            self.circuit().trial_is_due()
+        } else {
+            None
+        }
     }
 
     fn is_troubled(&self) -> bool {
@@ -100,7 +112,8 @@ impl Health {
         let (news, pause) = {
             let mut circuit = self.circuit();
             let news = change(&mut circuit);
-            self.is_troubled.store(!circuit.is_untroubled(), Ordering::Release);
+            self.is_troubled
+                .store(!circuit.is_untroubled(), Ordering::Release);
             (news, circuit.error().map(|(_, pause)| pause))
         };
         let backend = &*self.backend;
@@ -126,7 +139,10 @@ impl Health {
 
     /// A call that had been sent has timed out.
     pub(crate) fn timed_out(&self) {
-        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let timeouts = self
+            .timeouts
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         if timeouts >= self.policy.timeouts {
             self.doubted.notify_one();
         }
@@ -182,9 +198,21 @@ mod tests {
     use super::*;
 
     fn health(interval: Option<Duration>) -> Health {
-        let pauses = RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(1) };
-        let policy = HealthPolicy { interval, timeout: Duration::ZERO, timeouts: 2 };
-        Health::new("b".into(), policy, pauses, Arc::new(BackendMetrics::unregistered()))
+        let pauses = RetryDelays {
+            shortest: Duration::from_secs(1),
+            longest: Duration::from_secs(1),
+        };
+        let policy = HealthPolicy {
+            interval,
+            timeout: Duration::ZERO,
+            timeouts: 2,
+        };
+        Health::new(
+            "b".into(),
+            policy,
+            pauses,
+            Arc::new(BackendMetrics::unregistered()),
+        )
     }
 
     #[test]

@@ -24,7 +24,11 @@ fn subject(call: &Call) -> Option<(&Caller, Arc<str>, bool)> {
 }
 
 /// The answer on a connection that clients share; `None` for other calls.
-pub(crate) async fn local_answer(registry: &SubscriptionRegistry, call: &Call, era: Era) -> Option<Response> {
+pub(crate) async fn local_answer(
+    registry: &SubscriptionRegistry,
+    call: &Call,
+    era: Era,
+) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     if !subscribes {
         registry.recorded().remove(session, &uri);
@@ -43,10 +47,14 @@ pub(crate) async fn local_answer(registry: &SubscriptionRegistry, call: &Call, e
     Some(match verdict {
         Some(Verdict::Accepted) => Response::from_result(&Json::empty_object()),
         Some(Verdict::Refused(Some(answer))) => answer,
-        Some(Verdict::Refused(None) | Verdict::Pending) => {
-            refused(code::INVALID_PARAMS, "the server does not send updates of this resource")
-        }
-        None => refused(code::INTERNAL, "the clients' subscriptions to resources of this server are at the limit"),
+        Some(Verdict::Refused(None) | Verdict::Pending) => refused(
+            code::INVALID_PARAMS,
+            "the server does not send updates of this resource",
+        ),
+        None => refused(
+            code::INTERNAL,
+            "the clients' subscriptions to resources of this server are at the limit",
+        ),
     })
 }
 
@@ -55,8 +63,7 @@ pub(crate) async fn local_answer(registry: &SubscriptionRegistry, call: &Call, e
 pub(crate) fn refusal(registry: &SubscriptionRegistry, call: &Call) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     let refused = subscribes && !registry.may_subscribe(session, &uri);
-    let message =
-        "this session has subscribed to as many resources of this server as are allowed: unsubscribe from one";
+    let message = "this session has subscribed to as many resources of this server as are allowed: unsubscribe from one";
     refused.then(|| Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
 }
 

@@ -20,9 +20,14 @@ impl Notifies {
     }
 
     pub(super) fn declared_by(description: &ServerDescription) -> Self {
-        let Some(capabilities) = description.capabilities() else { return Self::default() };
+        let Some(capabilities) = description.capabilities() else {
+            return Self::default();
+        };
         let declares = |feature: &str, option: &str| {
-            capabilities.get(feature).and_then(|feature| feature.get(option)).is_some_and(|value| value.is_true())
+            capabilities
+                .get(feature)
+                .and_then(|feature| feature.get(option))
+                .is_some_and(|value| value.is_true())
         };
         Self {
             lists: Lists {
@@ -31,7 +36,9 @@ impl Notifies {
                 resources: declares("resources", "listChanged"),
             },
             resources: declares("resources", "subscribe"),
-            tasks: capabilities.get("tasks").is_some_and(|tasks| tasks.is_object()),
+            tasks: capabilities
+                .get("tasks")
+                .is_some_and(|tasks| tasks.is_object()),
         }
     }
 }

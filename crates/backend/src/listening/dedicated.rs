@@ -62,8 +62,11 @@ impl DedicatedSubscription {
     async fn receive(&mut self, connection: &Arc<Connection>, backoff: &mut Backoff) -> End {
         let interest = &self.listen.interest;
         let unknown = interest.unknown.as_ref();
-        let mut subscription = BackendSubscription::begin(connection, Filter::of(interest), unknown, self.nesting);
-        let Ok(mut event) = timeout(self.patience, subscription.next()).await else { return End::Broken };
+        let mut subscription =
+            BackendSubscription::begin(connection, Filter::of(interest), unknown, self.nesting);
+        let Ok(mut event) = timeout(self.patience, subscription.next()).await else {
+            return End::Broken;
+        };
         loop {
             match event {
                 SubscriptionEvent::Acknowledged(agreed) => {
@@ -76,7 +79,10 @@ impl DedicatedSubscription {
                     }
                 }
                 SubscriptionEvent::Notification(notification) => {
-                    let taken = self.listen.messages.try_send(ServerMessage::Notification(notification));
+                    let taken = self
+                        .listen
+                        .messages
+                        .try_send(ServerMessage::Notification(notification));
                     self.registry.warn_of_slow(usize::from(!taken));
                 }
                 SubscriptionEvent::Ended(end) => return end,

@@ -46,7 +46,11 @@ impl Base<'_> {
     /// Keeps up the stream and the subscriptions, without end.
     pub(super) async fn keep(self) {
         let notifies = Notifies::of(self.connection);
-        let known = if self.connection.http().is_some() { Stream::Unknown } else { Stream::Open };
+        let known = if self.connection.http().is_some() {
+            Stream::Unknown
+        } else {
+            Stream::Open
+        };
         let stream = watch::Sender::new(known);
         let opened = |hearing: StreamState| {
             let late = stream.send_replace(Stream::Open) == Stream::Late;
@@ -55,12 +59,22 @@ impl Base<'_> {
             }
         };
         let closed = |deaf: Option<StreamUnavailable>| {
-            let known = if deaf == Some(StreamUnavailable::NoStream) { Stream::Absent } else { Stream::Unknown };
+            let known = if deaf == Some(StreamUnavailable::NoStream) {
+                Stream::Absent
+            } else {
+                Stream::Unknown
+            };
             stream.send_replace(known);
         };
         let need = self.registry.watch();
         tokio::join!(
-            keep_stream(self.connection, need, |_| self.needs_stream(notifies), opened, closed),
+            keep_stream(
+                self.connection,
+                need,
+                |_| self.needs_stream(notifies),
+                opened,
+                closed
+            ),
             self.keep_subscribed(notifies, &stream)
         );
     }
@@ -97,7 +111,12 @@ impl Base<'_> {
             }
             let changes = self.registry.take_changes(&requests.busy);
             let has_stream = *stream.borrow() != Stream::Absent;
-            self.registry.set_declared(changes.generation, notifies.lists, notifies.tasks, has_stream);
+            self.registry.set_declared(
+                changes.generation,
+                notifies.lists,
+                notifies.tasks,
+                has_stream,
+            );
             requests.add(changes);
             if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
                 self.registry.announce(&Origin::Base, notifies.lists);
@@ -129,7 +148,9 @@ async fn keep_stream<T>(
     opened: impl Fn(StreamState),
     closed: impl Fn(Option<StreamUnavailable>),
 ) {
-    let Some(http) = connection.http() else { return };
+    let Some(http) = connection.http() else {
+        return;
+    };
     while need.wait_for(&is_needed).await.is_ok() {
         tokio::select! {
             deaf = http.keep_notification_stream(connection.is_seasoned(), &opened) => {
@@ -161,7 +182,10 @@ type ResourceRequest = (Arc<str>, Option<Option<Json>>);
 impl ResourceRequests<'_> {
     fn add(&mut self, changes: PendingChanges) {
         let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None));
-        let subscribe = changes.subscribe.into_iter().map(|(uri, params)| (uri, Some(params)));
+        let subscribe = changes
+            .subscribe
+            .into_iter()
+            .map(|(uri, params)| (uri, Some(params)));
         for (uri, request) in unsubscribe.chain(subscribe) {
             self.busy.insert(Arc::clone(&uri));
             self.waiting.push_back((uri, request));
@@ -180,7 +204,11 @@ impl ResourceRequests<'_> {
                         let verdict = subscribe_to(base.connection, notifies, &uri, params).await;
                         base.registry.set_verdict(&uri, verdict);
                     }
-                    None => drop(base.connection.ask(&Method::Unsubscribe, Some(&params_for(&uri))).await),
+                    None => drop(
+                        base.connection
+                            .ask(&Method::Unsubscribe, Some(&params_for(&uri)))
+                            .await,
+                    ),
                 }
                 uri
             }));
@@ -194,7 +222,11 @@ impl ResourceRequests<'_> {
 
 /// Listens on a connection of `principal`'s clients without a session: a server sends the status of
 /// their tasks on the connection that has made the tasks.
-pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+pub(super) async fn keep_pooled(
+    registry: &SubscriptionRegistry,
+    connection: &Connection,
+    principal: &Principal,
+) {
     let stream = async {
         if Notifies::of(connection).tasks {
             let is_needed = |_: &u64| registry.any_task(principal);
@@ -206,15 +238,26 @@ pub(super) async fn keep_pooled(registry: &SubscriptionRegistry, connection: &Co
 
 /// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
 /// a GET what it asks the client during a call.
-pub(super) async fn keep_of_request(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+pub(super) async fn keep_of_request(
+    registry: &SubscriptionRegistry,
+    connection: &Connection,
+    principal: &Principal,
+) {
     let (asks, tasks) = (connection.may_ask(), Notifies::of(connection).tasks);
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
-    let stream = keep_stream(connection, registry.watch(), is_needed, |_| settled(), |_| settled());
+    let stream = keep_stream(
+        connection,
+        registry.watch(),
+        is_needed,
+        |_| settled(),
+        |_| settled(),
+    );
     // Boxed, since there is one for each suspended call, and over HTTP it is nothing.
     let subscribing = connection.subscribes_for_clients();
-    let subscribed =
-        OptionFuture::from(subscribing.then(|| Box::pin(resources::keep(registry, connection, principal))));
+    let subscribed = OptionFuture::from(
+        subscribing.then(|| Box::pin(resources::keep(registry, connection, principal))),
+    );
     tokio::join!(stream, subscribed);
 }
 
@@ -230,7 +273,12 @@ pub(super) struct Own<'a> {
 impl Own<'_> {
     /// Keeps up the stream while the session has listeners or can be asked, and makes its subscriptions again.
     pub(super) async fn keep(self) {
-        let Self { registry, connection, session, is_repeated } = self;
+        let Self {
+            registry,
+            connection,
+            session,
+            is_repeated,
+        } = self;
         let lists = Notifies::of(connection).lists;
         let announce = || registry.announce(&Origin::Session(session.clone()), lists);
         let resubscribe = async {
@@ -263,7 +311,14 @@ impl Own<'_> {
                     connection.stream_is_settled();
                 };
                 let may_ask = connection.may_ask();
-                keep_stream(connection, presence, |is_present| *is_present || may_ask, opened, closed).await;
+                keep_stream(
+                    connection,
+                    presence,
+                    |is_present| *is_present || may_ask,
+                    opened,
+                    closed,
+                )
+                .await;
             }
         };
         tokio::join!(resubscribe, stream);
@@ -271,18 +326,36 @@ impl Own<'_> {
 
     /// Makes the session's subscriptions again on a new connection.
     async fn resubscribe(&self) {
-        let all = self.registry.recorded().of(self.session).into_iter().map(|uri| async move {
-            let params = params_for(&uri);
-            if self.connection.ask(&Method::Subscribe, Some(&params)).await.is_none_or(|answer| answer.is_error()) {
-                tracing::debug!("subscription of a session not renewed: refused by the server");
-            }
-        });
-        futures_util::stream::iter(all).buffer_unordered(CONCURRENT).for_each(|()| async {}).await;
+        let all = self
+            .registry
+            .recorded()
+            .of(self.session)
+            .into_iter()
+            .map(|uri| async move {
+                let params = params_for(&uri);
+                if self
+                    .connection
+                    .ask(&Method::Subscribe, Some(&params))
+                    .await
+                    .is_none_or(|answer| answer.is_error())
+                {
+                    tracing::debug!("subscription of a session not renewed: refused by the server");
+                }
+            });
+        futures_util::stream::iter(all)
+            .buffer_unordered(CONCURRENT)
+            .for_each(|()| async {})
+            .await;
     }
 }
 
 /// Subscribes to a resource, with the `params` of the client's own request if there was one.
-async fn subscribe_to(connection: &Connection, notifies: Notifies, uri: &str, params: Option<Json>) -> Verdict {
+async fn subscribe_to(
+    connection: &Connection,
+    notifies: Notifies,
+    uri: &str,
+    params: Option<Json>,
+) -> Verdict {
     if params.is_none() && !notifies.resources {
         return Verdict::Refused(None);
     }

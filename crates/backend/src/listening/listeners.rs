@@ -39,7 +39,14 @@ impl Listeners {
         dedicated: usize,
     ) -> Self {
         let dedicated = Arc::new(Semaphore::new(dedicated.min(Semaphore::MAX_PERMITS)));
-        Self { registry, state, tasks, nesting, patience, dedicated }
+        Self {
+            registry,
+            state,
+            tasks,
+            nesting,
+            patience,
+            dedicated,
+        }
     }
 
     /// Adds a listener at a server of this era. Resolves once it is known what is honoured.
@@ -66,7 +73,13 @@ impl Listeners {
         listen: Listen,
         ready: impl Future<Output = Result<Arc<Connection>, BackendError>>,
     ) -> Result<Listening, BackendError> {
-        let (interest, own) = (listen.interest.clone(), Interest { session: true, ..Interest::default() });
+        let (interest, own) = (
+            listen.interest.clone(),
+            Interest {
+                session: true,
+                ..Interest::default()
+            },
+        );
         let registration = self.registry.add(listen);
         // The session's own messages need no agreement of the server.
         if interest == own {
@@ -89,16 +102,36 @@ impl Listeners {
     pub(crate) fn add_at_rest(&self, listen: Listen, description: &ServerDescription) -> Listening {
         let session = listen.interest.session;
         let declared = Notifies::declared_by(description).lists;
-        let Lists { tools, prompts, resources } = declared.and(Lists::of(&listen.interest));
-        let honoured = Interest { tools, prompts, resources, session, ..Interest::default() };
+        let Lists {
+            tools,
+            prompts,
+            resources,
+        } = declared.and(Lists::of(&listen.interest));
+        let honoured = Interest {
+            tools,
+            prompts,
+            resources,
+            session,
+            ..Interest::default()
+        };
         Listening::new(honoured, self.registry.add(listen))
     }
 
-    async fn add_dedicated(&self, listen: Listen, permit: OwnedSemaphorePermit) -> Result<Listening, BackendError> {
+    async fn add_dedicated(
+        &self,
+        listen: Listen,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Listening, BackendError> {
         let of_session = listen.interest.session;
         // What belongs to no subscription: the session's own messages, and notifications that Fanlight does not know.
-        let interest = Interest { session: of_session, ..Interest::default() };
-        let registration = self.registry.add(Listen { interest, ..listen.clone() });
+        let interest = Interest {
+            session: of_session,
+            ..Interest::default()
+        };
+        let registration = self.registry.add(Listen {
+            interest,
+            ..listen.clone()
+        });
         let (sender, honoured) = oneshot::channel();
         let subscription = DedicatedSubscription {
             registry: Arc::clone(&self.registry),
@@ -110,7 +143,10 @@ impl Listeners {
             _permit: permit,
             _in_use: self.registry.dedicated(),
         };
-        let guard = (AbortOnDropHandle::new(self.tasks.spawn(subscription.run())), registration);
+        let guard = (
+            AbortOnDropHandle::new(self.tasks.spawn(subscription.run())),
+            registration,
+        );
         let mut honoured = match timeout(self.patience, honoured).await {
             Ok(Ok(honoured)) => honoured,
             // The server has no subscriptions, or refuses this one.
@@ -122,6 +158,9 @@ impl Listeners {
     }
 
     fn timed_out(&self) -> BackendError {
-        BackendError::Timeout { after: self.patience, sent: false }
+        BackendError::Timeout {
+            after: self.patience,
+            sent: false,
+        }
     }
 }

@@ -106,14 +106,20 @@ impl<'a> SharedSubscription<'a> {
         let wanted = self.wanted();
         if wanted.is_empty() || self.unsupported {
             (self.current, self.next, self.excess_since) = (None, None, None);
-            return self.registry.acknowledge(self.generation, &self.demand, &Filter::default());
+            return self
+                .registry
+                .acknowledge(self.generation, &self.demand, &Filter::default());
         }
         let given_up = self.given_up == Some(self.generation);
-        let current = self.current.as_ref().filter(|(current, _)| given_up || current.asked.covers(&wanted));
+        let current = self
+            .current
+            .as_ref()
+            .filter(|(current, _)| given_up || current.asked.covers(&wanted));
         if given_up || current.is_some() {
             let none = Filter::default();
             let honoured = current.map_or(&none, |(_, honoured)| honoured);
-            self.registry.acknowledge(self.generation, &self.demand, honoured);
+            self.registry
+                .acknowledge(self.generation, &self.demand, honoured);
             if given_up || current.is_some_and(|(current, _)| current.asked == wanted) {
                 (self.excess_since, self.next) = (None, None);
                 return;
@@ -134,10 +140,23 @@ impl<'a> SharedSubscription<'a> {
         if self.refused != Some(self.generation) {
             return self.demand.clone();
         }
-        let mut wanted = Filter { lists: self.demand.lists, ..Filter::default() };
+        let mut wanted = Filter {
+            lists: self.demand.lists,
+            ..Filter::default()
+        };
         if let Some((_, honoured)) = &self.current {
-            wanted.uris = self.demand.uris.intersection(&honoured.uris).cloned().collect();
-            wanted.tasks = self.demand.tasks.intersection(&honoured.tasks).cloned().collect();
+            wanted.uris = self
+                .demand
+                .uris
+                .intersection(&honoured.uris)
+                .cloned()
+                .collect();
+            wanted.tasks = self
+                .demand
+                .tasks
+                .intersection(&honoured.tasks)
+                .cloned()
+                .collect();
         }
         wanted
     }
@@ -153,8 +172,15 @@ impl<'a> SharedSubscription<'a> {
 
     fn on_timeout(&mut self) {
         self.is_stale = true;
-        if self.next.as_ref().is_some_and(|(_, late, _)| *late <= Instant::now()) {
-            tracing::warn!(backend = self.backend, "subscription not acknowledged in time");
+        if self
+            .next
+            .as_ref()
+            .is_some_and(|(_, late, _)| *late <= Instant::now())
+        {
+            tracing::warn!(
+                backend = self.backend,
+                "subscription not acknowledged in time"
+            );
             self.next = None;
             self.back_off();
         }
@@ -163,7 +189,9 @@ impl<'a> SharedSubscription<'a> {
     fn on_next(&mut self, event: SubscriptionEvent) {
         match event {
             SubscriptionEvent::Acknowledged(agreed) => {
-                let Some((next, _, _)) = self.next.take() else { return };
+                let Some((next, _, _)) = self.next.take() else {
+                    return;
+                };
                 let honoured = Filter::acknowledged(&agreed);
                 let lists = honoured.lists;
                 self.registry.acknowledge_part(&next.asked, &honoured);
@@ -175,13 +203,18 @@ impl<'a> SharedSubscription<'a> {
                     self.registry.announce(&Origin::Base, lists);
                 }
             }
-            SubscriptionEvent::Notification(notification) => self.registry.deliver(&Origin::Base, notification, None),
+            SubscriptionEvent::Notification(notification) => {
+                self.registry.deliver(&Origin::Base, notification, None)
+            }
             SubscriptionEvent::Ended(end) => {
                 let generation = self.next.take().map(|(_, _, generation)| generation);
                 self.is_stale = true;
                 match end {
                     End::Unsupported => {
-                        tracing::debug!(backend = self.backend, "subscription not made: the server has none");
+                        tracing::debug!(
+                            backend = self.backend,
+                            "subscription not made: the server has none"
+                        );
                         self.unsupported = true;
                     }
                     End::Refused { message } => {
@@ -201,9 +234,15 @@ impl<'a> SharedSubscription<'a> {
     fn on_current(&mut self, event: SubscriptionEvent) {
         match event {
             SubscriptionEvent::Acknowledged(_) => {}
-            SubscriptionEvent::Notification(notification) => self.registry.deliver(&Origin::Base, notification, None),
+            SubscriptionEvent::Notification(notification) => {
+                self.registry.deliver(&Origin::Base, notification, None)
+            }
             SubscriptionEvent::Ended(end) => {
-                tracing::debug!(backend = self.backend, ?end, "subscription ended by the server");
+                tracing::debug!(
+                    backend = self.backend,
+                    ?end,
+                    "subscription ended by the server"
+                );
                 (self.current, self.missed, self.is_stale) = (None, true, true);
                 self.back_off();
             }

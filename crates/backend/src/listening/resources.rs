@@ -22,19 +22,37 @@ pub(super) const CONCURRENT: usize = 8;
 type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Keeps up the subscriptions of `principal`'s listeners on one connection, without end unless there can be none.
-pub(super) async fn keep(registry: &SubscriptionRegistry, connection: &Connection, principal: &Principal) {
+pub(super) async fn keep(
+    registry: &SubscriptionRegistry,
+    connection: &Connection,
+    principal: &Principal,
+) {
     if !connection.subscribes_for_clients() {
         return;
     }
     let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
-    let announcing = Announcing { registry, process: connection.process(), principal };
+    let announcing = Announcing {
+        registry,
+        process: connection.process(),
+        principal,
+    };
     loop {
         changed.mark_unchanged();
         let (generation, wanted) = registry.resources_of(principal);
         // Before the server is asked, which may announce an update right after its answer.
         announcing.set(&wanted);
-        request(connection, &Method::Unsubscribe, subscribed.difference(&wanted)).await;
-        request(connection, &Method::Subscribe, wanted.difference(&subscribed)).await;
+        request(
+            connection,
+            &Method::Unsubscribe,
+            subscribed.difference(&wanted),
+        )
+        .await;
+        request(
+            connection,
+            &Method::Subscribe,
+            wanted.difference(&subscribed),
+        )
+        .await;
         subscribed = wanted;
         connection.resources_are_subscribed(generation);
         if changed.changed().await.is_err() {
@@ -52,7 +70,8 @@ struct Announcing<'a> {
 
 impl Announcing<'_> {
     fn set(&self, uris: &HashSet<Arc<str>>) {
-        self.registry.set_subscribed(self.process, self.principal, uris);
+        self.registry
+            .set_subscribed(self.process, self.principal, uris);
     }
 }
 
@@ -70,7 +89,10 @@ async fn request(connection: &Connection, method: &Method, uris: impl Iterator<I
         Box::pin(async move { drop(connection.ask(method, Some(&params)).await) }) as Request<'_>
     });
     let asked: Vec<_> = asked.collect();
-    futures_util::stream::iter(asked).buffer_unordered(CONCURRENT).collect::<()>().await;
+    futures_util::stream::iter(asked)
+        .buffer_unordered(CONCURRENT)
+        .collect::<()>()
+        .await;
 }
 
 /// The params of a request about a resource.

@@ -16,7 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
 use crate::request::deadline::{PausableDeadline, Pause};
-use crate::request::server_request::{OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text};
+use crate::request::server_request::{
+    OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text,
+};
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
 
 /// Forwards the server requests of a connection that one client has to itself.
@@ -32,7 +34,10 @@ pub(super) struct ServerRequests<'a> {
 impl ServerRequests<'_> {
     /// Forwards requests and answers, without end.
     pub(super) async fn forward(self, requests: &mut UnsolicitedRequests) {
-        let (mut open, deadline) = (OpenServerRequests::default(), Arc::<PausableDeadline>::default());
+        let (mut open, deadline) = (
+            OpenServerRequests::default(),
+            Arc::<PausableDeadline>::default(),
+        );
         loop {
             tokio::select! {
                 biased;
@@ -49,19 +54,32 @@ impl ServerRequests<'_> {
     }
 
     /// Asks the client. Returns the message for the server if that is not possible.
-    fn ask(&self, request: &Request, outside: &Arc<PausableDeadline>) -> Result<PendingServerRequest, Bytes> {
-        let listener = self.session.and_then(|session| self.registry.listener_of(session));
+    fn ask(
+        &self,
+        request: &Request,
+        outside: &Arc<PausableDeadline>,
+    ) -> Result<PendingServerRequest, Bytes> {
+        let listener = self
+            .session
+            .and_then(|session| self.registry.listener_of(session));
         let (messages, deadline, number) = match listener {
             // No call is kept alive by them, so their number does not matter.
             Some(messages) => (messages, Arc::clone(outside), usize::MAX),
             None => {
                 let why = "no call is running that the request could belong to, and the client does not listen";
-                let call = self.connection.oldest_call().ok_or_else(|| cannot_ask_text(&request.id, why))?;
+                let call = self
+                    .connection
+                    .oldest_call()
+                    .ok_or_else(|| cannot_ask_text(&request.id, why))?;
                 (call.0, call.1, self.limits.number)
             }
         };
-        let limits = ServerRequestLimits { number, ..self.limits };
-        let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
+        let limits = ServerRequestLimits {
+            number,
+            ..self.limits
+        };
+        let (pending, for_client) =
+            PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             self.registry.warn_of_slow(1);
             return Err(cannot_ask_text(&request.id, "it does not keep up"));
@@ -73,7 +91,8 @@ impl ServerRequests<'_> {
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {
-            let _: Result<_, _> = timeout(connection.timeouts().delivery, connection.tell(text)).await;
+            let _: Result<_, _> =
+                timeout(connection.timeouts().delivery, connection.tell(text)).await;
             drop(pause);
         });
     }

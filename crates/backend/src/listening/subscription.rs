@@ -51,15 +51,31 @@ pub(super) enum End {
 
 impl BackendSubscription {
     /// A subscription whose request is sent when this is first polled.
-    pub(super) fn begin(connection: &Arc<Connection>, asked: Filter, further: Option<&Json>, nesting: usize) -> Self {
+    pub(super) fn begin(
+        connection: &Arc<Connection>,
+        asked: Filter,
+        further: Option<&Json>,
+        nesting: usize,
+    ) -> Self {
         let (sender, messages) = ServerMessages::channel(QUEUE);
         let mut context = (*CallContext::internal()).clone();
         if !asked.tasks.is_empty() {
             context.capabilities = tasks_capability();
         }
-        let (connection, context, params) = (Arc::clone(connection), Arc::new(context), asked.to_params(further));
-        let exchange: Exchange = Box::pin(async move { connection.subscribe(&params, &context, &sender).await });
-        Self { asked, exchange: Some(exchange), messages, end: End::Broken, nesting }
+        let (connection, context, params) = (
+            Arc::clone(connection),
+            Arc::new(context),
+            asked.to_params(further),
+        );
+        let exchange: Exchange =
+            Box::pin(async move { connection.subscribe(&params, &context, &sender).await });
+        Self {
+            asked,
+            exchange: Some(exchange),
+            messages,
+            end: End::Broken,
+            nesting,
+        }
     }
 
     /// The next event. Cancel safe; not to be called after the end.
@@ -82,7 +98,9 @@ impl BackendSubscription {
 
     fn sort(&self, notification: Notification) -> SubscriptionEvent {
         if notification.method == Method::Acknowledged {
-            let agreed = notification.params().and_then(|params| params.get("notifications"));
+            let agreed = notification
+                .params()
+                .and_then(|params| params.get("notifications"));
             return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
         }
         SubscriptionEvent::Notification(without_subscription_id(notification, self.nesting))
@@ -97,11 +115,16 @@ impl End {
                 Some(code::INVALID_PARAMS | code::MISSING_CLIENT_CAPABILITY) => {
                     let message = response.error().and_then(|error| error.get("message"));
                     let message = message.and_then(|message| Some(message.as_str()?.into_owned()));
-                    Self::Refused { message: message.unwrap_or_default() }
+                    Self::Refused {
+                        message: message.unwrap_or_default(),
+                    }
                 }
                 _ => Self::Broken,
             },
-            Ok(Reply::Rejected { status: 400 | 404 | 405 | 501, .. }) => Self::Unsupported,
+            Ok(Reply::Rejected {
+                status: 400 | 404 | 405 | 501,
+                ..
+            }) => Self::Unsupported,
             Ok(Reply::Rejected { .. }) | Err(_) => Self::Broken,
         }
     }

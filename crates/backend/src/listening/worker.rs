@@ -39,7 +39,8 @@ impl ListeningWorker {
                 Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
             };
             let mut state = self.state.clone();
-            while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await {
+            while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await
+            {
                 let end = stopped(self.state.clone());
                 tokio::select! {
                     _ = connection.lost() => {}
@@ -74,18 +75,38 @@ impl ListeningWorker {
     /// Keeps up the subscriptions on one connection, without end. Each kind is boxed, since there is such a task for each
     /// session, and the kinds differ in size. `tokio::join!` in a block of its own would hold their futures twice.
     async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
-        let Self { registry, origin, context, patience, requests, .. } = self;
+        let Self {
+            registry,
+            origin,
+            context,
+            patience,
+            requests,
+            ..
+        } = self;
         match (&*origin, connection.era()) {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
                 let nesting = context.limits.nesting;
-                let subscription =
-                    SharedSubscription::new((registry, &context.name), connection, nesting, *patience, is_repeated);
+                let subscription = SharedSubscription::new(
+                    (registry, &context.name),
+                    connection,
+                    nesting,
+                    *patience,
+                    is_repeated,
+                );
                 Box::pin(subscription.keep()).await;
             }
             (Origin::Base, Era::Legacy) => {
                 registry.reset_verdicts();
-                Box::pin(legacy::Base { registry, connection, is_repeated }.keep()).await;
+                Box::pin(
+                    legacy::Base {
+                        registry,
+                        connection,
+                        is_repeated,
+                    }
+                    .keep(),
+                )
+                .await;
             }
             (Origin::Session(session), Era::Legacy) => {
                 let server_requests = ServerRequests {
@@ -95,7 +116,12 @@ impl ListeningWorker {
                     limits: context.server_request_limits(),
                     tasks: &context.tasks,
                 };
-                let own = legacy::Own { registry, connection, session, is_repeated };
+                let own = legacy::Own {
+                    registry,
+                    connection,
+                    session,
+                    is_repeated,
+                };
                 let (forwarding, listening) = (server_requests.forward(requests), own.keep());
                 Box::pin(join(forwarding, listening)).await;
             }
@@ -104,7 +130,13 @@ impl ListeningWorker {
             }
             (Origin::Request(principal), Era::Legacy) => {
                 let (limits, tasks) = (context.server_request_limits(), &context.tasks);
-                let server_requests = ServerRequests { registry, connection, session: None, limits, tasks };
+                let server_requests = ServerRequests {
+                    registry,
+                    connection,
+                    session: None,
+                    limits,
+                    tasks,
+                };
                 let forwarding = server_requests.forward(requests);
                 let listening = legacy::keep_of_request(registry, connection, principal);
                 Box::pin(join(forwarding, listening)).await;
@@ -118,11 +150,17 @@ impl ListeningWorker {
 /// Waits until the connection has ended for good.
 pub(super) async fn stopped(mut state: watch::Receiver<State>) {
     // An error means that the supervisor has ended.
-    let _ = state.wait_for(|state| matches!(state.phase, Phase::Stopped)).await.map(drop);
+    let _ = state
+        .wait_for(|state| matches!(state.phase, Phase::Stopped))
+        .await
+        .map(drop);
 }
 
 /// The next connection; `None` once there will be none. `idle` is called when none is being made.
-pub(super) async fn connected(state: &mut watch::Receiver<State>, idle: impl Fn()) -> Option<Arc<Connection>> {
+pub(super) async fn connected(
+    state: &mut watch::Receiver<State>,
+    idle: impl Fn(),
+) -> Option<Arc<Connection>> {
     loop {
         let phase = state.borrow_and_update().phase.clone();
         match phase {

@@ -10,8 +10,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening, Pending, Principal,
-    ProcessOutput, ServerMessage, ServerMessages, SessionKey,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening,
+    Pending, Principal, ProcessOutput, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::result::{ServerDescription, is_private};
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
@@ -68,7 +68,11 @@ impl BackendApart {
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
-    pub fn start(settings: BackendSettings, known: Option<KnownServer>, shutdown: &CancellationToken) -> Arc<Self> {
+    pub fn start(
+        settings: BackendSettings,
+        known: Option<KnownServer>,
+        shutdown: &CancellationToken,
+    ) -> Arc<Self> {
         let (shutdown, longest) = (shutdown.child_token(), settings.timeouts.session_idle);
         let idle = settings.processes.idle.unwrap_or(longest).min(longest);
         let base = Backend::resume(settings.clone(), known, shutdown.clone());
@@ -76,13 +80,24 @@ impl BackendApart {
         let processes = &mut of_one.processes;
         processes.serves = Serves::One;
         // It is started for a request.
-        (processes.starts_on_demand, processes.keeps_lists, processes.rests_while_known) = (false, false, false);
+        (
+            processes.starts_on_demand,
+            processes.keeps_lists,
+            processes.rests_while_known,
+        ) = (false, false, false);
         let members = Members::new(of_one, Arc::clone(base.process_log()), shutdown.clone());
         let (life, life_of_base) = (members.life.clone(), base.life());
-        let itself = Arc::new(Self { base, members, waiting: Arc::default(), private: Arc::default() });
+        let itself = Arc::new(Self {
+            base,
+            members,
+            waiting: Arc::default(),
+            private: Arc::default(),
+        });
         let of = Arc::downgrade(&itself);
         life.spawn(async move {
-            shutdown.run_until_cancelled(Members::tend(of, idle, |of: &Self| &of.members)).await;
+            shutdown
+                .run_until_cancelled(Members::tend(of, idle, |of: &Self| &of.members))
+                .await;
             life_of_base.stop().await;
         });
         itself
@@ -106,24 +121,36 @@ impl BackendApart {
             return Ok(None);
         }
         let principal = client.caller.principal();
-        let lease = self.members.lease(principal, Own { source: None, environment: Vec::new() })?;
+        let lease = self.members.lease(
+            principal,
+            Own {
+                source: None,
+                environment: Vec::new(),
+            },
+        )?;
         self.base.wake();
-        self.waiting.with(principal, |waiter| self.attach(waiter, &lease));
+        self.waiting
+            .with(principal, |waiter| self.attach(waiter, &lease));
         Ok(Some(lease))
     }
 
     /// Sends a request to the process of its principal.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let CallContext { caller, .. } = &*call.context;
-        let is_about_task =
-            matches!(call.method, Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask);
+        let is_about_task = matches!(
+            call.method,
+            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
+        );
         // A process that there is not has no task: none is started to be asked.
         if is_about_task
             && !caller.is_gateway()
             && self.members.existing(caller.principal()).is_none()
             && !self.base.has_own_connection(&call.context).await?
         {
-            return Ok(Response::from_error(&RpcError::new(code::INVALID_PARAMS, UNKNOWN_TASK)));
+            return Ok(Response::from_error(&RpcError::new(
+                code::INVALID_PARAMS,
+                UNKNOWN_TASK,
+            )));
         }
         match self.of(&call.context).await? {
             Some(lease) => lease.backend.request(call).await,
@@ -137,11 +164,18 @@ impl BackendApart {
             return self.ask(call).await;
         }
         let answer = self.base.request(call.clone()).await;
-        if !answer.as_ref().is_ok_and(|answer| answer.result().is_some_and(|result| is_private(&result))) {
+        if !answer
+            .as_ref()
+            .is_ok_and(|answer| answer.result().is_some_and(|result| is_private(&result)))
+        {
             return answer;
         }
         self.private.add(&call.method);
-        if call.context.caller.is_gateway() { answer } else { self.ask(call).await }
+        if call.context.caller.is_gateway() {
+            answer
+        } else {
+            self.ask(call).await
+        }
     }
 
     /// Has a client listen at the process of its principal as well, unless it does so already.
@@ -149,8 +183,15 @@ impl BackendApart {
         if std::mem::replace(&mut waiter.at, lease.number) == lease.number {
             return;
         }
-        let listen = Listen { messages: self.private.tell(&waiter.listen.messages), ..waiter.listen.clone() };
-        let (listening, life, end) = (self.members.listen(lease, listen), lease.life.clone(), waiter.end.clone());
+        let listen = Listen {
+            messages: self.private.tell(&waiter.listen.messages),
+            ..waiter.listen.clone()
+        };
+        let (listening, life, end) = (
+            self.members.listen(lease, listen),
+            lease.life.clone(),
+            waiter.end.clone(),
+        );
         self.members.life.spawn(async move {
             tokio::select! {
                 () = listening => {}
@@ -163,29 +204,82 @@ impl BackendApart {
     /// Listens for a client to nothing that only the process of its principal can tell.
     async fn listen_to_base(&self, listen: Listen) -> Result<Listening, BackendError> {
         let mut listening = self.base.listen(listen.clone()).await?;
-        let (principal, end) = (listen.context.caller.principal().clone(), CancellationToken::new());
-        let id = self.waiting.add(Waiter { id: 0, listen, at: 0, end: end.clone() });
+        let (principal, end) = (
+            listen.context.caller.principal().clone(),
+            CancellationToken::new(),
+        );
+        let id = self.waiting.add(Waiter {
+            id: 0,
+            listen,
+            at: 0,
+            end: end.clone(),
+        });
         let honoured = std::mem::take(&mut listening.honoured);
-        let guard = WaiterGuard { waiting: Arc::clone(&self.waiting), principal, id, _end: end.drop_guard() };
+        let guard = WaiterGuard {
+            waiting: Arc::clone(&self.waiting),
+            principal,
+            id,
+            _end: end.drop_guard(),
+        };
         if let Some(lease) = self.members.existing(&guard.principal) {
-            self.waiting.with(&guard.principal, |waiter| self.attach(waiter, &lease));
+            self.waiting
+                .with(&guard.principal, |waiter| self.attach(waiter, &lease));
         }
         Ok(Listening::new(honoured, (listening, guard)))
     }
 
     /// Listens for a client that has named resources or tasks, or what Fanlight does not know.
     async fn listen_apart(&self, listen: Listen) -> Result<Listening, BackendError> {
-        let Some(lease) = self.of(&listen.context).await? else { return self.base.listen(listen).await };
-        let told = Listen { messages: self.private.tell(&listen.messages), ..listen.clone() };
+        let Some(lease) = self.of(&listen.context).await? else {
+            return self.base.listen(listen).await;
+        };
+        let told = Listen {
+            messages: self.private.tell(&listen.messages),
+            ..listen.clone()
+        };
         let own = lease.backend.listen(told).await?;
-        let Interest { tools, prompts, resources, session, .. } = listen.interest;
-        let lists = Interest { tools, prompts, resources, session, ..Interest::default() };
-        let mut honoured = Interest { tools: false, prompts: false, resources: false, ..own.honoured.clone() };
+        let Interest {
+            tools,
+            prompts,
+            resources,
+            session,
+            ..
+        } = listen.interest;
+        let lists = Interest {
+            tools,
+            prompts,
+            resources,
+            session,
+            ..Interest::default()
+        };
+        let mut honoured = Interest {
+            tools: false,
+            prompts: false,
+            resources: false,
+            ..own.honoured.clone()
+        };
         let of_base = match lists.is_empty() {
             true => None,
-            false => Some(self.base.listen(Listen { interest: lists, ..listen }).await?),
+            false => Some(
+                self.base
+                    .listen(Listen {
+                        interest: lists,
+                        ..listen
+                    })
+                    .await?,
+            ),
         };
-        if let Some(Listening { honoured: Interest { tools, prompts, resources, .. }, .. }) = &of_base {
+        if let Some(Listening {
+            honoured:
+                Interest {
+                    tools,
+                    prompts,
+                    resources,
+                    ..
+                },
+            ..
+        }) = &of_base
+        {
             (honoured.tools, honoured.prompts, honoured.resources) = (*tools, *prompts, *resources);
         }
         Ok(Listening::new(honoured, (own, of_base, lease)))
@@ -227,7 +321,9 @@ impl BackendClient for BackendApart {
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         if listen.context.caller.is_gateway() {
             // It is told of changes of anybody's lists.
-            self.members.watchers.add(self.private.tell(&listen.messages));
+            self.members
+                .watchers
+                .add(self.private.tell(&listen.messages));
             return self.base.listen(listen);
         }
         match listen.interest.is_about_lists_and_session() {
@@ -236,16 +332,26 @@ impl BackendClient for BackendApart {
         }
     }
 
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         self.base.notify(notification, client)
     }
 
     fn end_session(&self, session: SessionKey) {
         self.base.end_session(session);
-        self.members.servers().iter().for_each(|server| server.client().end_session(session));
+        self.members
+            .servers()
+            .iter()
+            .for_each(|server| server.client().end_session(session));
     }
 
-    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(
+        &self,
+        since: Option<Instant>,
+    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         self.base.connection_made(since)
     }
 
@@ -286,7 +392,8 @@ impl PrivateLists {
                     Method::ToolsChanged => private.has(&Method::ListTools),
                     Method::PromptsChanged => private.has(&Method::ListPrompts),
                     Method::ResourcesChanged => {
-                        private.has(&Method::ListResources) || private.has(&Method::ListResourceTemplates)
+                        private.has(&Method::ListResources)
+                            || private.has(&Method::ListResourceTemplates)
                     }
                     _ => true,
                 },
@@ -308,13 +415,22 @@ impl Waiting {
         table.last += 1;
         let id = table.last;
         let principal = waiter.listen.context.caller.principal().clone();
-        table.listeners.entry(principal).or_default().push(Waiter { id, ..waiter });
+        table
+            .listeners
+            .entry(principal)
+            .or_default()
+            .push(Waiter { id, ..waiter });
         id
     }
 
     /// Does something with each client of a principal.
     fn with(&self, principal: &Principal, act: impl FnMut(&mut Waiter)) {
-        self.table().listeners.get_mut(principal).into_iter().flatten().for_each(act);
+        self.table()
+            .listeners
+            .get_mut(principal)
+            .into_iter()
+            .flatten()
+            .for_each(act);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, CallContext, Interest, Listen, Principal, ServerMessage, ServerMessages,
+    BackendClient, BackendError, CallContext, Interest, Listen, Principal, ServerMessage,
+    ServerMessages,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,12 @@ impl Member {
     fn lease(&mut self) -> Lease {
         self.used = Instant::now();
         let (backend, life) = (self.server.client(), self.server.life());
-        Lease { number: self.number, backend, life, _use: Arc::clone(&self.uses) }
+        Lease {
+            number: self.number,
+            backend,
+            life,
+            _use: Arc::clone(&self.uses),
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -96,7 +102,11 @@ impl Member {
 
 impl Members {
     /// Starts none. At most `settings.limits.sessions` principals have one at the same time. `shutdown` ends all of them.
-    pub(crate) fn new(settings: BackendSettings, process_log: Arc<ProcessLog>, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(
+        settings: BackendSettings,
+        process_log: Arc<ProcessLog>,
+        shutdown: CancellationToken,
+    ) -> Self {
         let name: Arc<str> = settings.name.as_str().into();
         Self {
             transport: Mutex::new(settings.transport.clone()),
@@ -112,13 +122,21 @@ impl Members {
 
     /// Sends the headers of `settings` from the next message on, as `Backend::use_credentials` does.
     pub(crate) fn use_credentials(&self, settings: &BackendSettings) {
-        *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        self.servers().iter().for_each(|server| server.use_credentials(settings));
+        *self
+            .transport
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        self.servers()
+            .iter()
+            .for_each(|server| server.use_credentials(settings));
     }
 
     /// The source of a principal's credentials, if it has a server.
     pub(crate) fn source(&self, principal: &Principal) -> Option<Arc<dyn CredentialSource>> {
-        self.table().members.get(principal).and_then(|member| member.own.source.clone())
+        self.table()
+            .members
+            .get(principal)
+            .and_then(|member| member.own.source.clone())
     }
 
     /// The server of a principal, which is started if there is none. One whose process has other variables by now is
@@ -137,13 +155,23 @@ impl Members {
         let _outdated = table.members.remove(principal);
         let limit = self.settings.limits.sessions;
         let _dispensable = match table.members.len() >= limit.max(1) {
-            true => Some(table.remove_dispensable().ok_or(BackendError::TooManySessions { limit })?),
+            true => Some(
+                table
+                    .remove_dispensable()
+                    .ok_or(BackendError::TooManySessions { limit })?,
+            ),
             false => None,
         };
         let (settings, log) = (self.settings_of(&own), Arc::clone(&self.process_log));
         let server = Server::of_one(settings, self.places.clone(), log, self.shutdown.clone());
         table.last += 1;
-        let mut member = Member { number: table.last, server, own, used: Instant::now(), uses: Arc::default() };
+        let mut member = Member {
+            number: table.last,
+            server,
+            own,
+            used: Instant::now(),
+            uses: Arc::default(),
+        };
         let lease = member.lease();
         table.members.insert(principal.clone(), member);
         drop(table);
@@ -159,7 +187,11 @@ impl Members {
     /// The settings of the server of one principal.
     fn settings_of(&self, own: &Own) -> BackendSettings {
         let mut settings = self.settings.clone();
-        settings.transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        settings.transport = self
+            .transport
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         settings.credentials.clone_from(&own.source);
         if let TransportSettings::Stdio { env, .. } = &mut settings.transport {
             env.extend_from_slice(&own.environment);
@@ -176,8 +208,17 @@ impl Members {
             watchers.tell(&message);
             None
         });
-        let interest = Interest { tools: true, prompts: true, resources: true, ..Interest::default() };
-        let listen = Listen { interest, context: CallContext::internal(), messages };
+        let interest = Interest {
+            tools: true,
+            prompts: true,
+            resources: true,
+            ..Interest::default()
+        };
+        let listen = Listen {
+            interest,
+            context: CallContext::internal(),
+            messages,
+        };
         let listening = self.listen(lease, listen);
         let life = lease.life.clone();
         self.life.spawn(async move {
@@ -191,8 +232,15 @@ impl Members {
     }
 
     /// Listens at the server of one principal, tried again until it is let, and without end; does not keep the server alive.
-    pub(crate) fn listen(&self, lease: &Lease, listen: Listen) -> impl Future<Output = ()> + Send + use<> {
-        let (backend, pause) = (Arc::downgrade(&lease.backend), self.settings.timeouts.reconnect.longest);
+    pub(crate) fn listen(
+        &self,
+        lease: &Lease,
+        listen: Listen,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (backend, pause) = (
+            Arc::downgrade(&lease.backend),
+            self.settings.timeouts.reconnect.longest,
+        );
         async move {
             while let Some(backend) = backend.upgrade() {
                 let listening = backend.listen(listen.clone()).await;
@@ -216,7 +264,11 @@ impl Members {
 
     fn end_idle(&self, idle: Duration) {
         // Dropped once the lock is free.
-        let ended: Vec<_> = self.table().members.extract_if(|_, member| member.is_idle(idle)).collect();
+        let ended: Vec<_> = self
+            .table()
+            .members
+            .extract_if(|_, member| member.is_idle(idle))
+            .collect();
         drop(ended);
     }
 
@@ -228,7 +280,11 @@ impl Members {
 
     /// All that are running, to be used without the lock.
     pub(crate) fn servers(&self) -> Vec<Server> {
-        self.table().members.values().map(|member| member.server.clone()).collect()
+        self.table()
+            .members
+            .values()
+            .map(|member| member.server.clone())
+            .collect()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -239,8 +295,13 @@ impl Members {
 impl Table {
     /// Removes the member that was used longest ago of those that may be ended.
     fn remove_dispensable(&mut self) -> Option<Member> {
-        let dispensable = self.members.iter().filter(|(_, member)| member.is_dispensable());
-        let oldest = dispensable.min_by_key(|(_, member)| member.used).map(|(principal, _)| principal.clone())?;
+        let dispensable = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.is_dispensable());
+        let oldest = dispensable
+            .min_by_key(|(_, member)| member.used)
+            .map(|(principal, _)| principal.clone())?;
         self.members.remove(&oldest)
     }
 }
@@ -254,8 +315,14 @@ impl Watchers {
 
     /// Tells all of them what a server has announced. What does not fit is lost, as with any listener.
     pub(crate) fn tell(&self, message: &ServerMessage) {
-        let ServerMessage::Notification(notification) = message else { return };
-        let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ServerMessage::Notification(notification) = message else {
+            return;
+        };
+        let watchers = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         for watcher in watchers {
             let _ = watcher.try_send(ServerMessage::Notification(notification.clone()));
         }

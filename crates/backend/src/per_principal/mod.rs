@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest, Listen, Listening,
-    Pending, Principal, ProcessOutput, ServerMessage, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest,
+    Listen, Listening, Pending, Principal, ProcessOutput, ServerMessage, SessionKey,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
@@ -31,13 +31,16 @@ pub use apart::BackendApart;
 use members::{Lease, Members, Own};
 
 /// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
-const UNKNOWN_CAPABILITIES: &str =
-    r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
 
 /// How long a call waits for its user, who is signing in: people take some seconds, and clients give calls up after a minute.
 const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
 
-const LIST_CHANGES: [Method; 3] = [Method::ToolsChanged, Method::PromptsChanged, Method::ResourcesChanged];
+const LIST_CHANGES: [Method; 3] = [
+    Method::ToolsChanged,
+    Method::PromptsChanged,
+    Method::ResourcesChanged,
+];
 
 /// One MCP server with credentials for each principal.
 pub struct BackendPerPrincipal {
@@ -62,7 +65,10 @@ impl BackendPerPrincipal {
         shutdown: &CancellationToken,
     ) -> Arc<Self> {
         let shutdown = shutdown.child_token();
-        let (idle, log) = (settings.timeouts.session_idle, ProcessLog::new(settings.limits.process_log_kept));
+        let (idle, log) = (
+            settings.timeouts.session_idle,
+            ProcessLog::new(settings.limits.process_log_kept),
+        );
         let itself = Arc::new_cyclic(|itself| Self {
             name: settings.name.as_str().into(),
             credentials,
@@ -75,7 +81,8 @@ impl BackendPerPrincipal {
         let announced = announce_changes(Weak::clone(&of), Arc::clone(&itself.credentials));
         itself.members.life.spawn(async move {
             let tended = Members::tend(of, idle, |of: &Self| &of.members);
-            end.run_until_cancelled(async { tokio::join!(tended, announced) }).await;
+            end.run_until_cancelled(async { tokio::join!(tended, announced) })
+                .await;
         });
         itself
     }
@@ -98,14 +105,23 @@ impl BackendPerPrincipal {
         }
         let principal = &owner(caller);
         // Not under the lock: whoever has the credentials may look them up.
-        let source = self.members.source(principal).unwrap_or_else(|| self.credentials.of(principal));
+        let source = self
+            .members
+            .source(principal)
+            .unwrap_or_else(|| self.credentials.of(principal));
         let environment = match (source.sign_in(), source.environment()) {
             (Some(wish), _) => Err(NoCredentials::SignIn(wish)),
             (None, Some(environment)) => environment.await,
             (None, None) => Ok(Vec::new()),
         };
         match environment {
-            Ok(environment) => self.members.lease(principal, Own { source: Some(source), environment }),
+            Ok(environment) => self.members.lease(
+                principal,
+                Own {
+                    source: Some(source),
+                    environment,
+                },
+            ),
             Err(missing) => {
                 self.members.forget(principal);
                 Err(missing.into())
@@ -120,8 +136,13 @@ impl BackendPerPrincipal {
         if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
             return found;
         }
-        let Some(signing_in) = self.credentials.of(&owner(caller)).signing_in() else { return found };
-        let _ = self.shutdown.run_until_cancelled(timeout(LONGEST_SIGN_IN, signing_in)).await;
+        let Some(signing_in) = self.credentials.of(&owner(caller)).signing_in() else {
+            return found;
+        };
+        let _ = self
+            .shutdown
+            .run_until_cancelled(timeout(LONGEST_SIGN_IN, signing_in))
+            .await;
         self.of(caller).await
     }
 
@@ -135,7 +156,11 @@ impl BackendPerPrincipal {
         let answer = lease.backend.request(call).await;
         // One that could not connect for want of credentials begins anew once there are some.
         let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
-        if answer.as_ref().is_err_and(|error| error.sign_in().is_some()) && !is_ready() {
+        if answer
+            .as_ref()
+            .is_err_and(|error| error.sign_in().is_some())
+            && !is_ready()
+        {
             self.members.forget(&owner(&caller));
         }
         answer
@@ -144,7 +169,9 @@ impl BackendPerPrincipal {
     /// Answers a call of the tool `connect`, which is the server's own if it lists one.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
         self.once_signed_in(&call.context.caller).await?;
-        match connect_tool::is_listed(self, &call.context, self.members.settings.limits.list_pages).await? {
+        match connect_tool::is_listed(self, &call.context, self.members.settings.limits.list_pages)
+            .await?
+        {
             true => self.ask(call).await,
             false => Ok(connect_tool::connected(&self.name)),
         }
@@ -153,7 +180,11 @@ impl BackendPerPrincipal {
     /// A principal has signed in or out: what it may see has changed.
     async fn announce_change(&self) {
         for change in LIST_CHANGES {
-            self.members.watchers.tell(&ServerMessage::Notification(Notification::new(change, None)));
+            self.members
+                .watchers
+                .tell(&ServerMessage::Notification(Notification::new(
+                    change, None,
+                )));
         }
         for principal in self.wishes.principals() {
             if self.credentials.of(&principal).are_there().await {
@@ -164,13 +195,18 @@ impl BackendPerPrincipal {
 
     /// Listens for a principal that has not signed in: to nothing before it has.
     fn listen_once_signed_in(&self, listen: Listen) -> Listening {
-        let (end, itself, credentials) =
-            (self.shutdown.child_token(), Weak::clone(&self.itself), Arc::clone(&self.credentials));
+        let (end, itself, credentials) = (
+            self.shutdown.child_token(),
+            Weak::clone(&self.itself),
+            Arc::clone(&self.credentials),
+        );
         let (guard, honoured) = (end.clone().drop_guard(), lists_of(&listen.interest));
         let listening = async move {
             loop {
                 let changed = credentials.changed();
-                let Some(server) = itself.upgrade() else { return };
+                let Some(server) = itself.upgrade() else {
+                    return;
+                };
                 let lease = server.of(&listen.context.caller).await;
                 drop(server);
                 if let Ok(lease) = lease
@@ -192,13 +228,18 @@ impl BackendPerPrincipal {
         &self,
         described: Result<ServerDescription, BackendError>,
     ) -> Result<ServerDescription, BackendError> {
-        if !described.as_ref().is_err_and(|error| error.sign_in().is_some()) {
+        if !described
+            .as_ref()
+            .is_err_and(|error| error.sign_in().is_some())
+        {
             return described;
         }
         let mut info = ObjectBuilder::new();
         info.string("name", &self.name).string("version", "");
         let mut description = ObjectBuilder::new();
-        description.member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES)).member("serverInfo", &info.finish());
+        description
+            .member("capabilities", &Json::literal(UNKNOWN_CAPABILITIES))
+            .member("serverInfo", &info.finish());
         Ok(description.finish().into())
     }
 }
@@ -206,11 +247,18 @@ impl BackendPerPrincipal {
 /// Whose credentials a caller uses. What Fanlight asks for on its own behalf it asks for as every client that is not
 /// authenticated: where clients are, nobody has credentials for that.
 fn owner(caller: &Caller) -> Principal {
-    if caller.is_gateway() { Principal::anonymous() } else { caller.principal().clone() }
+    if caller.is_gateway() {
+        Principal::anonymous()
+    } else {
+        caller.principal().clone()
+    }
 }
 
 /// Announces changes of who has signed in.
-async fn announce_changes(of: Weak<BackendPerPrincipal>, credentials: Arc<dyn PrincipalCredentials>) {
+async fn announce_changes(
+    of: Weak<BackendPerPrincipal>,
+    credentials: Arc<dyn PrincipalCredentials>,
+) {
     let mut changed = credentials.changed();
     loop {
         changed.await;
@@ -262,7 +310,8 @@ impl BackendClient for BackendPerPrincipal {
             if is_listed && wish.is_some() {
                 return Ok(connect_tool::list(&self.name));
             }
-            wish.iter().for_each(|wish| self.wishes.given(&context, wish));
+            wish.iter()
+                .for_each(|wish| self.wishes.given(&context, wish));
             answer
         })
     }
@@ -288,7 +337,9 @@ impl BackendClient for BackendPerPrincipal {
             let told = self.wishes.listen(&listen);
             let (listening, lease) = match self.of(&listen.context.caller).await {
                 Ok(lease) => (lease.backend.listen(listen).await?, Some(lease)),
-                Err(error) if error.sign_in().is_some() => (self.listen_once_signed_in(listen), None),
+                Err(error) if error.sign_in().is_some() => {
+                    (self.listen_once_signed_in(listen), None)
+                }
                 Err(error) => return Err(error),
             };
             let honoured = listening.honoured.clone();
@@ -296,7 +347,11 @@ impl BackendClient for BackendPerPrincipal {
         })
     }
 
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         let lease = self.members.existing(&owner(&client.caller));
         Box::pin(async move {
             match lease {
@@ -308,12 +363,22 @@ impl BackendClient for BackendPerPrincipal {
 
     /// With the credentials that its user has now.
     fn continue_session(&self, client: &Arc<CallContext>) {
-        if !client.caller.server_sessions().is_some_and(|sessions| sessions.are_waiting_at(&self.name)) {
+        if !client
+            .caller
+            .server_sessions()
+            .is_some_and(|sessions| sessions.are_waiting_at(&self.name))
+        {
             return;
         }
-        let (itself, client, end) = (Weak::clone(&self.itself), Arc::clone(client), self.shutdown.clone());
+        let (itself, client, end) = (
+            Weak::clone(&self.itself),
+            Arc::clone(client),
+            self.shutdown.clone(),
+        );
         let continued = async move {
-            let Some(server) = itself.upgrade() else { return };
+            let Some(server) = itself.upgrade() else {
+                return;
+            };
             if let Ok(lease) = server.of(&client.caller).await {
                 lease.backend.continue_session(&client);
             }
@@ -325,7 +390,10 @@ impl BackendClient for BackendPerPrincipal {
 
     fn end_session(&self, session: SessionKey) {
         self.wishes.end_session(session);
-        self.members.servers().iter().for_each(|server| server.client().end_session(session));
+        self.members
+            .servers()
+            .iter()
+            .for_each(|server| server.client().end_session(session));
     }
 
     fn knows_principals(&self) -> bool {
@@ -337,7 +405,9 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn stand_in(&self) -> Option<&'static str> {
-        self.credentials.has_connect_tool().then_some(connect_tool::NAME)
+        self.credentials
+            .has_connect_tool()
+            .then_some(connect_tool::NAME)
     }
 
     /// That of a connection that is ready, if any is, and else of any.
@@ -367,6 +437,16 @@ impl BackendClient for BackendPerPrincipal {
 
 /// The lists of an interest.
 fn lists_of(interest: &Interest) -> Interest {
-    let Interest { tools, prompts, resources, .. } = *interest;
-    Interest { tools, prompts, resources, ..Interest::default() }
+    let Interest {
+        tools,
+        prompts,
+        resources,
+        ..
+    } = *interest;
+    Interest {
+        tools,
+        prompts,
+        resources,
+        ..Interest::default()
+    }
 }

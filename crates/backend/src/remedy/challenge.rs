@@ -16,10 +16,20 @@ impl Challenge {
     /// What cannot be read is left out.
     pub(super) fn read(text: &str) -> Self {
         let first = ChallengeParser::new(text).next().and_then(Result::ok);
-        let Some(challenge) = first else { return Self { scheme: scheme_of(text), parameters: Vec::new() } };
-        let owned = |(name, value): &(&str, ParamValue<'_>)| (name.to_ascii_lowercase(), value.to_unescaped());
+        let Some(challenge) = first else {
+            return Self {
+                scheme: scheme_of(text),
+                parameters: Vec::new(),
+            };
+        };
+        let owned = |(name, value): &(&str, ParamValue<'_>)| {
+            (name.to_ascii_lowercase(), value.to_unescaped())
+        };
         let parameters = challenge.params.iter().map(owned).collect();
-        Self { scheme: challenge.scheme.to_ascii_lowercase(), parameters }
+        Self {
+            scheme: challenge.scheme.to_ascii_lowercase(),
+            parameters,
+        }
     }
 
     /// The value of a parameter that is not empty.
@@ -30,13 +40,17 @@ impl Challenge {
 
     /// What the server says of why it refuses.
     pub(super) fn explanation(&self) -> Option<String> {
-        self.parameter("error_description").or_else(|| self.parameter("error"))
+        self.parameter("error_description")
+            .or_else(|| self.parameter("error"))
     }
 }
 
 /// The first word.
 fn scheme_of(text: &str) -> String {
-    text.split([' ', ',']).next().unwrap_or_default().to_ascii_lowercase()
+    text.split([' ', ','])
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -49,7 +63,10 @@ mod tests {
         let challenge = Challenge::read(text);
         assert_eq!(challenge.scheme, "bearer");
         assert_eq!(challenge.parameter("realm").as_deref(), Some("a, \"b\""));
-        assert_eq!(challenge.parameter("error").as_deref(), Some("invalid_token"));
+        assert_eq!(
+            challenge.parameter("error").as_deref(),
+            Some("invalid_token")
+        );
         assert_eq!(challenge.parameter("scope").as_deref(), Some("x y"));
         assert_eq!(challenge.explanation().as_deref(), Some("it has expired"));
         assert_eq!(Challenge::read("Bearer realm=\"x").scheme, "bearer");

@@ -16,7 +16,11 @@ use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
 /// The remedy for a process that could not be started, or did not become a server.
-pub(crate) fn of_process(settings: &ProcessSettings, error: &BackendError, output: &FailureDetails) -> Option<Remedy> {
+pub(crate) fn of_process(
+    settings: &ProcessSettings,
+    error: &BackendError,
+    output: &FailureDetails,
+) -> Option<Remedy> {
     if error.is_unreachable() && output.is_empty() {
         return program::not_started(settings);
     }
@@ -28,7 +32,11 @@ pub(crate) async fn of_url(endpoint: &HttpEndpoint, error: &BackendError) -> Opt
     url::of(endpoint, error).await
 }
 
-fn by_error(settings: &ProcessSettings, error: &BackendError, output: &FailureDetails) -> Option<Remedy> {
+fn by_error(
+    settings: &ProcessSettings,
+    error: &BackendError,
+    output: &FailureDetails,
+) -> Option<Remedy> {
     let cause = match error {
         BackendError::NotConnected { cause, .. } => cause,
         other => other,
@@ -53,7 +61,10 @@ fn by_error(settings: &ProcessSettings, error: &BackendError, output: &FailureDe
                         input and output";
             remedy(RemedyKind::Server, text)
         }
-        BackendError::Exited { .. } => remedy(RemedyKind::Server, "run its command in a terminal to see why it ends"),
+        BackendError::Exited { .. } => remedy(
+            RemedyKind::Server,
+            "run its command in a terminal to see why it ends",
+        ),
         _ => None,
     }
 }
@@ -65,11 +76,18 @@ fn is_interactive(arg: &str) -> bool {
 
 /// The command without its folder.
 fn program_name(settings: &ProcessSettings) -> String {
-    Path::new(&settings.command).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    Path::new(&settings.command)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn remedy(kind: RemedyKind, text: impl Into<String>) -> Option<Remedy> {
-    Some(Remedy { kind, text: text.into().into() })
+    Some(Remedy {
+        kind,
+        text: text.into().into(),
+    })
 }
 
 #[cfg(test)]
@@ -93,15 +111,24 @@ mod tests {
 
     fn wrote(stderr: &str, stdout: &str) -> FailureDetails {
         let lines = |text: &str| text.lines().map(Arc::from).collect();
-        FailureDetails { stderr: lines(stderr), stdout: lines(stdout), ..FailureDetails::default() }
+        FailureDetails {
+            stderr: lines(stderr),
+            stdout: lines(stdout),
+            ..FailureDetails::default()
+        }
     }
 
     fn exited() -> BackendError {
-        BackendError::Exited { status: Some("exit status: 1".into()) }.while_connecting()
+        BackendError::Exited {
+            status: Some("exit status: 1".into()),
+        }
+        .while_connecting()
     }
 
     fn text(command: &str, args: &[&str], error: &BackendError, output: &FailureDetails) -> String {
-        of_process(&settings(command, args), error, output).map(|remedy| remedy.text.to_string()).unwrap_or_default()
+        of_process(&settings(command, args), error, output)
+            .map(|remedy| remedy.text.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -114,13 +141,33 @@ mod tests {
                 "no package of this name",
             ),
             ("npx", "npm error code EAI_AGAIN", "HTTPS_PROXY"),
-            ("uvx", "error: Failed to fetch: `https://packages.example/simple/x/`", "HTTPS_PROXY"),
+            (
+                "uvx",
+                "error: Failed to fetch: `https://packages.example/simple/x/`",
+                "HTTPS_PROXY",
+            ),
             ("node", "Error: Cannot find module '/srv/x.js'", "`args`"),
-            ("python3", "ModuleNotFoundError: No module named 'mcp'", "installed"),
-            ("server", "Error: GITHUB_TOKEN environment variable is not set", "`env`"),
+            (
+                "python3",
+                "ModuleNotFoundError: No module named 'mcp'",
+                "installed",
+            ),
+            (
+                "server",
+                "Error: GITHUB_TOKEN environment variable is not set",
+                "`env`",
+            ),
             ("server", "error: unrecognized arguments: --foo", "`args`"),
-            ("server", "Error: listen EADDRINUSE: address already in use :::3000", "`url`"),
-            ("docker", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "Docker is running"),
+            (
+                "server",
+                "Error: listen EADDRINUSE: address already in use :::3000",
+                "`url`",
+            ),
+            (
+                "docker",
+                "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
+                "Docker is running",
+            ),
             ("docker", "the input device is not a TTY", "leave `-t` out"),
             ("run.sh", "sh: 1: frobnicate: not found", "PATH"),
             ("server", "thread 'main' panicked", "in a terminal"),
@@ -132,12 +179,44 @@ mod tests {
 
     #[test]
     fn error_tells_the_remedy_where_the_output_does_not() {
-        let timeout = BackendError::Timeout { after: std::time::Duration::from_secs(90), sent: false };
+        let timeout = BackendError::Timeout {
+            after: std::time::Duration::from_secs(90),
+            sent: false,
+        };
         assert!(text("a", &[], &timeout, &wrote("", "")).contains("`startTimeout`"));
-        assert!(text("a", &[], &timeout, &wrote("", "Server running on stdio")).contains("standard error"));
-        assert!(text("docker", &["run", "--rm", "image"], &timeout, &wrote("", "")).contains("`-i`"));
-        assert!(!text("docker", &["run", "--rm", "-i", "image"], &timeout, &wrote("", "")).contains("`-i`"));
+        assert!(
+            text("a", &[], &timeout, &wrote("", "Server running on stdio"))
+                .contains("standard error")
+        );
+        assert!(
+            text(
+                "docker",
+                &["run", "--rm", "image"],
+                &timeout,
+                &wrote("", "")
+            )
+            .contains("`-i`")
+        );
+        assert!(
+            !text(
+                "docker",
+                &["run", "--rm", "-i", "image"],
+                &timeout,
+                &wrote("", "")
+            )
+            .contains("`-i`")
+        );
         assert!(text("a", &[], &exited(), &wrote("", "")).contains("may need an argument"));
-        assert_eq!(text("a", &[], &BackendError::NoCommonRevision { offered: "1".into() }, &wrote("", "")), "");
+        assert_eq!(
+            text(
+                "a",
+                &[],
+                &BackendError::NoCommonRevision {
+                    offered: "1".into()
+                },
+                &wrote("", "")
+            ),
+            ""
+        );
     }
 }

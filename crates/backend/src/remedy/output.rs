@@ -14,13 +14,19 @@ struct Rule {
 }
 
 /// Programs that fetch a package before they run it.
-const FETCHING: &[&str] = &["npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "deno"];
+const FETCHING: &[&str] = &[
+    "npx", "npm", "pnpm", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "deno",
+];
 const CONTAINERS: &[&str] = &["docker", "podman"];
 
 const RULES: &[Rule] = &[
     Rule {
         programs: CONTAINERS,
-        texts: &["cannot connect to the docker daemon", "is the docker daemon running", "unable to connect to podman"],
+        texts: &[
+            "cannot connect to the docker daemon",
+            "is the docker daemon running",
+            "unable to connect to podman",
+        ],
         kind: RemedyKind::Program,
         remedy: "see that Docker is running, and that the gateway's user may use it",
     },
@@ -64,28 +70,49 @@ const RULES: &[Rule] = &[
     },
     Rule {
         programs: &[],
-        texts: &["eaddrinuse", "address already in use", "listening on http", "running on http", "listening on port"],
+        texts: &[
+            "eaddrinuse",
+            "address already in use",
+            "listening on http",
+            "running on http",
+            "listening on port",
+        ],
         kind: RemedyKind::Configuration,
         remedy: "it serves over HTTP: have it serve over standard input and output (often `--stdio` or `--transport stdio`), \
                  or start it yourself and configure its `url`",
     },
     Rule {
         programs: &[],
-        texts: &["environment variable", "api key", "api_key", "apikey", "missing credentials"],
+        texts: &[
+            "environment variable",
+            "api key",
+            "api_key",
+            "apikey",
+            "missing credentials",
+        ],
         kind: RemedyKind::Configuration,
         remedy: "it seems to want a variable: set it in `env`; of the gateway's own environment it gets only what \
                  `inheritEnv` names",
     },
     Rule {
         programs: &["node", "bun", "deno", "tsx", "ts-node"],
-        texts: &["cannot find module", "module not found", "err_module_not_found"],
+        texts: &[
+            "cannot find module",
+            "module not found",
+            "err_module_not_found",
+        ],
         kind: RemedyKind::Configuration,
         remedy: "the file in `args` or a module that it needs is missing: paths are relative to `cwd`, and `npm install` in \
                  the server's folder installs its modules",
     },
     Rule {
         programs: &[],
-        texts: &["cannot find module", "modulenotfounderror", "no module named", "importerror"],
+        texts: &[
+            "cannot find module",
+            "modulenotfounderror",
+            "no module named",
+            "importerror",
+        ],
         kind: RemedyKind::Program,
         remedy: "a module that it needs is not installed, or the program is not the one of its virtual environment: write \
                  that one's whole path as `command`",
@@ -98,7 +125,11 @@ const RULES: &[Rule] = &[
     },
     Rule {
         programs: &[],
-        texts: &["command not found", ": not found", "executable file not found"],
+        texts: &[
+            "command not found",
+            ": not found",
+            "executable file not found",
+        ],
         kind: RemedyKind::Program,
         remedy: "it starts a program that is not in its PATH: install that, or set PATH in `env`",
     },
@@ -110,7 +141,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         programs: &[],
-        texts: &["unrecognized argument", "unknown option", "unexpected argument", "invalid option", "usage:"],
+        texts: &[
+            "unrecognized argument",
+            "unknown option",
+            "unexpected argument",
+            "invalid option",
+            "usage:",
+        ],
         kind: RemedyKind::Configuration,
         remedy: "it does not accept its arguments: compare `args` with its documentation",
     },
@@ -119,11 +156,24 @@ const RULES: &[Rule] = &[
 /// The remedy of the first rule that fits.
 pub(super) fn rule(settings: &ProcessSettings, output: &FailureDetails) -> Option<Remedy> {
     let program = program_name(settings);
-    let program = program.strip_suffix(".cmd").or(program.strip_suffix(".exe")).unwrap_or(&program);
-    let lines: Vec<String> = output.stderr.iter().chain(&output.stdout).map(|line| line.to_lowercase()).collect();
+    let program = program
+        .strip_suffix(".cmd")
+        .or(program.strip_suffix(".exe"))
+        .unwrap_or(&program);
+    let lines: Vec<String> = output
+        .stderr
+        .iter()
+        .chain(&output.stdout)
+        .map(|line| line.to_lowercase())
+        .collect();
     let fits = |rule: &&Rule| {
         (rule.programs.is_empty() || rule.programs.contains(&program))
-            && lines.iter().any(|line| rule.texts.iter().any(|text| line.contains(text)))
+            && lines
+                .iter()
+                .any(|line| rule.texts.iter().any(|text| line.contains(text)))
     };
-    RULES.iter().find(fits).and_then(|rule| remedy(rule.kind, rule.remedy))
+    RULES
+        .iter()
+        .find(fits)
+        .and_then(|rule| remedy(rule.kind, rule.remedy))
 }

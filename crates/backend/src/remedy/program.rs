@@ -14,20 +14,41 @@ const SHOWN: usize = 200;
 
 /// Programs that servers are often started with, and what brings them.
 const KNOWN: &[(&[&str], &str)] = &[
-    (&["npx", "npm", "node"], "Node.js (https://nodejs.org; Debian and Ubuntu: `apt install nodejs npm`)"),
-    (&["uvx", "uv"], "uv (https://docs.astral.sh/uv; `pipx install uv`)"),
+    (
+        &["npx", "npm", "node"],
+        "Node.js (https://nodejs.org; Debian and Ubuntu: `apt install nodejs npm`)",
+    ),
+    (
+        &["uvx", "uv"],
+        "uv (https://docs.astral.sh/uv; `pipx install uv`)",
+    ),
     (&["bunx", "bun"], "Bun (https://bun.sh)"),
     (&["deno"], "Deno (https://deno.com)"),
     (&["pnpm", "yarn"], "it by `npm install -g`"),
-    (&["docker"], "Docker (https://docs.docker.com/engine/install)"),
-    (&["podman"], "Podman (Debian and Ubuntu: `apt install podman`)"),
-    (&["python", "python3", "pip", "pip3"], "Python (Debian and Ubuntu: `apt install python3`)"),
+    (
+        &["docker"],
+        "Docker (https://docs.docker.com/engine/install)",
+    ),
+    (
+        &["podman"],
+        "Podman (Debian and Ubuntu: `apt install podman`)",
+    ),
+    (
+        &["python", "python3", "pip", "pip3"],
+        "Python (Debian and Ubuntu: `apt install python3`)",
+    ),
     (&["pipx"], "pipx (Debian and Ubuntu: `apt install pipx`)"),
-    (&["java"], "a Java runtime (Debian and Ubuntu: `apt install default-jre`)"),
+    (
+        &["java"],
+        "a Java runtime (Debian and Ubuntu: `apt install default-jre`)",
+    ),
     (&["dotnet"], "the .NET SDK (https://dotnet.microsoft.com)"),
     (&["go"], "Go (https://go.dev)"),
     (&["cargo"], "Rust (https://rustup.rs)"),
-    (&["ruby", "gem", "bundle"], "Ruby (Debian and Ubuntu: `apt install ruby`)"),
+    (
+        &["ruby", "gem", "bundle"],
+        "Ruby (Debian and Ubuntu: `apt install ruby`)",
+    ),
     (&["php"], "PHP (Debian and Ubuntu: `apt install php-cli`)"),
 ];
 
@@ -40,26 +61,44 @@ pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
     }
     let files = find_program(settings, command);
     if let [file, ..] = files.as_slice() {
-        let text = format!("make the program executable: `chmod +x {}`; a script must begin with `#!`", shown(file));
+        let text = format!(
+            "make the program executable: `chmod +x {}`; a script must begin with `#!`",
+            shown(file)
+        );
         return remedy(RemedyKind::Program, text);
     }
     if let Some((program, rest)) = command.trim().split_once(char::is_whitespace) {
         // What comes first is an option, a package or a file; what follows could be a secret.
         let first = rest.split_whitespace().next().unwrap_or_default();
-        let first = first.split_once('=').map_or(first.to_owned(), |(name, _)| format!("{name}=…"));
-        let (program, first) = (excerpt(program.as_bytes(), SHOWN), excerpt(first.as_bytes(), 40));
-        let others = if rest.split_whitespace().count() > 1 { " and what follows" } else { "" };
+        let first = first
+            .split_once('=')
+            .map_or(first.to_owned(), |(name, _)| format!("{name}=…"));
+        let (program, first) = (
+            excerpt(program.as_bytes(), SHOWN),
+            excerpt(first.as_bytes(), 40),
+        );
+        let others = if rest.split_whitespace().count() > 1 {
+            " and what follows"
+        } else {
+            ""
+        };
         let text = format!(
             "`command` is the name of one program: write `{program}` there, and put `{first}`{others} in `args`"
         );
         return remedy(RemedyKind::Configuration, text);
     }
     if command.contains('/') {
-        let text = format!("there is no file {}: correct `command`", shown(Path::new(command)));
+        let text = format!(
+            "there is no file {}: correct `command`",
+            shown(Path::new(command))
+        );
         return remedy(RemedyKind::Program, text);
     }
     let name = program_name(settings);
-    let install = match KNOWN.iter().find(|(programs, _)| programs.contains(&&*name)) {
+    let install = match KNOWN
+        .iter()
+        .find(|(programs, _)| programs.contains(&&*name))
+    {
         Some((_, package)) => format!("install {package}"),
         None => "install it".to_owned(),
     };
@@ -90,23 +129,47 @@ mod tests {
         missing.env = vec![("PATH".into(), crate::settings::Secret::new("/nowhere"))];
         let (kind, text) = text(&missing);
         assert_eq!(kind, RemedyKind::Program);
-        assert!(text.contains("in no folder of PATH: install Node.js") && !text.contains("/nowhere"), "{text}");
+        assert!(
+            text.contains("in no folder of PATH: install Node.js") && !text.contains("/nowhere"),
+            "{text}"
+        );
     }
 
     #[test]
     fn command_with_spaces_is_taken_apart_without_secrets() {
         let (kind, one) = text(&settings("nothing-here --foo", &[]));
         assert_eq!(kind, RemedyKind::Configuration);
-        assert!(one.ends_with("write `nothing-here` there, and put `--foo` in `args`"), "{one}");
+        assert!(
+            one.ends_with("write `nothing-here` there, and put `--foo` in `args`"),
+            "{one}"
+        );
         let (_, more) = text(&settings("nothing-here --token=s3cret s3cret", &[]));
-        assert!(more.contains("put `--token=…` and what follows in `args`") && !more.contains("s3cret"), "{more}");
+        assert!(
+            more.contains("put `--token=…` and what follows in `args`") && !more.contains("s3cret"),
+            "{more}"
+        );
     }
 
     #[test]
     fn files_and_folders_are_named() {
-        assert!(text(&settings("/nowhere/run", &[])).1.contains("no file /nowhere/run"));
-        let folder = ProcessSettings { cwd: Some("/nowhere/at/all".into()), ..settings("sh", &[]) };
-        assert!(text(&folder).1.contains("/nowhere/at/all, or correct `cwd`"));
-        assert!(text(&settings("/etc/passwd", &[])).1.contains("chmod +x /etc/passwd"));
+        assert!(
+            text(&settings("/nowhere/run", &[]))
+                .1
+                .contains("no file /nowhere/run")
+        );
+        let folder = ProcessSettings {
+            cwd: Some("/nowhere/at/all".into()),
+            ..settings("sh", &[])
+        };
+        assert!(
+            text(&folder)
+                .1
+                .contains("/nowhere/at/all, or correct `cwd`")
+        );
+        assert!(
+            text(&settings("/etc/passwd", &[]))
+                .1
+                .contains("chmod +x /etc/passwd")
+        );
     }
 }

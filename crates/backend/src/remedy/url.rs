@@ -28,13 +28,23 @@ pub(super) async fn of(endpoint: &HttpEndpoint, error: &BackendError) -> Option<
     };
     match cause {
         BackendError::Unauthorized { status } => sign_in(endpoint, *status).await,
-        BackendError::ClosedEarly | BackendError::Status { status: 400 } | BackendError::Malformed { .. }
-            if endpoint.is_plain() && timeout(LOOK, endpoint.speaks_tls()).await.unwrap_or_default() =>
+        BackendError::ClosedEarly
+        | BackendError::Status { status: 400 }
+        | BackendError::Malformed { .. }
+            if endpoint.is_plain()
+                && timeout(LOOK, endpoint.speaks_tls())
+                    .await
+                    .unwrap_or_default() =>
         {
-            remedy(RemedyKind::Tls, "it speaks https, not http: write `https://` instead of `http://` in `url`")
+            remedy(
+                RemedyKind::Tls,
+                "it speaks https, not http: write `https://` instead of `http://` in `url`",
+            )
         }
         BackendError::ClosedEarly if !endpoint.is_plain() => {
-            timeout(LOOK, endpoint.refused_handshake()).await.unwrap_or_default()
+            timeout(LOOK, endpoint.refused_handshake())
+                .await
+                .unwrap_or_default()
         }
         BackendError::Status { status: 404 | 405 } => {
             let text = "the server is there, but not at this path: compare the path of `url` with its documentation \
@@ -52,7 +62,9 @@ pub(super) async fn of(endpoint: &HttpEndpoint, error: &BackendError) -> Option<
 /// What a server that refuses credentials wants.
 async fn sign_in(endpoint: &HttpEndpoint, status: u16) -> Option<Remedy> {
     let challenge = endpoint.challenge().map(|text| Challenge::read(&text));
-    let scheme = challenge.as_ref().map(|challenge| challenge.scheme.as_str());
+    let scheme = challenge
+        .as_ref()
+        .map(|challenge| challenge.scheme.as_str());
     let is_given = endpoint.has_credentials();
     let mut text = match (is_given, status, scheme) {
         (true, 403, _) => "the credentials in `headers` do not suffice".to_owned(),
@@ -67,14 +79,20 @@ async fn sign_in(endpoint: &HttpEndpoint, status: u16) -> Option<Remedy> {
             "it wants credentials: set the header that its documentation names in `headers`".to_owned()
         }
     };
-    let said = challenge.as_ref().and_then(|challenge| challenge.explanation());
+    let said = challenge
+        .as_ref()
+        .and_then(|challenge| challenge.explanation());
     text.extend(said.map(|said| format!("; it says: {said}")));
     // Basic credentials have no issuer.
     if scheme != Some("basic") {
-        let found = timeout(LOOK, protection(endpoint)).await.unwrap_or_default();
+        let found = timeout(LOOK, protection(endpoint))
+            .await
+            .unwrap_or_default();
         text.extend(found.map(|found| format!("; {found}")));
     }
-    let scopes = challenge.as_ref().and_then(|challenge| challenge.parameter("scope"));
+    let scopes = challenge
+        .as_ref()
+        .and_then(|challenge| challenge.parameter("scope"));
     text.extend(scopes.map(|scopes| format!("; for this it needs the scopes {scopes}")));
     remedy(RemedyKind::Credentials, text)
 }
@@ -85,10 +103,17 @@ async fn protection(endpoint: &HttpEndpoint) -> Option<String> {
     let metadata = Json::parse(text, DEFAULT_NESTING).ok()?;
     let texts = |key: &str| -> Vec<String> {
         let list = metadata.get(key).unwrap_or_else(Json::null);
-        let texts = list.elements().filter_map(|entry| Some(excerpt(list.slice(entry).as_str()?.as_bytes(), 200)));
+        let texts = list
+            .elements()
+            .filter_map(|entry| Some(excerpt(list.slice(entry).as_str()?.as_bytes(), 200)));
         texts.take(SHOWN).collect()
     };
     let (issuers, scopes) = (texts("authorization_servers"), texts("scopes_supported"));
-    let scopes = if scopes.is_empty() { String::new() } else { format!(" (scopes: {})", scopes.join(" ")) };
-    (!issuers.is_empty()).then(|| format!("its tokens are issued by {}{scopes}", issuers.join(", ")))
+    let scopes = if scopes.is_empty() {
+        String::new()
+    } else {
+        format!(" (scopes: {})", scopes.join(" "))
+    };
+    (!issuers.is_empty())
+        .then(|| format!("its tokens are issued by {}{scopes}", issuers.join(", ")))
 }

@@ -41,31 +41,50 @@ impl Suitability {
 
 /// How the best endpoint that was not tried is off, if there is one.
 pub(super) fn best(members: &[Arc<Member>], tried: &[u64]) -> Option<Readiness> {
-    open(members, tried).map(|member| member.backend.readiness()).min()
+    open(members, tried)
+        .map(|member| member.backend.readiness())
+        .min()
 }
 
 /// The less busy one of two endpoints among those that are suited best, or one whose calls are to be tried again, if a request
 /// of this method ends the trial.
-pub(super) fn better_of_two(members: &[Arc<Member>], tried: &[u64], method: &Method) -> Option<Arc<Member>> {
+pub(super) fn better_of_two(
+    members: &[Arc<Member>],
+    tried: &[u64],
+    method: &Method,
+) -> Option<Arc<Member>> {
     let may_try = Item::is_of(method);
     let (fit, trial) = best_suited(members, tried, may_try);
     if let Some(trial) = trial.filter(|_| may_try) {
         return Some(Arc::clone(trial));
     }
     let first = fastrand::usize(..fit.len().max(1));
-    let second = (first + 1 + fastrand::usize(..fit.len().saturating_sub(1).max(1))) % fit.len().max(1);
+    let second =
+        (first + 1 + fastrand::usize(..fit.len().saturating_sub(1).max(1))) % fit.len().max(1);
     let drawn = [first, second].into_iter().filter_map(|at| fit.get(at));
-    drawn.min_by_key(|member| member.load.cost()).map(|member| Arc::clone(member))
+    drawn
+        .min_by_key(|member| member.load.cost())
+        .map(|member| Arc::clone(member))
 }
 
 /// The endpoint with the highest value among those that are suited best: while these stay the same, so does it.
-pub(super) fn of_key(members: &[Arc<Member>], tried: &[u64], value: impl Fn(u64) -> u64) -> Option<Arc<Member>> {
+pub(super) fn of_key(
+    members: &[Arc<Member>],
+    tried: &[u64],
+    value: impl Fn(u64) -> u64,
+) -> Option<Arc<Member>> {
     let (fit, _) = best_suited(members, tried, true);
-    fit.into_iter().max_by_key(|member| value(member.number)).cloned()
+    fit.into_iter()
+        .max_by_key(|member| value(member.number))
+        .cloned()
 }
 
 /// The endpoints that are suited best, and one of them whose calls are to be tried.
-fn best_suited<'a>(members: &'a [Arc<Member>], tried: &[u64], may_try: bool) -> (Equals<'a>, Option<&'a Arc<Member>>) {
+fn best_suited<'a>(
+    members: &'a [Arc<Member>],
+    tried: &[u64],
+    may_try: bool,
+) -> (Equals<'a>, Option<&'a Arc<Member>>) {
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
         let readiness = member.backend.readiness();
@@ -82,5 +101,7 @@ fn best_suited<'a>(members: &'a [Arc<Member>], tried: &[u64], may_try: bool) -> 
 }
 
 fn open<'a>(members: &'a [Arc<Member>], tried: &[u64]) -> impl Iterator<Item = &'a Arc<Member>> {
-    members.iter().filter(|member| !member.is_leaving() && !tried.contains(&member.number))
+    members
+        .iter()
+        .filter(|member| !member.is_leaving() && !tried.contains(&member.number))
 }

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard};
+use fanlight_canonical::{
+    BackendClient as _, BackendError, Interest, Listen, Listening, ListeningGuard,
+};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +33,10 @@ pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listeni
     let listened = set_up(plan(group, &listen)?, &listen).await?;
     let honoured = listened.honoured.clone();
     let end = CancellationToken::new();
-    let (following, ended) = (follow(Arc::downgrade(group), changes, listen, listened), end.clone());
+    let (following, ended) = (
+        follow(Arc::downgrade(group), changes, listen, listened),
+        end.clone(),
+    );
     let shutdown = group.shutdown.clone();
     group.life.spawn(async move {
         tokio::select! {
@@ -62,8 +67,12 @@ async fn follow(
         }
         has_failed = false;
         let Some(group) = group.upgrade() else { return };
-        let Ok(plan) = plan(&group, &listen) else { continue };
-        let is_usable = plan.values().all(|(member, _)| member.backend.is_connected());
+        let Ok(plan) = plan(&group, &listen) else {
+            continue;
+        };
+        let is_usable = plan
+            .values()
+            .all(|(member, _)| member.backend.is_connected());
         if !is_usable {
             continue;
         }
@@ -91,17 +100,31 @@ async fn follow(
 fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     let members = group.members.load();
     let client = &listen.context;
-    let of_session = client.session().and_then(|session| group.of_session(&members, client, session, &[]));
-    let connected = || group.primary().filter(|primary| primary.backend.is_connected());
-    let main = of_session.or_else(connected).or_else(|| members.first().cloned()).ok_or_else(|| group.nowhere())?;
+    let of_session = client
+        .session()
+        .and_then(|session| group.of_session(&members, client, session, &[]));
+    let connected = || {
+        group
+            .primary()
+            .filter(|primary| primary.backend.is_connected())
+    };
+    let main = of_session
+        .or_else(connected)
+        .or_else(|| members.first().cloned())
+        .ok_or_else(|| group.nowhere())?;
     let number = main.number;
-    let interest = Interest { tasks: Vec::new(), ..listen.interest.clone() };
+    let interest = Interest {
+        tasks: Vec::new(),
+        ..listen.interest.clone()
+    };
     let mut plan = Plan::from([(number, (main, interest))]);
     for task in &listen.interest.tasks {
         let home = group.owners.endpoint_of(task, &client.caller);
         let home = members.iter().find(|member| Some(member.number) == home);
         let (_, interest) = match home {
-            Some(home) => plan.entry(home.number).or_insert_with(|| (Arc::clone(home), Interest::default())),
+            Some(home) => plan
+                .entry(home.number)
+                .or_insert_with(|| (Arc::clone(home), Interest::default())),
             None => match plan.get_mut(&number) {
                 Some(main) => main,
                 None => continue,
@@ -113,13 +136,36 @@ fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
 }
 
 async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
-    let mut listened =
-        Listened { endpoints: plan.keys().copied().collect(), honoured: Interest::default(), _guards: Vec::new() };
+    let mut listened = Listened {
+        endpoints: plan.keys().copied().collect(),
+        honoured: Interest::default(),
+        _guards: Vec::new(),
+    };
     for (member, interest) in plan.values() {
-        let listening = member.backend.listen(Listen { interest: interest.clone(), ..listen.clone() }).await?;
-        let (all, Interest { tools, prompts, resources, uris, tasks, session, unknown }) =
-            (&mut listened.honoured, listening.honoured.clone());
-        (all.tools, all.prompts, all.resources) = (all.tools | tools, all.prompts | prompts, all.resources | resources);
+        let listening = member
+            .backend
+            .listen(Listen {
+                interest: interest.clone(),
+                ..listen.clone()
+            })
+            .await?;
+        let (
+            all,
+            Interest {
+                tools,
+                prompts,
+                resources,
+                uris,
+                tasks,
+                session,
+                unknown,
+            },
+        ) = (&mut listened.honoured, listening.honoured.clone());
+        (all.tools, all.prompts, all.resources) = (
+            all.tools | tools,
+            all.prompts | prompts,
+            all.resources | resources,
+        );
         all.session |= session;
         all.uris.extend(uris);
         all.tasks.extend(tasks);
@@ -135,9 +181,17 @@ async fn subscribe_again(
     mut plan: impl Iterator<Item = &(Arc<Member>, Interest)>,
     listen: &Listen,
 ) -> Result<(), BackendError> {
-    let Some((member, _)) = plan.find(|(_, interest)| interest.session) else { return Ok(()) };
+    let Some((member, _)) = plan.find(|(_, interest)| interest.session) else {
+        return Ok(());
+    };
     let uris = member.backend.subscribe_again(&listen.context).await?;
     // They may have changed while nobody was subscribed. What does not fit is lost, as with any notification.
-    let _lost = announce_to(&listen.messages, &Interest { uris, ..Interest::default() });
+    let _lost = announce_to(
+        &listen.messages,
+        &Interest {
+            uris,
+            ..Interest::default()
+        },
+    );
     Ok(())
 }

@@ -49,7 +49,12 @@ enum End {
 impl Load {
     pub(super) fn new() -> Self {
         let (running, latency, noted) = Default::default();
-        Self { running, latency, noted, origin: Instant::now() }
+        Self {
+            running,
+            latency,
+            noted,
+            origin: Instant::now(),
+        }
     }
 
     /// How many requests are running.
@@ -70,11 +75,20 @@ impl Load {
     /// A request begins; `is_timed` if its duration is of interest.
     pub(super) fn begin(&self, is_timed: bool) -> Running<'_> {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Running { load: self, since: is_timed.then(Instant::now), end: End::Open }
+        Running {
+            load: self,
+            since: is_timed.then(Instant::now),
+            end: End::Open,
+        }
     }
 
     fn note(&self, took: Duration, end: End) {
-        let took = if end == End::Failed { took.max(FAILED) } else { took }.min(MOST);
+        let took = if end == End::Failed {
+            took.max(FAILED)
+        } else {
+            took
+        }
+        .min(MOST);
         let known = self.latency();
         let latency = match end {
             _ if took >= known => took,
@@ -83,11 +97,14 @@ impl Load {
             End::Open | End::Failed => return,
         };
         self.latency.store(nanos(latency), Ordering::Relaxed);
-        self.noted.store(nanos(self.origin.elapsed()), Ordering::Relaxed);
+        self.noted
+            .store(nanos(self.origin.elapsed()), Ordering::Relaxed);
     }
 
     fn noted_ago(&self) -> Duration {
-        self.origin.elapsed().saturating_sub(Duration::from_nanos(self.noted.load(Ordering::Relaxed)))
+        self.origin
+            .elapsed()
+            .saturating_sub(Duration::from_nanos(self.noted.load(Ordering::Relaxed)))
     }
 }
 
@@ -144,9 +161,17 @@ mod tests {
         call(&load, Duration::from_secs(2), End::Answered).await;
         assert_eq!(load.latency(), Duration::from_secs(2));
         call(&load, Duration::from_millis(10), End::Answered).await;
-        assert!(load.latency() > Duration::from_millis(1900), "{:?}", load.latency());
+        assert!(
+            load.latency() > Duration::from_millis(1900),
+            "{:?}",
+            load.latency()
+        );
         advance(3 * MEMORY).await;
-        assert!(load.latency() < Duration::from_millis(150), "{:?}", load.latency());
+        assert!(
+            load.latency() < Duration::from_millis(150),
+            "{:?}",
+            load.latency()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,7 +25,13 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(number: u64, place: Place, backend: Arc<Backend>) -> Self {
-        Self { number, place, backend, load: Load::new(), is_leaving: AtomicBool::new(false) }
+        Self {
+            number,
+            place,
+            backend,
+            load: Load::new(),
+            is_leaving: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn is_leaving(&self) -> bool {
@@ -41,7 +47,10 @@ impl Member {
         let running = self.load.begin(Item::is_of(&call.method));
         let outcome = self.backend.send(call, earlier).await;
         // No call may come here for a while, so that none would find out.
-        if outcome.as_ref().is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly) {
+        if outcome
+            .as_ref()
+            .is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly)
+        {
             self.backend.doubt();
         }
         match &outcome {

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, EndpointStatus, Listen, Listening,
-    Pending, SessionKey,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, EndpointStatus,
+    Listen, Listening, Pending, SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
@@ -108,7 +108,11 @@ impl Replicas {
     /// [`BackendLife::stop`] does, but without waiting.
     ///
     /// Needs a tokio runtime around it.
-    pub(crate) fn start(settings: BackendSettings, places: Places, shutdown: &CancellationToken) -> Arc<Self> {
+    pub(crate) fn start(
+        settings: BackendSettings,
+        places: Places,
+        shutdown: &CancellationToken,
+    ) -> Arc<Self> {
         let shutdown = shutdown.child_token();
         let name: Arc<str> = settings.name.as_str().into();
         let life = BackendLife::new(&name, settings.timeouts.process_stop, shutdown.clone());
@@ -134,8 +138,16 @@ impl Replicas {
 
     /// Sends the headers of `settings` from the next message on, as [`crate::Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
-        *self.group.transport.lock().unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
-        self.group.members.load().iter().for_each(|member| member.backend.use_credentials(settings));
+        *self
+            .group
+            .transport
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        self.group
+            .members
+            .load()
+            .iter()
+            .for_each(|member| member.backend.use_credentials(settings));
     }
 
     /// Ends it without keeping it alive.
@@ -163,7 +175,8 @@ impl Group {
             loop {
                 changes.mark_unchanged();
                 let best = choice::best(&self.members.load(), &[]);
-                if best.is_some_and(|readiness| readiness != Readiness::Connecting) || changes.changed().await.is_err()
+                if best.is_some_and(|readiness| readiness != Readiness::Connecting)
+                    || changes.changed().await.is_err()
                 {
                     return;
                 }
@@ -174,7 +187,8 @@ impl Group {
 
     /// The endpoint that a request goes to which is neither about a task nor has been elsewhere.
     async fn first(&self, call: &Call) -> Option<Arc<Member>> {
-        if choice::best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting) {
+        if choice::best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting)
+        {
             Box::pin(self.settle()).await;
         }
         self.choose(call, &[])
@@ -187,7 +201,9 @@ impl Group {
             return self.of_session(&members, &call.context, session, tried);
         }
         if call.method.is_list()
-            && let Some(primary) = self.primary().filter(|primary| tried.is_empty() && primary.backend.is_connected())
+            && let Some(primary) = self
+                .primary()
+                .filter(|primary| tried.is_empty() && primary.backend.is_connected())
         {
             return Some(primary);
         }
@@ -202,15 +218,22 @@ impl Group {
         session: SessionKey,
         tried: &[u64],
     ) -> Option<Arc<Member>> {
-        let has_it = |member: &&Arc<Member>| !tried.contains(&member.number) && member.backend.has_session(client);
+        let has_it = |member: &&Arc<Member>| {
+            !tried.contains(&member.number) && member.backend.has_session(client)
+        };
         match members.iter().find(has_it) {
             Some(member) => Some(Arc::clone(member)),
-            None => choice::of_key(members, tried, |number| self.hasher.hash_one((session, number))),
+            None => choice::of_key(members, tried, |number| {
+                self.hasher.hash_one((session, number))
+            }),
         }
     }
 
     fn primary(&self) -> Option<Arc<Member>> {
-        self.primary.load().as_ref().map(|primary| Arc::clone(&primary.member))
+        self.primary
+            .load()
+            .as_ref()
+            .map(|primary| Arc::clone(&primary.member))
     }
 
     /// Whether all endpoints say, as they have recently, that a request does no harm if it runs twice.
@@ -219,7 +242,10 @@ impl Group {
             return repeats::could_be_safe(call);
         }
         let members = self.members.load_full();
-        let connected: Vec<_> = members.iter().filter(|member| member.backend.is_connected()).collect();
+        let connected: Vec<_> = members
+            .iter()
+            .filter(|member| member.backend.is_connected())
+            .collect();
         for member in &connected {
             if !member.backend.does_no_harm(call, repeats::RECENTLY).await {
                 return false;
@@ -231,21 +257,49 @@ impl Group {
     /// Sends a request, once more if it is safe and that is wanted: to another endpoint, unless it belongs to a session, which
     /// has one.
     async fn repeated(&self, call: Call) -> Result<Response, BackendError> {
-        let Some(repeats) = self.settings.repeats.as_ref().filter(|_| repeats::could_be_safe(&call)) else {
+        let Some(repeats) = self
+            .settings
+            .repeats
+            .as_ref()
+            .filter(|_| repeats::could_be_safe(&call))
+        else {
             return self.request(call, Attempt::default()).await;
         };
-        let (reads, has_session) = (call.method != Method::CallTool, call.context.session().is_some());
-        let noted = Noted { endpoint: AtomicU64::new(0), is_safe: AtomicBool::new(reads) };
+        let (reads, has_session) = (
+            call.method != Method::CallTool,
+            call.context.session().is_some(),
+        );
+        let noted = Noted {
+            endpoint: AtomicU64::new(0),
+            is_safe: AtomicBool::new(reads),
+        };
         let noted = &noted;
         let first = |call| async move {
-            let outcome = self.request(call, Attempt { noted: Some(noted), ..Attempt::default() }).await;
+            let outcome = self
+                .request(
+                    call,
+                    Attempt {
+                        noted: Some(noted),
+                        ..Attempt::default()
+                    },
+                )
+                .await;
             (noted.is_safe.load(Ordering::Relaxed), outcome)
         };
         let again = |call| {
             let last = noted.endpoint.load(Ordering::Relaxed);
-            self.request(call, Attempt { avoided: (!has_session).then_some(last), earlier: 1, noted: None })
+            self.request(
+                call,
+                Attempt {
+                    avoided: (!has_session).then_some(last),
+                    earlier: 1,
+                    noted: None,
+                },
+            )
         };
-        repeats.send(call, self.settings.timeouts.call, first, again).await
+        repeats
+            .send(call, self.settings.timeouts.call, first, again)
+            .await
     }
 
     /// Sends a request to one endpoint, and to another one each time that it certainly did not run.
@@ -254,7 +308,9 @@ impl Group {
             return Box::pin(self.about_task(call)).await;
         }
         let (begun, limit) = (Instant::now(), self.settings.timeouts.call);
-        let avoided = attempt.avoided.and_then(|avoided| self.choose(&call, &[avoided]));
+        let avoided = attempt
+            .avoided
+            .and_then(|avoided| self.choose(&call, &[avoided]));
         let mut member = match avoided {
             Some(other) => other,
             None => self.first(&call).await.ok_or_else(|| self.nowhere())?,
@@ -263,13 +319,18 @@ impl Group {
         loop {
             if let Some(noted) = attempt.noted {
                 noted.endpoint.store(member.number, Ordering::Relaxed);
-                noted.is_safe.store(member.backend.does_no_harm(&call, Duration::MAX).await, Ordering::Relaxed);
+                noted.is_safe.store(
+                    member.backend.does_no_harm(&call, Duration::MAX).await,
+                    Ordering::Relaxed,
+                );
             }
             if attempt.earlier > 0 && !member.backend.may_repeat(&call).await {
                 return Err(repeats::no_longer_safe());
             }
             let error = match member.request(call.clone(), attempt.earlier).await {
-                Err(error) if self.may_go_elsewhere(&error, &call) && begun.elapsed() < limit => error,
+                Err(error) if self.may_go_elsewhere(&error, &call) && begun.elapsed() < limit => {
+                    error
+                }
                 outcome => {
                     if !tried.is_empty() {
                         // What listens for the session follows it.
@@ -290,9 +351,14 @@ impl Group {
 
     /// The endpoint for a request that has been to others in vain, the last of which was `left`; `None` if the rest are no better.
     fn next(&self, call: &Call, left: &Member, tried: &[u64]) -> Option<Arc<Member>> {
-        let is_worth_it = choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
+        let is_worth_it =
+            choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
         let next = self.choose(call, tried).filter(|_| is_worth_it)?;
-        if let Some(session) = call.context.session().filter(|_| left.backend.has_session(&call.context)) {
+        if let Some(session) = call
+            .context
+            .session()
+            .filter(|_| left.backend.has_session(&call.context))
+        {
             // It is opened anew elsewhere, where its subscriptions are made again: what else the endpoint knew of it is gone.
             left.backend.leave_session(session);
         }
@@ -306,7 +372,9 @@ impl Group {
             return false;
         }
         match error {
-            BackendError::Unreachable { .. } | BackendError::NotConnected { .. } | BackendError::ShuttingDown => true,
+            BackendError::Unreachable { .. }
+            | BackendError::NotConnected { .. }
+            | BackendError::ShuttingDown => true,
             BackendError::Timeout { .. }
             | BackendError::Starting { .. }
             | BackendError::Busy { .. }
@@ -331,7 +399,9 @@ impl Group {
             Err(error) => self.may_go_elsewhere(error, &call),
         };
         let members = self.members.load_full();
-        let others = members.iter().filter(|member| member.number != first.number && member.backend.is_connected());
+        let others = members
+            .iter()
+            .filter(|member| member.number != first.number && member.backend.is_connected());
         for other in others.filter(|_| is_unsure) {
             match other.request(call.clone(), 0).await {
                 Ok(response) if does_not_know(&response) => {}
@@ -345,8 +415,14 @@ impl Group {
     /// The endpoint that has the task which a request names.
     fn home_of(&self, call: &Call) -> Option<Arc<Member>> {
         let id = call.params.as_ref()?.get("taskId")?;
-        let number = self.owners.endpoint_of(&id.as_str()?, &call.context.caller)?;
-        self.members.load().iter().find(|member| member.number == number).cloned()
+        let number = self
+            .owners
+            .endpoint_of(&id.as_str()?, &call.context.caller)?;
+        self.members
+            .load()
+            .iter()
+            .find(|member| member.number == number)
+            .cloned()
     }
 
     /// The error of a request for which there is no endpoint.
@@ -354,21 +430,30 @@ impl Group {
         if self.shutdown.is_cancelled() {
             return BackendError::ShuttingDown;
         }
-        BackendError::Unreachable { reason: "the addresses of its endpoints are not known".into() }
+        BackendError::Unreachable {
+            reason: "the addresses of its endpoints are not known".into(),
+        }
     }
 
     /// The endpoint that speaks for the server.
     async fn speaker(&self) -> Result<Arc<Member>, BackendError> {
         self.settle().await;
         let members = self.members.load();
-        let connected = self.primary().filter(|primary| primary.backend.is_connected());
-        connected.or_else(|| members.first().cloned()).ok_or_else(|| self.nowhere())
+        let connected = self
+            .primary()
+            .filter(|primary| primary.backend.is_connected());
+        connected
+            .or_else(|| members.first().cloned())
+            .ok_or_else(|| self.nowhere())
     }
 }
 
 /// Whether a request names a task and is about that alone.
 fn is_about_one_task(method: &Method) -> bool {
-    matches!(method, Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask)
+    matches!(
+        method,
+        Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
+    )
 }
 
 /// Whether an endpoint has refused a request because it does not know the task (2025-11-25 basic/utilities/tasks, Protocol
@@ -389,10 +474,15 @@ impl BackendClient for Replicas {
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         Box::pin(async move {
             let speaker = self.group.speaker().await?;
-            let of_session = client
-                .session()
-                .and_then(|session| self.group.of_session(&self.group.members.load(), client, session, &[]));
-            of_session.unwrap_or(speaker).backend.describe_to(client).await
+            let of_session = client.session().and_then(|session| {
+                self.group
+                    .of_session(&self.group.members.load(), client, session, &[])
+            });
+            of_session
+                .unwrap_or(speaker)
+                .backend
+                .describe_to(client)
+                .await
         })
     }
 
@@ -408,10 +498,17 @@ impl BackendClient for Replicas {
         Box::pin(following::listen(&self.group, listen))
     }
 
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         Box::pin(async move {
             let members = self.group.members.load_full();
-            match members.iter().find(|member| member.backend.has_session(client)) {
+            match members
+                .iter()
+                .find(|member| member.backend.has_session(client))
+            {
                 Some(member) => member.backend.notify(notification, client).await,
                 None => Ok(()),
             }
@@ -419,14 +516,25 @@ impl BackendClient for Replicas {
     }
 
     fn continue_session(&self, client: &Arc<CallContext>) {
-        self.group.members.load().iter().for_each(|member| member.backend.continue_session(client));
+        self.group
+            .members
+            .load()
+            .iter()
+            .for_each(|member| member.backend.continue_session(client));
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.group.members.load().iter().for_each(|member| member.backend.end_session(session));
+        self.group
+            .members
+            .load()
+            .iter()
+            .for_each(|member| member.backend.end_session(session));
     }
 
-    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(
+        &self,
+        since: Option<Instant>,
+    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         Box::pin(async move {
             let mut changes = self.group.changes.subscribe();
             loop {
@@ -455,7 +563,10 @@ impl BackendClient for Replicas {
     /// That of the endpoint that is best off.
     fn status(&self) -> BackendStatus {
         let members = self.group.members.load();
-        let best = members.iter().filter(|member| !member.is_leaving()).map(|member| member.backend.status());
+        let best = members
+            .iter()
+            .filter(|member| !member.is_leaving())
+            .map(|member| member.backend.status());
         let rank = |status: &BackendStatus| match status.state {
             BackendState::Ready => 0,
             BackendState::Ejected { .. } => 1,
@@ -475,6 +586,11 @@ impl BackendClient for Replicas {
     }
 
     fn endpoints(&self) -> Vec<EndpointStatus> {
-        self.group.members.load().iter().map(|member| member.status()).collect()
+        self.group
+            .members
+            .load()
+            .iter()
+            .map(|member| member.status())
+            .collect()
     }
 }

@@ -57,7 +57,11 @@ impl Places {
     ///
     /// Needs a tokio runtime around it.
     pub(crate) fn of(settings: &BackendSettings) -> Option<Self> {
-        let Endpoints { urls, resolve, zone } = &settings.endpoints;
+        let Endpoints {
+            urls,
+            resolve,
+            zone,
+        } = &settings.endpoints;
         let place = |EndpointUrl { url, zone: of_url }: &EndpointUrl| Place {
             url: url.as_str().into(),
             address: None,
@@ -68,10 +72,18 @@ impl Places {
             return None;
         }
         let urls: Vec<Place> = urls.iter().map(place).collect();
-        let Some(interval) = *resolve else { return Some(Self(watch::channel(urls.into()).1)) };
+        let Some(interval) = *resolve else {
+            return Some(Self(watch::channel(urls.into()).1));
+        };
         let (places, watched) = watch::channel(Arc::from([]));
         let (backend, names) = (settings.name.as_str().into(), Arc::clone(&settings.names));
-        let watching = Watching { backend, urls, names, interval, places };
+        let watching = Watching {
+            backend,
+            urls,
+            names,
+            interval,
+            places,
+        };
         tokio::spawn(async move {
             tokio::select! {
                 () = watching.places.closed() => {}
@@ -99,7 +111,11 @@ impl Watching {
                 let is_changed = **places != *next;
                 if is_changed {
                     let endpoints = next.len();
-                    tracing::info!(backend = &*self.backend, endpoints, "endpoints of backend have changed");
+                    tracing::info!(
+                        backend = &*self.backend,
+                        endpoints,
+                        "endpoints of backend have changed"
+                    );
                     *places = next.into();
                 }
                 is_changed
@@ -122,9 +138,17 @@ impl Watching {
         let addresses: BTreeSet<SocketAddr> = found.ok()?.into_iter().collect();
         if addresses.len() > MOST {
             let (used, found) = (MOST, addresses.len());
-            tracing::warn!(backend = &*self.backend, found, used, "endpoint has too many addresses");
+            tracing::warn!(
+                backend = &*self.backend,
+                found,
+                used,
+                "endpoint has too many addresses"
+            );
         }
-        let at = |address| Place { address: Some(address), ..place.clone() };
+        let at = |address| Place {
+            address: Some(address),
+            ..place.clone()
+        };
         Some(addresses.into_iter().take(MOST).map(at).collect())
     }
 }
@@ -144,14 +168,23 @@ mod tests {
     struct Scripted(Mutex<Vec<Option<&'static [&'static str]>>>);
 
     impl LookUp for Scripted {
-        fn look_up(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+        fn look_up(
+            &self,
+            host: String,
+            port: u16,
+        ) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
             let mut answers = self.0.lock().unwrap();
             let answer = match answers.len() {
                 _ if host != "mcp.internal" => None,
                 1 => answers[0],
                 _ => answers.remove(0),
             };
-            let found = answer.map(|found| found.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect());
+            let found = answer.map(|found| {
+                found
+                    .iter()
+                    .map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
+                    .collect()
+            });
             async move { found.ok_or_else(|| io::Error::other("no such host")) }.boxed()
         }
     }
@@ -159,22 +192,52 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn addresses_are_looked_up_again_and_outlast_failures() {
         let (places, mut seen) = watch::channel(Arc::from([]));
-        let place = |url: &str| Place { url: url.into(), address: None, zone: None, is_far: false };
-        let urls = vec![place("http://mcp.internal:81/s3cret"), place("http://gone.internal:82")];
-        let answers = [None, Some(&["10.0.0.2", "10.0.0.1", "10.0.0.2"][..]), None, Some(&[]), Some(&["10.0.0.3"])];
+        let place = |url: &str| Place {
+            url: url.into(),
+            address: None,
+            zone: None,
+            is_far: false,
+        };
+        let urls = vec![
+            place("http://mcp.internal:81/s3cret"),
+            place("http://gone.internal:82"),
+        ];
+        let answers = [
+            None,
+            Some(&["10.0.0.2", "10.0.0.1", "10.0.0.2"][..]),
+            None,
+            Some(&[]),
+            Some(&["10.0.0.3"]),
+        ];
         let names = Arc::new(Scripted(Mutex::new(answers.to_vec())));
         let interval = Duration::from_secs(5);
-        let watching = Watching { backend: "b".into(), urls, names, interval, places };
+        let watching = Watching {
+            backend: "b".into(),
+            urls,
+            names,
+            interval,
+            places,
+        };
         let running = tokio::spawn(async move { watching.run().await });
         let mut next = async || {
             seen.changed().await.unwrap();
-            seen.borrow_and_update().iter().map(ToString::to_string).collect::<Vec<_>>()
+            seen.borrow_and_update()
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         const GONE: &str = "http://gone.internal:82";
         assert_eq!(next().await, ["http://mcp.internal:81", GONE]);
-        let both = ["http://mcp.internal:81 at 10.0.0.1:81", "http://mcp.internal:81 at 10.0.0.2:81", GONE];
+        let both = [
+            "http://mcp.internal:81 at 10.0.0.1:81",
+            "http://mcp.internal:81 at 10.0.0.2:81",
+            GONE,
+        ];
         assert_eq!(next().await, both);
-        assert_eq!(next().await, ["http://mcp.internal:81 at 10.0.0.3:81", GONE]);
+        assert_eq!(
+            next().await,
+            ["http://mcp.internal:81 at 10.0.0.3:81", GONE]
+        );
         running.abort();
     }
 }

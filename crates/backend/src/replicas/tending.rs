@@ -35,7 +35,8 @@ impl Group {
         self.life.spawn(async move {
             end.run_until_cancelled(group.keep(places)).await;
             let members = group.members.load_full();
-            futures_util::future::join_all(members.iter().map(|member| member.backend.stop())).await;
+            futures_util::future::join_all(members.iter().map(|member| member.backend.stop()))
+                .await;
         });
     }
 
@@ -47,11 +48,16 @@ impl Group {
             let members = self.members.load_full();
             watched.retain(|(known, _)| members.iter().any(|member| member.number == known.number));
             for member in members.iter() {
-                if !watched.iter().any(|(known, _)| known.number == member.number) {
+                if !watched
+                    .iter()
+                    .any(|(known, _)| known.number == member.number)
+                {
                     watched.push((Arc::clone(member), member.backend.state()));
                 }
             }
-            watched.iter_mut().for_each(|(_, state)| state.mark_unchanged());
+            watched
+                .iter_mut()
+                .for_each(|(_, state)| state.mark_unchanged());
             self.note(&members);
             let some_leave = members.iter().any(|member| member.is_leaving());
             let states = watched.iter_mut().map(|(_, state)| state.changed().boxed());
@@ -101,20 +107,39 @@ impl Group {
 
     fn start(&self, place: Place) -> Arc<Member> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let transport = self.transport.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone().at(&place.url);
+        let transport = self
+            .transport
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+            .at(&place.url);
         let replica = Replica {
             number,
             address: place.address,
             label: format!("{} ({place})", self.name).into(),
-            telemetry: self.telemetry.of_replica(&endpoint_of(&transport), place.address),
+            telemetry: self
+                .telemetry
+                .of_replica(&endpoint_of(&transport), place.address),
             owners: Arc::clone(&self.owners),
             subscribed: Arc::clone(&self.subscribed),
             process_log: Arc::new(ProcessLog::new(self.settings.limits.process_log_kept)),
         };
         let interval = self.settings.health.interval.or(Some(CHECK));
-        let health = HealthPolicy { interval, ..self.settings.health };
-        let settings = BackendSettings { transport, health, endpoints: Endpoints::default(), ..self.settings.clone() };
-        Arc::new(Member::new(number, place, Backend::begin(settings, None, replica, self.shutdown.clone())))
+        let health = HealthPolicy {
+            interval,
+            ..self.settings.health
+        };
+        let settings = BackendSettings {
+            transport,
+            health,
+            endpoints: Endpoints::default(),
+            ..self.settings.clone()
+        };
+        Arc::new(Member::new(
+            number,
+            place,
+            Backend::begin(settings, None, replica, self.shutdown.clone()),
+        ))
     }
 
     /// Lets the endpoints go that have left and that nothing needs, or that have gone.
@@ -125,8 +150,11 @@ impl Group {
                 || (member.backend.is_connected()
                     && (member.backend.has_clients() || !self.owners.has_none_at(member.number)))
         };
-        let kept: Vec<_> =
-            members.iter().filter(|member| !member.is_leaving() || is_needed(member)).map(Arc::clone).collect();
+        let kept: Vec<_> = members
+            .iter()
+            .filter(|member| !member.is_leaving() || is_needed(member))
+            .map(Arc::clone)
+            .collect();
         if kept.len() < members.len() {
             self.members.store(Arc::new(kept));
         }
@@ -135,8 +163,12 @@ impl Group {
     /// Notes what has become of the endpoints, and tells whoever waits for that.
     fn note(&self, members: &[Arc<Member>]) {
         let present = || members.iter().filter(|member| !member.is_leaving());
-        let up = present().filter(|member| member.backend.is_connected()).count();
-        self.telemetry.metrics().set_endpoints(up, present().count().saturating_sub(up));
+        let up = present()
+            .filter(|member| member.backend.is_connected())
+            .count();
+        self.telemetry
+            .metrics()
+            .set_endpoints(up, present().count().saturating_sub(up));
         self.choose_primary(members);
         self.tell();
     }
@@ -144,7 +176,11 @@ impl Group {
     /// Another endpoint becomes the primary one only if the one that is has gone, or is far while another is near. If none can
     /// be used, it stays, unless it has left.
     fn choose_primary(&self, members: &[Arc<Member>]) {
-        let usable = || members.iter().filter(|member| !member.is_leaving() && member.backend.is_connected());
+        let usable = || {
+            members
+                .iter()
+                .filter(|member| !member.is_leaving() && member.backend.is_connected())
+        };
         let first = usable().min_by_key(|member| member.place.is_far);
         let current = self.primary.load();
         let may_stay = |primary: &Primary| match first {
@@ -155,7 +191,12 @@ impl Group {
             None => !primary.member.is_leaving(),
         };
         if !current.as_ref().is_some_and(|primary| may_stay(primary)) {
-            let primary = |first| Arc::new(Primary { member: Arc::clone(first), since: Instant::now() });
+            let primary = |first| {
+                Arc::new(Primary {
+                    member: Arc::clone(first),
+                    since: Instant::now(),
+                })
+            };
             self.primary.store(first.map(primary));
         }
     }

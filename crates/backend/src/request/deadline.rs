@@ -89,7 +89,8 @@ impl PausableDeadline {
                 let is_paused = self.pauses.load(Ordering::Acquire) > 0;
                 match remaining {
                     None if is_paused => {
-                        remaining = Some(timer.deadline().saturating_duration_since(Instant::now()));
+                        remaining =
+                            Some(timer.deadline().saturating_duration_since(Instant::now()));
                         timer.as_mut().reset(end);
                     }
                     Some(rest) if !is_paused => {
@@ -141,8 +142,12 @@ impl PausableDeadline {
     /// Pauses the deadline; `None` if that would exceed `limits`.
     pub(crate) fn pause(self: &Arc<Self>, limits: PauseLimits) -> Option<Pause> {
         let one_more = |most: usize| move |pauses: usize| (pauses < most).then_some(pauses + 1);
-        self.paused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more(limits.ever)).ok()?;
-        self.pauses.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limits.open)).ok()?;
+        self.paused
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more(limits.ever))
+            .ok()?;
+        self.pauses
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more(limits.open))
+            .ok()?;
         self.changed.notify_one();
         self.permit.give_back();
         Some(Pause(Arc::clone(self)))
@@ -158,7 +163,10 @@ impl Pause {
         }
         match self.0.permit.reacquire() {
             None => Ok(self),
-            Some(reacquiring) => Err(Continuing { deadline: Arc::clone(&self.0), reacquiring }),
+            Some(reacquiring) => Err(Continuing {
+                deadline: Arc::clone(&self.0),
+                reacquiring,
+            }),
         }
     }
 }
@@ -172,7 +180,10 @@ pub(crate) struct Continuing {
 impl Continuing {
     /// Ready once the call holds a permit.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.reacquiring.as_mut().poll(cx).map(|permit| self.deadline.permit.hold(permit))
+        self.reacquiring
+            .as_mut()
+            .poll(cx)
+            .map(|permit| self.deadline.permit.hold(permit))
     }
 }
 
@@ -190,10 +201,16 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
-    const LIMITS: CallLimits = CallLimits { active: LIMIT, total: Duration::from_secs(1000) };
+    const LIMITS: CallLimits = CallLimits {
+        active: LIMIT,
+        total: Duration::from_secs(1000),
+    };
 
     const fn at_once(open: usize) -> PauseLimits {
-        PauseLimits { open, ever: usize::MAX }
+        PauseLimits {
+            open,
+            ever: usize::MAX,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -211,7 +228,10 @@ mod tests {
             drop(second);
             pending::<()>().await;
         };
-        assert_eq!(deadline.limit(LIMITS, pin!(pauses)).await, Err(Expired(LIMIT)));
+        assert_eq!(
+            deadline.limit(LIMITS, pin!(pauses)).await,
+            Err(Expired(LIMIT))
+        );
         assert_eq!(began.elapsed().as_secs(), 210);
     }
 
@@ -229,8 +249,20 @@ mod tests {
                     sleep(Duration::from_secs(between)).await;
                 }
             };
-            let outcome: Result<(), _> = deadline.limit(CallLimits { active: LIMIT, total }, pin!(pauses)).await;
-            assert!(outcome.is_err() && began.elapsed() <= total, "{:?}", began.elapsed());
+            let outcome: Result<(), _> = deadline
+                .limit(
+                    CallLimits {
+                        active: LIMIT,
+                        total,
+                    },
+                    pin!(pauses),
+                )
+                .await;
+            assert!(
+                outcome.is_err() && began.elapsed() <= total,
+                "{:?}",
+                began.elapsed()
+            );
         }
     }
 
@@ -250,7 +282,10 @@ mod tests {
         let began = Instant::now();
         assert_eq!(deadline.limit(LIMITS, pin!(async { 7 })).await, Ok(7));
         assert!(!deadline.has_expired());
-        assert_eq!(deadline.limit(LIMITS, pin!(pending::<()>())).await, Err(Expired(LIMIT)));
+        assert_eq!(
+            deadline.limit(LIMITS, pin!(pending::<()>())).await,
+            Err(Expired(LIMIT))
+        );
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
         assert!(deadline.has_expired());
     }
@@ -274,7 +309,13 @@ mod tests {
             }
         };
         let active = Duration::from_millis(20);
-        let limits = CallLimits { active, total: Duration::from_secs(60) };
-        assert_eq!(deadline.limit(limits, pin!(polled)).await, Err(Expired(active)));
+        let limits = CallLimits {
+            active,
+            total: Duration::from_secs(60),
+        };
+        assert_eq!(
+            deadline.limit(limits, pin!(polled)).await,
+            Err(Expired(active))
+        );
     }
 }

@@ -22,13 +22,21 @@ pub(crate) struct Declared {
 impl Declared {
     /// No capability and no client information.
     pub(crate) fn nothing() -> Self {
-        Self { declared: None, capabilities: Json::empty_object(), client_info: None, asked: AtomicBool::new(false) }
+        Self {
+            declared: None,
+            capabilities: Json::empty_object(),
+            client_info: None,
+            asked: AtomicBool::new(false),
+        }
     }
 
     /// Declares all capabilities, for the base connection, on which lists are read for clients of all kinds, so that the server hides
     /// nothing. Calls of clients do not run there, and requests that a server sends there are refused.
     pub(crate) fn for_lists() -> Self {
-        Self { declared: Some(Json::literal(capability::ALL_OF_LEGACY)), ..Self::nothing() }
+        Self {
+            declared: Some(Json::literal(capability::ALL_OF_LEGACY)),
+            ..Self::nothing()
+        }
     }
 
     /// Declares what lists are read with, but refuses all requests of the server: nobody is behind the request.
@@ -37,17 +45,29 @@ impl Declared {
         if context.capabilities.as_text() == capability::ALL_OF_MODERN {
             return Self::for_lists();
         }
-        let declared = fits(&context.capabilities, largest).then(|| context.capabilities.detached());
-        Self { declared, ..Self::nothing() }
+        let declared =
+            fits(&context.capabilities, largest).then(|| context.capabilities.detached());
+        Self {
+            declared,
+            ..Self::nothing()
+        }
     }
 
     /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
     /// are kept for as long as the connection: what has more than `largest` bytes is left out.
     pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
-        let client_info = context.client_info.as_ref().filter(|_| named).and_then(kept);
+        let client_info = context
+            .client_info
+            .as_ref()
+            .filter(|_| named)
+            .and_then(kept);
         let capabilities = kept(&context.capabilities).unwrap_or_else(Json::empty_object);
-        Self { capabilities, client_info, ..Self::nothing() }
+        Self {
+            capabilities,
+            client_info,
+            ..Self::nothing()
+        }
     }
 
     /// Whether a server may send requests of its own to a client that is declared by [`Declared::by`].
@@ -93,7 +113,11 @@ impl Declared {
     }
 
     /// The capability that the client lacks for this request; `None` if it may be sent.
-    pub(crate) fn missing(&self, method: &Method, params: Option<&Json>) -> Option<MissingCapability> {
+    pub(crate) fn missing(
+        &self,
+        method: &Method,
+        params: Option<&Json>,
+    ) -> Option<MissingCapability> {
         MissingCapability::for_server_request(&self.capabilities, method, params)
     }
 }
@@ -116,9 +140,19 @@ mod tests {
         context.capabilities = Json::literal(r#"{ "roots" : {"x":1.0} }"#);
         context.client_info = Some(Json::literal(r#"{"name":"\u0041"}"#));
         let declared = Declared::by(&context, true, LARGEST);
-        assert_eq!(declared.capabilities().as_text(), r#"{ "roots" : {"x":1.0} }"#);
-        assert_eq!(declared.client_info().map(Json::as_text), Some(r#"{"name":"\u0041"}"#));
-        assert!(Declared::by(&context, false, LARGEST).client_info().is_none());
+        assert_eq!(
+            declared.capabilities().as_text(),
+            r#"{ "roots" : {"x":1.0} }"#
+        );
+        assert_eq!(
+            declared.client_info().map(Json::as_text),
+            Some(r#"{"name":"\u0041"}"#)
+        );
+        assert!(
+            Declared::by(&context, false, LARGEST)
+                .client_info()
+                .is_none()
+        );
         let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
         context.capabilities = Json::parse(large.into(), 8).unwrap();
         assert!(Declared::by(&context, true, LARGEST).is_empty());
@@ -130,7 +164,13 @@ mod tests {
         let everything = CallContext::for_lists(&Parent::default());
         let declared = Declared::by_gateway(&everything, LARGEST);
         assert!(declared.capabilities().get("tasks").is_some() && !declared.can_be_asked());
-        let some = CallContext::for_lists_with(Json::literal(r#"{"roots":{}}"#), &Parent::default());
-        assert_eq!(Declared::by_gateway(&some, LARGEST).capabilities().as_text(), r#"{"roots":{}}"#);
+        let some =
+            CallContext::for_lists_with(Json::literal(r#"{"roots":{}}"#), &Parent::default());
+        assert_eq!(
+            Declared::by_gateway(&some, LARGEST)
+                .capabilities()
+                .as_text(),
+            r#"{"roots":{}}"#
+        );
     }
 }

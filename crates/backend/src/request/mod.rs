@@ -13,7 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial};
+use fanlight_protocol::{
+    Json, Message, MessageError, Method, Response, Revision, RpcError, code, partial,
+};
 use fanlight_telemetry::{BackendTelemetry, ErrorType, Parent, Propagation};
 use http::header::HeaderValue;
 use tokio_util::sync::CancellationToken;
@@ -93,12 +95,22 @@ impl TransportContext {
         kept: Option<SessionAt>,
     ) -> Arc<Self> {
         let own_ids = kept.as_ref().map(SessionAt::request_ids);
-        Arc::new(Self { backend, declared, outlet, end, kept, own_ids })
+        Arc::new(Self {
+            backend,
+            declared,
+            outlet,
+            end,
+            kept,
+            own_ids,
+        })
     }
 
     /// The id of a request. It must not have been used before in the session (2025-11-25 basic/index, Requests).
     pub(crate) fn next_id(&self) -> i64 {
-        self.own_ids.as_ref().map_or_else(|| self.ids.fetch_add(1, Ordering::Relaxed), RequestIds::take)
+        self.own_ids.as_ref().map_or_else(
+            || self.ids.fetch_add(1, Ordering::Relaxed),
+            RequestIds::take,
+        )
     }
 
     /// Bounds on the requests of the server during one call.
@@ -162,9 +174,27 @@ impl OwnRequest {
     }
 
     /// The part that is kept until its answer.
-    pub(crate) fn active<'a>(&'a self, method: &'a Method, sending: &'a RequestSpan) -> ActiveRequest<'a> {
-        let Self { id, context, messages, deadline } = self;
-        ActiveRequest { id: *id, token: *id, method, context, messages, deadline, cancellable: true, sending }
+    pub(crate) fn active<'a>(
+        &'a self,
+        method: &'a Method,
+        sending: &'a RequestSpan,
+    ) -> ActiveRequest<'a> {
+        let Self {
+            id,
+            context,
+            messages,
+            deadline,
+        } = self;
+        ActiveRequest {
+            id: *id,
+            token: *id,
+            method,
+            context,
+            messages,
+            deadline,
+            cancellable: true,
+            sending,
+        }
     }
 }
 
@@ -201,13 +231,25 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
 const MOST_IN_BATCH: usize = 10_000;
 
 /// The messages in one frame. 2025-03-26 alone lets a server send several at once.
-pub(crate) fn messages(text: Bytes, nesting: usize, revision: Option<Revision>) -> Result<Messages, MessageError> {
+pub(crate) fn messages(
+    text: Bytes,
+    nesting: usize,
+    revision: Option<Revision>,
+) -> Result<Messages, MessageError> {
     match Message::parse_for_forwarding(text, nesting) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
             let batch = Message::parse_batch(text, nesting, MOST_IN_BATCH, Sender::Server)
-                .map_err(|error| MessageError::Invalid { reason: error.to_string(), id: None })?;
-            Ok(Messages::Several(batch.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter()))
+                .map_err(|error| MessageError::Invalid {
+                    reason: error.to_string(),
+                    id: None,
+                })?;
+            Ok(Messages::Several(
+                batch
+                    .into_iter()
+                    .collect::<Result<Vec<_>, _>>()?
+                    .into_iter(),
+            ))
         }
         Err(error) => Err(error),
     }
@@ -246,8 +288,12 @@ pub(crate) fn request_number(id: &Json) -> Option<i64> {
 /// The request that an invalid message was meant to answer.
 pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
     match error {
-        MessageError::Invalid { id, .. } | MessageError::Confusable { id, .. } => id.as_ref().and_then(request_number),
-        MessageError::Syntax(syntax) if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) => {
+        MessageError::Invalid { id, .. } | MessageError::Confusable { id, .. } => {
+            id.as_ref().and_then(request_number)
+        }
+        MessageError::Syntax(syntax)
+            if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) =>
+        {
             partial::id_in_head(text).as_ref().and_then(request_number)
         }
         MessageError::Syntax(_) | MessageError::Batch(_) => None,
@@ -269,7 +315,9 @@ pub(crate) fn cancelled_text(id: i64) -> Bytes {
 
 /// The reply to a request of the server that is refused.
 pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
-    Response::from_error(error).to_message(id, Bytes::new()).into_bytes()
+    Response::from_error(error)
+        .to_message(id, Bytes::new())
+        .into_bytes()
 }
 
 /// The error for a request of a modern server (2026-07-28 basic/patterns/mrtr).
@@ -280,7 +328,9 @@ pub(crate) fn no_server_requests() -> RpcError {
 
 /// The reply to a `ping` of the server.
 pub(crate) fn pong_text(id: &Json) -> Bytes {
-    Response::from_result(&Json::empty_object()).to_message(id, Bytes::new()).into_bytes()
+    Response::from_result(&Json::empty_object())
+        .to_message(id, Bytes::new())
+        .into_bytes()
 }
 
 #[cfg(test)]
@@ -289,8 +339,15 @@ mod tests {
 
     #[test]
     fn batches_are_accepted_in_one_revision_only() {
-        let batch = || Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#);
-        assert_eq!(messages(batch(), 8, Some(Revision::V2025_03_26)).map(Iterator::count), Ok(2));
+        let batch = || {
+            Bytes::from_static(
+                br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"n"}]"#,
+            )
+        };
+        assert_eq!(
+            messages(batch(), 8, Some(Revision::V2025_03_26)).map(Iterator::count),
+            Ok(2)
+        );
         assert!(messages(batch(), 8, Some(Revision::V2025_06_18)).is_err());
         assert!(messages(batch(), 8, None).is_err());
         let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
@@ -299,19 +356,40 @@ mod tests {
 
     #[test]
     fn request_number_ignores_how_an_id_is_written() {
-        for id in ["10", "\"10\"", "10.0", "10.00", r#""\u0031\u0030""#, "\"10.0\""] {
-            assert_eq!(request_number(&Json::parse(id.into(), 1).unwrap()), Some(10), "{id}");
+        for id in [
+            "10",
+            "\"10\"",
+            "10.0",
+            "10.00",
+            r#""\u0031\u0030""#,
+            "\"10.0\"",
+        ] {
+            assert_eq!(
+                request_number(&Json::parse(id.into(), 1).unwrap()),
+                Some(10),
+                "{id}"
+            );
         }
         for id in ["10.5", "1e1", "\"x\"", "\"\"", "null", "\"10.\"", "[10]"] {
-            assert_eq!(request_number(&Json::parse(id.into(), 2).unwrap()), None, "{id}");
+            assert_eq!(
+                request_number(&Json::parse(id.into(), 2).unwrap()),
+                None,
+                "{id}"
+            );
         }
     }
 
     #[test]
     fn replies_keep_the_id_of_the_server() {
         let id = Json::literal(r#""a\u0041""#);
-        assert_eq!(pong_text(&id), r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#);
+        assert_eq!(
+            pong_text(&id),
+            r#"{"jsonrpc":"2.0","id":"a\u0041","result":{}}"#
+        );
         let refused = refusal_text(&id, &RpcError::new(-32601, "no"));
-        assert_eq!(refused, r#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"message":"no"}}"#);
+        assert_eq!(
+            refused,
+            r#"{"jsonrpc":"2.0","id":"a\u0041","error":{"code":-32601,"message":"no"}}"#
+        );
     }
 }

@@ -40,31 +40,45 @@ pub(crate) struct ImmediateReply {
 /// The reply to a request of the server that needs no client; `None` if the client is to be asked, which `declared` records.
 pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Option<ImmediateReply> {
     if request.method == Method::Ping {
-        return Some(ImmediateReply { text: pong_text(&request.id), missing: None });
+        return Some(ImmediateReply {
+            text: pong_text(&request.id),
+            missing: None,
+        });
     }
     let missing = declared.missing(&request.method, request.params.as_ref());
     let refusal = match missing {
         Some(missing) => missing.to_error(),
         // No capability was declared, so the server may send no request.
-        None if declared.is_empty() => {
-            RpcError::new(code::METHOD_NOT_FOUND, format!("no client takes the request {}", request.method))
-        }
+        None if declared.is_empty() => RpcError::new(
+            code::METHOD_NOT_FOUND,
+            format!("no client takes the request {}", request.method),
+        ),
         None => {
             declared.note_asked();
             return None;
         }
     };
-    Some(ImmediateReply { text: refusal_text(&request.id, &refusal), missing })
+    Some(ImmediateReply {
+        text: refusal_text(&request.id, &refusal),
+        missing,
+    })
 }
 
 /// The reply to a request that cannot be sent to the client.
 pub(crate) fn cannot_ask_text(id: &Json, why: &str) -> Bytes {
-    refusal_text(id, &RpcError::new(code::INTERNAL, format!("the client cannot be asked: {why}")))
+    refusal_text(
+        id,
+        &RpcError::new(code::INTERNAL, format!("the client cannot be asked: {why}")),
+    )
 }
 
 /// The id of the request that the server has cancelled.
 pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
-    if notification.method == Method::Cancelled { notification.params()?.get("requestId") } else { None }
+    if notification.method == Method::Cancelled {
+        notification.params()?.get("requestId")
+    } else {
+        None
+    }
 }
 
 /// Bounds on the requests of the server that are sent to the client.
@@ -103,20 +117,55 @@ impl PendingServerRequest {
         limits: ServerRequestLimits,
         span: ServerSpan,
     ) -> Result<(Self, ServerRequest), Bytes> {
-        let ServerRequestLimits { answer: limit, open, number, .. } = limits;
+        let ServerRequestLimits {
+            answer: limit,
+            open,
+            number,
+            ..
+        } = limits;
         let too_many = || {
-            let why = format!("at most {open} requests at once, and {number} in all, are allowed in one call");
+            let why = format!(
+                "at most {open} requests at once, and {number} in all, are allowed in one call"
+            );
             cannot_ask_text(&request.id, &why)
         };
-        let pause = call_deadline.pause(PauseLimits { open, ever: number }).ok_or_else(too_many)?;
+        let pause = call_deadline
+            .pause(PauseLimits { open, ever: number })
+            .ok_or_else(too_many)?;
         let (sender, answer) = oneshot::channel();
         let (notices_sender, notices) = limits.notices.then(|| mpsc::channel(NOTICES)).unzip();
-        let token = request.params.as_ref().and_then(|params| params.get("_meta")?.get(meta::PROGRESS_TOKEN));
+        let token = request
+            .params
+            .as_ref()
+            .and_then(|params| params.get("_meta")?.get(meta::PROGRESS_TOKEN));
         let deadline = Instant::now() + limit;
-        let (method, params, trace) = (request.method.clone(), request.params.clone(), span.parent());
+        let (method, params, trace) = (
+            request.method.clone(),
+            request.params.clone(),
+            span.parent(),
+        );
         let span = Some(Box::new((span, method.clone())));
-        let pending = Self { id: request.id.clone(), token, answer, notices, limit, deadline, pause, span };
-        Ok((pending, ServerRequest { method, params, trace, answer: sender, notices: notices_sender, deadline }))
+        let pending = Self {
+            id: request.id.clone(),
+            token,
+            answer,
+            notices,
+            limit,
+            deadline,
+            pause,
+            span,
+        };
+        Ok((
+            pending,
+            ServerRequest {
+                method,
+                params,
+                trace,
+                answer: sender,
+                notices: notices_sender,
+                deadline,
+            },
+        ))
     }
 
     /// The latest time for the client's answer.
@@ -165,7 +214,10 @@ impl OpenServerRequests {
     /// Drops all of them, and returns the replies for the server, which say that the client cannot be asked.
     pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
         let delayed = self.delayed.take().map(|(text, _)| text);
-        let refused = self.open.drain(..).map(|open| cannot_ask_text(&open.request.id, why));
+        let refused = self
+            .open
+            .drain(..)
+            .map(|open| cannot_ask_text(&open.request.id, why));
         delayed.into_iter().chain(refused).collect()
     }
 
@@ -181,11 +233,18 @@ impl OpenServerRequests {
         if self.delayed.is_none() {
             let (text, pause) = ready!(self.poll_answered(context));
             match pause.prepare_end() {
-                Ok(pause) => return Poll::Ready(ServerRequestReply { text, pause: Some(pause) }),
+                Ok(pause) => {
+                    return Poll::Ready(ServerRequestReply {
+                        text,
+                        pause: Some(pause),
+                    });
+                }
                 Err(continuing) => self.delayed = Some((text, continuing)),
             }
         }
-        let Some((_, continuing)) = &mut self.delayed else { return Poll::Pending };
+        let Some((_, continuing)) = &mut self.delayed else {
+            return Poll::Pending;
+        };
         ready!(continuing.poll(context));
         match self.delayed.take() {
             Some((text, _)) => Poll::Ready(ServerRequestReply { text, pause: None }),
@@ -195,12 +254,16 @@ impl OpenServerRequests {
 
     /// The next notification of the client that names one of them; `None` if there is none yet.
     fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
-        self.open.iter_mut().find_map(|open| open.request.poll_notice(context))
+        self.open
+            .iter_mut()
+            .find_map(|open| open.request.poll_notice(context))
     }
 
     fn poll_answered(&mut self, context: &mut Context<'_>) -> Poll<(Bytes, Pause)> {
         for at in 0..self.open.len() {
-            let Some(open) = self.open.get_mut(at) else { break };
+            let Some(open) = self.open.get_mut(at) else {
+                break;
+            };
             if let Poll::Ready(text) = open.poll_text(context) {
                 return Poll::Ready((text, self.open.swap_remove(at).request.pause));
             }
@@ -213,11 +276,19 @@ impl PendingServerRequest {
     fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
         let notices = self.notices.as_mut()?;
         while let Poll::Ready(Some(notification)) = notices.poll_recv(context) {
-            let names_token = notification.params().is_some_and(|params| params.peek("progressToken").is_some());
+            let names_token = notification
+                .params()
+                .is_some_and(|params| params.peek("progressToken").is_some());
             let renamed = notification.with_param("requestId", &self.id);
             match &self.token {
                 Some(token) if names_token => {
-                    return Some(renamed.with_param("progressToken", token).text.on_one_line().into_bytes());
+                    return Some(
+                        renamed
+                            .with_param("progressToken", token)
+                            .text
+                            .on_one_line()
+                            .into_bytes(),
+                    );
                 }
                 // The server has given no token.
                 None if names_token => {}
@@ -230,7 +301,13 @@ impl PendingServerRequest {
 
 impl Open {
     fn poll_text(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
-        let PendingServerRequest { id, answer, limit, span, .. } = &mut self.request;
+        let PendingServerRequest {
+            id,
+            answer,
+            limit,
+            span,
+            ..
+        } = &mut self.request;
         match Pin::new(answer).poll(context) {
             Poll::Ready(Ok(response)) => {
                 if let Some((span, method)) = span.take().map(|span| *span) {
@@ -238,7 +315,9 @@ impl Open {
                 }
                 Poll::Ready(response.to_message(id, Bytes::new()).into_bytes())
             }
-            Poll::Ready(Err(_)) => Poll::Ready(cannot_ask_text(id, "it takes no requests or has gone")),
+            Poll::Ready(Err(_)) => {
+                Poll::Ready(cannot_ask_text(id, "it takes no requests or has gone"))
+            }
             Poll::Pending => {
                 let too_late = |()| {
                     if let Some((span, _)) = span.take().map(|span| *span) {
@@ -255,7 +334,10 @@ impl Open {
 
 /// Whether two ids are the same value: escapes in a string do not matter.
 fn is_same(one: &Json, other: &Json) -> bool {
-    one.bytes() == other.bytes() || one.as_str().is_some_and(|text| other.as_str() == Some(text))
+    one.bytes() == other.bytes()
+        || one
+            .as_str()
+            .is_some_and(|text| other.as_str() == Some(text))
 }
 
 #[cfg(test)]
@@ -266,19 +348,31 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
-    const LIMITS: ServerRequestLimits = ServerRequestLimits { answer: LIMIT, open: 16, number: 100, notices: true };
+    const LIMITS: ServerRequestLimits = ServerRequestLimits {
+        answer: LIMIT,
+        open: 16,
+        number: 100,
+        notices: true,
+    };
 
     fn request(id: &str) -> Request {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":{{"x":1.0}}}}"#);
         match Message::parse(text.into(), 8) {
             Ok(Message::Request(request)) => request,
             other => panic!("{other:?}"),
         }
     }
 
-    fn ask(requests: &mut OpenServerRequests, call_deadline: &Arc<PausableDeadline>, id: &str) -> ServerRequest {
+    fn ask(
+        requests: &mut OpenServerRequests,
+        call_deadline: &Arc<PausableDeadline>,
+        id: &str,
+    ) -> ServerRequest {
         let (pending, asked) =
-            PendingServerRequest::new(&request(id), call_deadline, LIMITS, ServerSpan::off()).ok().unwrap();
+            PendingServerRequest::new(&request(id), call_deadline, LIMITS, ServerSpan::off())
+                .ok()
+                .unwrap();
         requests.add(pending);
         asked
     }
@@ -290,11 +384,23 @@ mod tests {
         let second = ask(&mut requests, &call_deadline, "7");
         assert_eq!(first.params.unwrap().as_text(), r#"{"x":1.0}"#);
         assert!(requests.next().now_or_never().is_none());
-        second.answer.send(Response::from_result(&Json::literal(r#"{ "n" : 1.0 }"#))).unwrap();
-        assert_eq!(requests.next().await.text, r#"{"jsonrpc":"2.0","id":7,"result":{ "n" : 1.0 }}"#);
-        first.answer.send(Response::from_error(&RpcError::new(-1, "no"))).unwrap();
+        second
+            .answer
+            .send(Response::from_result(&Json::literal(r#"{ "n" : 1.0 }"#)))
+            .unwrap();
+        assert_eq!(
+            requests.next().await.text,
+            r#"{"jsonrpc":"2.0","id":7,"result":{ "n" : 1.0 }}"#
+        );
+        first
+            .answer
+            .send(Response::from_error(&RpcError::new(-1, "no")))
+            .unwrap();
         let text = requests.next().await.text;
-        assert_eq!(text, r#"{"jsonrpc":"2.0","id":"\u0041","error":{"code":-1,"message":"no"}}"#);
+        assert_eq!(
+            text,
+            r#"{"jsonrpc":"2.0","id":"\u0041","error":{"code":-1,"message":"no"}}"#
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -303,29 +409,53 @@ mod tests {
         let mut with_token = request(r#""\u0041""#);
         with_token.params = Some(Json::literal(r#"{"_meta":{"progressToken":7}}"#));
         let (pending, asked) =
-            PendingServerRequest::new(&with_token, &call_deadline, LIMITS, ServerSpan::off()).ok().unwrap();
+            PendingServerRequest::new(&with_token, &call_deadline, LIMITS, ServerSpan::off())
+                .ok()
+                .unwrap();
         requests.add(pending);
         let without_token = ask(&mut requests, &call_deadline, "2");
         let notice = |text: &'static str| {
-            Box::new(Notification::new(Method::from_name("notifications/x"), Some(&Json::literal(text))))
+            Box::new(Notification::new(
+                Method::from_name("notifications/x"),
+                Some(&Json::literal(text)),
+            ))
         };
-        let send = |request: &ServerRequest, text| request.notices.as_ref().unwrap().try_send(notice(text));
+        let send = |request: &ServerRequest, text| {
+            request.notices.as_ref().unwrap().try_send(notice(text))
+        };
         send(&asked, r#"{"progressToken":"fanlight-1","progress":1E2}"#).unwrap();
         send(&without_token, r#"{"progressToken":"fanlight-2"}"#).unwrap();
         send(&without_token, r#"{"requestId":"fanlight-2"}"#).unwrap();
-        let sent = |params: &str| format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{params}}}"#);
-        assert_eq!(requests.next().await.text, sent(r#"{"progressToken":7,"progress":1E2}"#));
+        let sent = |params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{params}}}"#)
+        };
+        assert_eq!(
+            requests.next().await.text,
+            sent(r#"{"progressToken":7,"progress":1E2}"#)
+        );
         assert_eq!(requests.next().await.text, sent(r#"{"requestId":2}"#));
-        assert!(requests.next().now_or_never().is_none(), "the server gave no token with the second");
+        assert!(
+            requests.next().now_or_never().is_none(),
+            "the server gave no token with the second"
+        );
         for _ in 0..NOTICES {
             send(&asked, "{}").unwrap();
         }
         assert!(send(&asked, "{}").is_err(), "no more are kept");
-        asked.answer.send(Response::from_result(&Json::empty_object())).unwrap();
+        asked
+            .answer
+            .send(Response::from_result(&Json::empty_object()))
+            .unwrap();
         for _ in 0..NOTICES {
             assert_eq!(requests.next().await.text, sent("{}"));
         }
-        assert!(requests.next().await.text.starts_with(br#"{"jsonrpc":"2.0","id":"\u0041""#));
+        assert!(
+            requests
+                .next()
+                .await
+                .text
+                .starts_with(br#"{"jsonrpc":"2.0","id":"\u0041""#)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -333,25 +463,38 @@ mod tests {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
         drop(ask(&mut requests, &call_deadline, "1"));
         let text = requests.next().await.text;
-        assert!(text.starts_with(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"#), "{text:?}");
+        assert!(
+            text.starts_with(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"#),
+            "{text:?}"
+        );
         let silent = ask(&mut requests, &call_deadline, "2");
         let began = Instant::now();
         let text = requests.next().await.text;
         assert_eq!(began.elapsed().as_secs(), LIMIT.as_secs());
-        assert!(text.starts_with(br#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"#), "{text:?}");
+        assert!(
+            text.starts_with(br#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"#),
+            "{text:?}"
+        );
         assert!(silent.answer.is_closed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn cancelled_requests_are_closed_and_no_longer_counted() {
         let (mut requests, call_deadline) = (OpenServerRequests::default(), Arc::default());
-        let mut asked: Vec<_> =
-            (0..LIMITS.open).map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\""))).collect();
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_err());
+        let mut asked: Vec<_> = (0..LIMITS.open)
+            .map(|id| ask(&mut requests, &call_deadline, &format!("\"{id}\"")))
+            .collect();
+        assert!(
+            PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off())
+                .is_err()
+        );
         requests.cancel(&Json::literal(r#""\u0033""#));
         assert!(asked.remove(3).answer.is_closed());
         assert!(asked.iter().all(|asked| !asked.answer.is_closed()));
-        assert!(PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off()).is_ok());
+        assert!(
+            PendingServerRequest::new(&request("99"), &call_deadline, LIMITS, ServerSpan::off())
+                .is_ok()
+        );
         drop(requests);
         assert!(asked.iter().all(|asked| asked.answer.is_closed()));
     }

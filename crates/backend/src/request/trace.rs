@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fanlight_protocol::{Json, Method, Request, Response};
 use fanlight_telemetry::{
-    Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent, Propagation,
-    ServerSpan, Subject,
+    Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent,
+    Propagation, ServerSpan, Subject,
 };
 
 use crate::request::deadline::PausableDeadline;
@@ -40,18 +40,35 @@ impl RequestSpan {
         within: &Parent,
         message: SentMessage<'_>,
     ) -> (Self, Propagation) {
-        let SentMessage { method, id, attempt, .. } = message;
+        let SentMessage {
+            method,
+            id,
+            attempt,
+            ..
+        } = message;
         let subject = match message.name {
             Some(name) => Subject::found(method, |_| Some(name.value())),
             None => Subject::of(method, message.params),
         };
-        let departure = Departure { method, target: subject.target(), id: Some(id.into()), attempt };
+        let departure = Departure {
+            method,
+            target: subject.target(),
+            id: Some(id.into()),
+            attempt,
+        };
         let span = within.client(telemetry, &departure);
         if let Some(params) = message.params {
             span.record_arguments_in(method, params);
         }
         let propagation = span.propagation();
-        (Self { span: Some(span), parent: Parent::default(), deadline: None }, propagation)
+        (
+            Self {
+                span: Some(span),
+                parent: Parent::default(),
+                deadline: None,
+            },
+            propagation,
+        )
     }
 
     /// Records a timeout if this is dropped after `deadline` has expired.
@@ -65,7 +82,9 @@ impl RequestSpan {
 
     /// The parent of the spans of server requests during the call.
     pub(crate) fn parent(&self) -> Parent {
-        self.span.as_ref().map_or_else(|| self.parent.clone(), ClientSpan::parent)
+        self.span
+            .as_ref()
+            .map_or_else(|| self.parent.clone(), ClientSpan::parent)
     }
 
     /// Ends the span with the outcome of the request.
@@ -79,7 +98,10 @@ impl RequestSpan {
 
     /// Lets the span end with the first of `messages`, for a request that is open for as long as its
     /// client likes: its span ends when it is acknowledged.
-    pub(crate) fn until_acknowledged(mut self, messages: &ServerMessages) -> (Self, ServerMessages) {
+    pub(crate) fn until_acknowledged(
+        mut self,
+        messages: &ServerMessages,
+    ) -> (Self, ServerMessages) {
         self.parent = self.parent();
         let span = Mutex::new(self.span.take());
         let messages = messages.mapped(move |message| {
@@ -94,7 +116,10 @@ impl RequestSpan {
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        if self.deadline.as_ref().is_some_and(|deadline| deadline.has_expired())
+        if self
+            .deadline
+            .as_ref()
+            .is_some_and(|deadline| deadline.has_expired())
             && let Some(span) = self.span.take()
         {
             span.finish(&Outcome::failed(ErrorType::Timeout));
@@ -111,13 +136,24 @@ pub(crate) fn params_with<'a>(
     if propagation.leaves_untouched() {
         return params.map(Cow::Borrowed);
     }
-    let with = if over_http { propagation.within_http().into_params(params) } else { propagation.into_params(params) };
+    let with = if over_http {
+        propagation.within_http().into_params(params)
+    } else {
+        propagation.into_params(params)
+    };
     with.map(Cow::Owned)
 }
 
 /// The span of a server request.
-pub(crate) fn asked(telemetry: &BackendTelemetry, within: &Parent, request: &Request) -> ServerSpan {
-    let meta = request.params.as_ref().and_then(|params| params.get("_meta"));
+pub(crate) fn asked(
+    telemetry: &BackendTelemetry,
+    within: &Parent,
+    request: &Request,
+) -> ServerSpan {
+    let meta = request
+        .params
+        .as_ref()
+        .and_then(|params| params.get("_meta"));
     let subject = Subject::of(&request.method, request.params.as_ref());
     within.server(
         telemetry,
@@ -126,7 +162,10 @@ pub(crate) fn asked(telemetry: &BackendTelemetry, within: &Parent, request: &Req
             target: subject.target(),
             id: Some(&request.id),
             received: Moment::now(),
-            carriers: Carriers { meta: meta.as_ref(), ..Carriers::default() },
+            carriers: Carriers {
+                meta: meta.as_ref(),
+                ..Carriers::default()
+            },
         },
     )
 }

@@ -93,14 +93,20 @@ impl ClientConnections {
 
     /// How many spare connections there are for a key.
     pub(super) fn spares(&self, key: &SpareKey) -> usize {
-        self.spare.get(key).map_or(0, |spares| spares.iter().filter(|spare| !spare.has_stopped()).count())
+        self.spare.get(key).map_or(0, |spares| {
+            spares.iter().filter(|spare| !spare.has_stopped()).count()
+        })
     }
 
     /// The connections of requests that may become spare ones for a key, without those that have been theirs for longer than
     /// `longest`.
     pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
         let (principal, capabilities) = key;
-        let starting = self.starting.iter().filter(|starting| *starting == key).count();
+        let starting = self
+            .starting
+            .iter()
+            .filter(|starting| *starting == key)
+            .count();
         let mut running = Running { starting, ready: 0 };
         for (owner, connection) in self.owned.iter() {
             let is_meant = matches!(owner, Owner::Request(caller) if caller.principal() == principal)
@@ -150,7 +156,12 @@ impl ClientConnections {
     /// Makes room for a connection of `newcomer`. If there are as many as `room` allows, the peer with the most
     /// connections loses its longest idle one, unless that peer has fewer than the newcomer. If none is idle, a peer that
     /// has more connections than the newcomer even afterwards loses one in use.
-    pub(super) fn make_room(&mut self, owner: &Owner, room: Room, newcomer: &Peer) -> Result<(), BackendError> {
+    pub(super) fn make_room(
+        &mut self,
+        owner: &Owner,
+        room: Room,
+        newcomer: &Peer,
+    ) -> Result<(), BackendError> {
         let running = self.running_requests();
         if (matches!(owner, Owner::Request(_)) && running < room.of_requests)
             || self.all() - running.min(room.of_requests) < room.sessions
@@ -159,15 +170,23 @@ impl ClientConnections {
         }
         // A spare one knows nothing that anyone needs.
         if let Some(key) = self.spare.keys().next().cloned() {
-            let spare = self.spare.get_mut(&key).filter(|spares| !spares.is_empty()).map(|spares| spares.remove(0));
+            let spare = self
+                .spare
+                .get_mut(&key)
+                .filter(|spares| !spares.is_empty())
+                .map(|spares| spares.remove(0));
             self.spare.retain(|_, spares| !spares.is_empty());
             if let Some(spare) = spare {
                 spare.end();
                 return Ok(());
             }
         }
-        let owner = self.longest_idle(newcomer).or_else(|| self.needed_least(newcomer));
-        self.end(&owner.ok_or(BackendError::TooManySessions { limit: room.sessions })?);
+        let owner = self
+            .longest_idle(newcomer)
+            .or_else(|| self.needed_least(newcomer));
+        self.end(&owner.ok_or(BackendError::TooManySessions {
+            limit: room.sessions,
+        })?);
         Ok(())
     }
 
@@ -185,15 +204,21 @@ impl ClientConnections {
 
     fn longest_idle(&self, newcomer: &Peer) -> Option<Owner> {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
-        newcomer.least(Rule::UNUSED, |connection| connection.value.idle().map(Reverse))
+        newcomer.least(Rule::UNUSED, |connection| {
+            connection.value.idle().map(Reverse)
+        })
     }
 
     /// Of the connections in use, the one to end for another: the one that has waited longest of those on which the server
     /// has asked its client something, or else, for a peer that has none at all, the one that was taken into use last.
     fn needed_least(&self, newcomer: &Peer) -> Option<Owner> {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
-        let in_use = |connection: &Arc<SupervisedConnection>| connection.idle().is_none().then(|| connection.since());
-        let asked = newcomer.least(Rule::IN_USE, |it| in_use(it.value).filter(|_| it.value.has_asked()));
+        let in_use = |connection: &Arc<SupervisedConnection>| {
+            connection.idle().is_none().then(|| connection.since())
+        };
+        let asked = newcomer.least(Rule::IN_USE, |it| {
+            in_use(it.value).filter(|_| it.value.has_asked())
+        });
         let newest = || newcomer.least(Rule::IN_USE, |it| in_use(it.value).map(Reverse));
         asked.or_else(|| if newcomer.own() == 0 { newest() } else { None })
     }
@@ -206,7 +231,8 @@ impl ClientConnections {
     }
 
     pub(super) fn insert(&mut self, owner: Owner, connection: Arc<SupervisedConnection>) {
-        self.owned.insert(owner, connection.peer().clone(), connection);
+        self.owned
+            .insert(owner, connection.peer().clone(), connection);
     }
 
     /// Ends the connection of an owner.
@@ -218,7 +244,10 @@ impl ClientConnections {
 
     /// Ends the connections of a client session that has ended.
     pub(super) fn end_session(&mut self, session: SessionKey) {
-        for connection in self.owned.remove_if(|owner, _| owner.session() == Some(session)) {
+        for connection in self
+            .owned
+            .remove_if(|owner, _| owner.session() == Some(session))
+        {
             connection.end();
         }
     }
@@ -227,7 +256,11 @@ impl ClientConnections {
     /// asked the client something on it, or has a task of it, or there are `limit` connections besides those of requests.
     /// Returns whether it is spare now.
     pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) -> bool {
-        let Some(connection) = self.owned.get(owner).filter(|connection| connection.idle().is_some()) else {
+        let Some(connection) = self
+            .owned
+            .get(owner)
+            .filter(|connection| connection.idle().is_some())
+        else {
             return false;
         };
         let is_surplus = self.all() - self.running_requests() > limit;
@@ -254,12 +287,21 @@ impl ClientConnections {
             None => false,
         };
         let is_expired = |owner: &Owner, connection: &Arc<SupervisedConnection>| {
-            let bound = if let Owner::Session(_) = owner { idle.of_sessions } else { idle.shared };
+            let bound = if let Owner::Session(_) = owner {
+                idle.of_sessions
+            } else {
+                idle.shared
+            };
             has_expired(connection, bound) && !is_needed(owner)
         };
-        self.owned.remove_if(is_expired).iter().for_each(|connection| connection.end());
+        self.owned
+            .remove_if(is_expired)
+            .iter()
+            .for_each(|connection| connection.end());
         for spares in self.spare.values_mut() {
-            spares.extract_if(.., |spare| has_expired(spare, idle.shared)).for_each(|spare| spare.end());
+            spares
+                .extract_if(.., |spare| has_expired(spare, idle.shared))
+                .for_each(|spare| spare.end());
         }
         self.spare.retain(|_, spares| !spares.is_empty());
     }

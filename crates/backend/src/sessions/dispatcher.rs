@@ -46,14 +46,30 @@ impl Dispatcher {
         shutdown: CancellationToken,
     ) -> Self {
         let concurrency = concurrency.max(1);
-        Self { pool, timeouts, shutdown, concurrency, repeats_lists, queue: FairQueue::new(concurrency) }
+        Self {
+            pool,
+            timeouts,
+            shutdown,
+            concurrency,
+            repeats_lists,
+            queue: FairQueue::new(concurrency),
+        }
     }
 
     /// Sends a call as one request; it was sent `earlier` times before.
-    pub(crate) async fn request(&self, call: &Call, earlier: u32) -> Result<Response, BackendError> {
-        let progress = CallProgress { earlier, ..CallProgress::default() };
+    pub(crate) async fn request(
+        &self,
+        call: &Call,
+        earlier: u32,
+    ) -> Result<Response, BackendError> {
+        let progress = CallProgress {
+            earlier,
+            ..CallProgress::default()
+        };
         let exchange = pin!(self.exchange(call, &progress));
-        let outcome = self.within_deadline(self.timeouts.call_total, &progress, exchange).await;
+        let outcome = self
+            .within_deadline(self.timeouts.call_total, &progress, exchange)
+            .await;
         if let Err(error) = &outcome
             && progress.attempts.load(Ordering::Relaxed) == 0
         {
@@ -69,8 +85,18 @@ impl Dispatcher {
         progress: &CallProgress,
         work: Pending<'_, Response>,
     ) -> Result<Response, BackendError> {
-        let BackendTimeouts { call, call_total, task, .. } = self.timeouts;
-        self.within_deadline(call_total.max(task.saturating_add(call)), progress, pin!(work)).await
+        let BackendTimeouts {
+            call,
+            call_total,
+            task,
+            ..
+        } = self.timeouts;
+        self.within_deadline(
+            call_total.max(task.saturating_add(call)),
+            progress,
+            pin!(work),
+        )
+        .await
     }
 
     /// Runs work within the time of a call, `total` with its pauses, and ends it with the backend.
@@ -81,7 +107,10 @@ impl Dispatcher {
         work: Pin<&mut (impl Future<Output = Result<Response, BackendError>> + Send)>,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            let limits = CallLimits { active: self.timeouts.call, total };
+            let limits = CallLimits {
+                active: self.timeouts.call,
+                total,
+            };
             let sent = || progress.deadline.is_sent();
             tokio::select! {
                 biased;
@@ -190,7 +219,9 @@ impl Dispatcher {
     /// happens only if the server has another era than a moment ago.
     fn check(&self, call: &Call, lease: &Lease) -> Result<(), BackendError> {
         match self.pool.is_apart(call, lease) {
-            true => Err(BackendError::Unreachable { reason: "its era has just changed: try again".into() }),
+            true => Err(BackendError::Unreachable {
+                reason: "its era has just changed: try again".into(),
+            }),
             false => Ok(()),
         }
     }
@@ -205,7 +236,9 @@ impl Dispatcher {
     ) -> Result<Response, BackendError> {
         let (loss, instead) = match failure {
             // Clients that keep lists would lose what this server offers.
-            Failure::Final(error) if self.repeats_lists && call.method.is_list() && is_broken_off(&error) => {
+            Failure::Final(error)
+                if self.repeats_lists && call.method.is_list() && is_broken_off(&error) =>
+            {
                 return self.list_again(call, progress).await.map_err(|_| error);
             }
             Failure::Final(error) => return Err(error),
@@ -220,7 +253,11 @@ impl Dispatcher {
         match self.pool.lease(&call.context).await {
             Ok(fresh) => {
                 self.check(call, &fresh)?;
-                let answer = fresh.connection.request(call, progress).await.or_else(Failure::settle)?;
+                let answer = fresh
+                    .connection
+                    .request(call, progress)
+                    .await
+                    .or_else(Failure::settle)?;
                 self.pool.remember(call, &fresh, &answer);
                 Ok(answer)
             }
@@ -230,14 +267,25 @@ impl Dispatcher {
     }
 
     /// Sends a request for a list once more, after the connection broke.
-    async fn list_again(&self, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+    async fn list_again(
+        &self,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
         progress.deadline.set_sent(false);
         let lease = self.pool.lease(&call.context).await?;
-        lease.connection.request(call, progress).await.or_else(Failure::settle)
+        lease
+            .connection
+            .request(call, progress)
+            .await
+            .or_else(Failure::settle)
     }
 
     /// A connection by which to decide what to send for a client.
-    pub(crate) async fn server(&self, client: &CallContext) -> Result<Arc<Connection>, BackendError> {
+    pub(crate) async fn server(
+        &self,
+        client: &CallContext,
+    ) -> Result<Arc<Connection>, BackendError> {
         match self.pool.current(client) {
             Some(connection) => Ok(connection),
             None => Ok(self.lease(client).await?.connection),
@@ -253,7 +301,11 @@ impl Dispatcher {
         reread: bool,
     ) -> Result<bool, BackendError> {
         let connection = self.lease(client).await?.connection;
-        Ok(if reread { connection.needs_task_now(tool).await } else { connection.needs_task(tool).await })
+        Ok(if reread {
+            connection.needs_task_now(tool).await
+        } else {
+            connection.needs_task(tool).await
+        })
     }
 
     /// The connection that a request of this client would be sent on.
@@ -266,23 +318,39 @@ impl Dispatcher {
     }
 
     /// Waits for a permit. A call whose time is over by then, or whose backend has ended, is not sent.
-    async fn wait(&self, client: &CallContext, progress: &CallProgress) -> Result<Permit, BackendError> {
+    async fn wait(
+        &self,
+        client: &CallContext,
+        progress: &CallProgress,
+    ) -> Result<Permit, BackendError> {
         let permit = self.permit(client).await?;
         if self.pool.has_ended() {
             return Err(BackendError::ShuttingDown);
         }
         if progress.deadline.is_over() {
-            return Err(BackendError::Timeout { after: self.timeouts.call, sent: false });
+            return Err(BackendError::Timeout {
+                after: self.timeouts.call,
+                sent: false,
+            });
         }
         Ok(permit)
     }
 
     async fn permit(&self, client: &CallContext) -> Result<Permit, BackendError> {
-        self.queue.claim(client).acquire().await.map_err(|Full| BackendError::Busy { limit: self.concurrency })
+        self.queue
+            .claim(client)
+            .acquire()
+            .await
+            .map_err(|Full| BackendError::Busy {
+                limit: self.concurrency,
+            })
     }
 }
 
 /// Whether the connection or the process ended before the answer was whole.
 fn is_broken_off(error: &BackendError) -> bool {
-    matches!(error, BackendError::ClosedEarly | BackendError::Exited { .. })
+    matches!(
+        error,
+        BackendError::ClosedEarly | BackendError::Exited { .. }
+    )
 }

@@ -34,19 +34,27 @@ impl LegacyEra {
     /// What was found out during this base connection; `None` if nothing was.
     pub(super) fn finding(&self, base: &Arc<Connection>) -> Option<Finding> {
         let known = self.lock();
-        known.as_ref().filter(|known| known.is_of(base)).map(|known| known.finding.clone())
+        known
+            .as_ref()
+            .filter(|known| known.is_of(base))
+            .map(|known| known.finding.clone())
     }
 
     /// Whether the server is known not to serve it.
     pub(super) fn is_refused(&self, base: &Arc<Connection>) -> bool {
-        self.lock().as_ref().is_some_and(|known| known.is_of(base) && matches!(known.finding, Finding::NotServed))
+        self.lock()
+            .as_ref()
+            .is_some_and(|known| known.is_of(base) && matches!(known.finding, Finding::NotServed))
     }
 
     /// Records the first finding during a base connection.
     pub(super) fn record(&self, base: &Arc<Connection>, finding: impl FnOnce() -> Finding) {
         let mut known = self.lock();
         if !known.as_ref().is_some_and(|known| known.is_of(base)) {
-            *known = Some(Known { base: Arc::downgrade(base), finding: finding() });
+            *known = Some(Known {
+                base: Arc::downgrade(base),
+                finding: finding(),
+            });
         }
     }
 
@@ -76,7 +84,9 @@ impl Refusal {
     pub(super) fn of(error: &BackendError) -> Self {
         match error {
             BackendError::NotConnected { cause, .. } => Self::of(cause),
-            BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => Self::Unclear,
+            BackendError::Overloaded { .. } | BackendError::Status { status: 408 | 429 } => {
+                Self::Unclear
+            }
             BackendError::Malformed { .. }
             | BackendError::InvalidHandshake { .. }
             | BackendError::NoCommonRevision { .. }

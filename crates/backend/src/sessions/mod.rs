@@ -30,7 +30,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::connection::attempt::Attempt;
 use crate::connection::supervised::{InUse, SupervisedConnection};
-use crate::connection::supervisor::{ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target};
+use crate::connection::supervisor::{
+    ConnectSettings, ConnectionsMade, ForClient, Phase, State, Supervisor, Target,
+};
 use crate::connection::{Connection, Loss};
 use crate::handshake::Known;
 use crate::health::Health;
@@ -38,11 +40,14 @@ use crate::listening::{self, Listeners, ListeningWorker};
 use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
-use crate::settings::{BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy};
+use crate::settings::{
+    BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy,
+};
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt, SessionKey,
+    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt,
+    SessionKey,
 };
 use fanlight_http_pool::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
@@ -109,22 +114,57 @@ impl SessionPool {
         let settings = Arc::new(settings);
         // A shared session declares only what all of its clients can be asked.
         let catalogue = catalogue && policy != SessionPolicy::Shared;
-        let declared = if catalogue { Declared::for_lists() } else { Declared::nothing() };
+        let declared = if catalogue {
+            Declared::for_lists()
+        } else {
+            Declared::nothing()
+        };
         let policy_of_process = settings.process();
         let keeps_lists = policy_of_process.is_some_and(|process| process.keeps_lists);
         let known = known.filter(|_| keeps_lists);
-        let rests = policy_of_process
-            .is_some_and(|process| process.starts_on_demand || (process.rests_while_known && known.is_some()));
-        let (revision, description) = known.map(|known| (known.revision, known.description)).unzip();
-        let first = State { phase: first_phase(rests), revision, description, ..State::default() };
-        let base = open(&settings, &registry, Origin::Base, declared, (None, first), &settings.context.root);
+        let rests = policy_of_process.is_some_and(|process| {
+            process.starts_on_demand || (process.rests_while_known && known.is_some())
+        });
+        let (revision, description) = known
+            .map(|known| (known.revision, known.description))
+            .unzip();
+        let first = State {
+            phase: first_phase(rests),
+            revision,
+            description,
+            ..State::default()
+        };
+        let base = open(
+            &settings,
+            &registry,
+            Origin::Base,
+            declared,
+            (None, first),
+            &settings.context.root,
+        );
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
         let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
-        let listeners =
-            Listeners::new(Arc::clone(&registry), base.state.clone(), tasks, nesting, patience, limits.sessions);
+        let listeners = Listeners::new(
+            Arc::clone(&registry),
+            base.state.clone(),
+            tasks,
+            nesting,
+            patience,
+            limits.sessions,
+        );
         let (legacy_era, sharing, connections, turns) = Default::default();
-        let pool =
-            Self { settings, policy, catalogue, registry, listeners, base, legacy_era, sharing, connections, turns };
+        let pool = Self {
+            settings,
+            policy,
+            catalogue,
+            registry,
+            listeners,
+            base,
+            legacy_era,
+            sharing,
+            connections,
+            turns,
+        };
         let pool = Arc::new(pool);
         if pool.policy != SessionPolicy::Shared {
             let (tasks, shutdown) = (&pool.settings.context.tasks, pool.settings.shutdown.clone());
@@ -146,21 +186,28 @@ impl SessionPool {
 
     /// Whether the base connection's process may be ended while nothing uses it, or is started on demand only.
     pub(crate) fn may_rest(&self) -> bool {
-        self.settings
-            .process()
-            .is_some_and(|policy| policy.idle.is_some() || policy.starts_on_demand || policy.rests_while_known)
+        self.settings.process().is_some_and(|policy| {
+            policy.idle.is_some() || policy.starts_on_demand || policy.rests_while_known
+        })
     }
 
     /// Counts a request for which there was no connection.
     pub(crate) fn count_unsent(&self, call: &Call, error: &BackendError) {
         let subject = Subject::of(&call.method, call.params.as_ref());
-        self.settings.context.telemetry.not_sent(&call.method, subject.target(), error.error_type());
+        self.settings.context.telemetry.not_sent(
+            &call.method,
+            subject.target(),
+            error.error_type(),
+        );
     }
 
     /// Facts about the server, for a later run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         let state = self.base.state.borrow();
-        Some(KnownServer { revision: state.revision?, description: state.description.clone()? })
+        Some(KnownServer {
+            revision: state.revision?,
+            description: state.description.clone()?,
+        })
     }
 
     /// Waits until the base connection, or while that rests a client's, has been made later than `since`; returns when the
@@ -169,7 +216,9 @@ impl SessionPool {
         let mut made = self.settings.connections_made.subscribe();
         let last = |made: &ConnectionsMade| {
             let rests = matches!(self.base.state.borrow().phase, Phase::Idle);
-            made.base.max(made.of_client.filter(|_| rests)).filter(|made| since.is_none_or(|since| since < *made))
+            made.base
+                .max(made.of_client.filter(|_| rests))
+                .filter(|made| since.is_none_or(|since| since < *made))
         };
         loop {
             let found = last(&made.borrow_and_update());
@@ -193,8 +242,15 @@ impl SessionPool {
     /// How long to wait for the base connection where there is nothing to say without it: as long as a process may take to
     /// start. Whoever cannot wait so long gives up earlier.
     fn start_limit(&self) -> Duration {
-        let BackendTimeouts { connect, start, start_total, .. } = self.settings.timeouts;
-        self.settings.process().map_or(connect, |_| start_total.max(start))
+        let BackendTimeouts {
+            connect,
+            start,
+            start_total,
+            ..
+        } = self.settings.timeouts;
+        self.settings
+            .process()
+            .map_or(connect, |_| start_total.max(start))
     }
 
     /// Output of its processes other than messages.
@@ -218,7 +274,13 @@ impl SessionPool {
         }
         match self.existing(client) {
             // The base connection may do instead.
-            Some(_) if self.modern_base().is_some_and(|base| self.legacy_era.finding(&base).is_none()) => None,
+            Some(_)
+                if self
+                    .modern_base()
+                    .is_some_and(|base| self.legacy_era.finding(&base).is_none()) =>
+            {
+                None
+            }
             Some(supervised) => supervised.down(),
             None => self.base.down(),
         }
@@ -242,17 +304,24 @@ impl SessionPool {
 
     /// The connection that a client's session has of its own, if it is there.
     pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
-        let supervised =
-            self.existing(client).filter(|_| client.session().is_some() && !self.shares_process(client))?;
+        let supervised = self
+            .existing(client)
+            .filter(|_| client.session().is_some() && !self.shares_process(client))?;
         let connection = supervised.state.borrow().verdict()?.ok()?;
-        Some(Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(supervised), release: None })
+        Some(Lease {
+            connection,
+            base: Some(Arc::clone(&self.base)),
+            in_use: Some(supervised),
+            release: None,
+        })
     }
 
     /// Whether the client's session has a connection of its own that has not ended, or is to go on with a session at the
     /// server.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
         client.session().is_some()
-            && (self.existing(client).is_some_and(|own| !own.has_stopped()) || self.is_to_continue(client))
+            && (self.existing(client).is_some_and(|own| !own.has_stopped())
+                || self.is_to_continue(client))
     }
 
     /// Whether the base connection's server keeps something for clients that would be lost with it, or that they wait for.
@@ -262,7 +331,9 @@ impl SessionPool {
 
     /// Whose requests the process of a modern server serves.
     fn serves(&self) -> Serves {
-        self.settings.process().map_or(Serves::Everybody, |policy| policy.serves)
+        self.settings
+            .process()
+            .map_or(Serves::Everybody, |policy| policy.serves)
     }
 
     /// Whether a call must not run on a connection, since that would be another principal's as well.
@@ -275,10 +346,15 @@ impl SessionPool {
     }
 
     /// Whether a client's requests run on a connection that is not everybody's, which is found out first.
-    pub(crate) async fn has_own_connection_for(self: &Arc<Self>, client: &CallContext) -> Result<bool, BackendError> {
+    pub(crate) async fn has_own_connection_for(
+        self: &Arc<Self>,
+        client: &CallContext,
+    ) -> Result<bool, BackendError> {
         let is_known_modern = {
             let state = self.base.state.borrow();
-            state.revision.is_some_and(|revision| revision.era() == Era::Modern)
+            state
+                .revision
+                .is_some_and(|revision| revision.era() == Era::Modern)
         };
         // That need not wait for its process.
         if is_known_modern && !self.may_have_second_era(client) {
@@ -288,17 +364,25 @@ impl SessionPool {
         if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
             drop(self.lease(client).await?);
         }
-        Ok(base.era() == Era::Legacy || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
+        Ok(base.era() == Era::Legacy
+            || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
     }
 
     /// Where a client's session has no connection of its own, has it be subscribed here to what it has subscribed to at whichever
     /// endpoint, and to nothing else. Returns what it was not subscribed to here before.
-    pub(crate) async fn subscribe_again(self: &Arc<Self>, client: &CallContext) -> Result<Vec<Arc<str>>, BackendError> {
-        if self.registry.is_as_recorded(&client.caller) || self.has_own_connection_for(client).await? {
+    pub(crate) async fn subscribe_again(
+        self: &Arc<Self>,
+        client: &CallContext,
+    ) -> Result<Vec<Arc<str>>, BackendError> {
+        if self.registry.is_as_recorded(&client.caller)
+            || self.has_own_connection_for(client).await?
+        {
             return Ok(Vec::new());
         }
         let answered = self.registry.subscribe_as_recorded(&client.caller);
-        Ok(timeout(self.settings.timeouts.connect, answered).await.unwrap_or_default())
+        Ok(timeout(self.settings.timeouts.connect, answered)
+            .await
+            .unwrap_or_default())
     }
 
     /// Has the process start that serves lists, if it rests.
@@ -312,7 +396,10 @@ impl SessionPool {
     }
 
     /// The connection for a client's request, made first if needed.
-    pub(crate) async fn lease(self: &Arc<Self>, client: &CallContext) -> Result<Lease, BackendError> {
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        client: &CallContext,
+    ) -> Result<Lease, BackendError> {
         let supervised = match self.existing(client) {
             Some(supervised) => supervised,
             None => {
@@ -321,7 +408,11 @@ impl SessionPool {
                     // Found out once for each base connection.
                     let _ = self.sharing.find_out(&base).await;
                 }
-                let owner = if self.has_own_connection(client, &base) { self.owner(client) } else { None };
+                let owner = if self.has_own_connection(client, &base) {
+                    self.owner(client)
+                } else {
+                    None
+                };
                 match owner {
                     Some(owner) => match self.in_turn(&owner, client).await {
                         Place::Free(free) => free,
@@ -342,15 +433,24 @@ impl SessionPool {
             Ok(Served::InOwnEra(connection)) => Ok(self.own_lease(client, connection, supervised)),
             Ok(Served::ByBase(base)) => Ok(Lease::of_base(base)),
             Err(BackendError::ShuttingDown) if !self.settings.shutdown.is_cancelled() => {
-                Err(BackendError::Unreachable { reason: "the client's session has ended".into() })
+                Err(BackendError::Unreachable {
+                    reason: "the client's session has ended".into(),
+                })
             }
             Err(error) => Err(error),
         }
     }
 
     /// The server's description of itself for a client: in the client's era, if it is to be served in that.
-    pub(crate) async fn describe_to(self: &Arc<Self>, client: &CallContext) -> Result<ServerDescription, BackendError> {
-        if let Some(described) = self.base.at_rest().filter(|_| !self.may_have_second_era(client)) {
+    pub(crate) async fn describe_to(
+        self: &Arc<Self>,
+        client: &CallContext,
+    ) -> Result<ServerDescription, BackendError> {
+        if let Some(described) = self
+            .base
+            .at_rest()
+            .filter(|_| !self.may_have_second_era(client))
+        {
             return described;
         }
         let base = self.base.ready(self.start_limit()).await?;
@@ -369,8 +469,14 @@ impl SessionPool {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
         let base = ready(&self.base);
         // A server's two eras may differ in what they have.
-        if client.session().is_some() && base.as_ref().is_none_or(|base| self.is_second_era(client, base)) {
-            return self.existing(client).and_then(|supervised| ready(&supervised));
+        if client.session().is_some()
+            && base
+                .as_ref()
+                .is_none_or(|base| self.is_second_era(client, base))
+        {
+            return self
+                .existing(client)
+                .and_then(|supervised| ready(&supervised));
         }
         base
     }
@@ -400,7 +506,12 @@ impl SessionPool {
             return None;
         }
         // Large: boxed to keep the futures of other calls small.
-        Box::pin(listening::local_answer(&self.registry, call, lease.connection.era())).await
+        Box::pin(listening::local_answer(
+            &self.registry,
+            call,
+            lease.connection.era(),
+        ))
+        .await
     }
 
     /// Remembers what an answered call has changed on a client's own connection.
@@ -408,7 +519,9 @@ impl SessionPool {
         listening::record(&self.registry, call, answer);
         if lease.release.is_some()
             && call.method == Method::CallTool
-            && answer.result().is_some_and(|result| result.get("task").is_some())
+            && answer
+                .result()
+                .is_some_and(|result| result.get("task").is_some())
             && let Some(connection) = &lease.in_use
         {
             connection.note_task();
@@ -444,7 +557,9 @@ impl SessionPool {
     /// The base connection, if it is there and modern.
     fn modern_base(&self) -> Option<Arc<Connection>> {
         match &self.base.state.borrow().phase {
-            Phase::Ready(connection) if connection.era() == Era::Modern => Some(Arc::clone(connection)),
+            Phase::Ready(connection) if connection.era() == Era::Modern => {
+                Some(Arc::clone(connection))
+            }
             _ => None,
         }
     }
@@ -474,7 +589,12 @@ impl SessionPool {
     /// Whether a client would be served in another era than the base connection's, if that is modern.
     fn may_have_second_era(&self, client: &CallContext) -> bool {
         client.session().is_some()
-            && self.base.state.borrow().revision.is_none_or(|revision| revision.era() == Era::Modern)
+            && self
+                .base
+                .state
+                .borrow()
+                .revision
+                .is_none_or(|revision| revision.era() == Era::Modern)
             && Declared::lets_ask(client, self.largest_description())
     }
 
@@ -489,7 +609,8 @@ impl SessionPool {
             Ok(connection) => {
                 // What another process has opened says nothing of what the server serves now.
                 if !connection.is_continued() {
-                    self.legacy_era.record(&base, || Finding::Served(connection.description()));
+                    self.legacy_era
+                        .record(&base, || Finding::Served(connection.description()));
                 }
                 return Ok(Served::InOwnEra(connection));
             }
@@ -521,14 +642,24 @@ impl SessionPool {
         }
     }
 
-    fn own_lease(self: &Arc<Self>, client: &CallContext, connection: Arc<Connection>, in_use: InUse) -> Lease {
+    fn own_lease(
+        self: &Arc<Self>,
+        client: &CallContext,
+        connection: Arc<Connection>,
+        in_use: InUse,
+    ) -> Lease {
         let release = self.has_one_for_each_request(client).then(|| Release {
             pool: Arc::clone(self),
             owner: Owner::Request(client.caller.clone()),
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
             since: Instant::now(),
         });
-        Lease { connection, base: Some(Arc::clone(&self.base)), in_use: Some(in_use), release }
+        Lease {
+            connection,
+            base: Some(Arc::clone(&self.base)),
+            in_use: Some(in_use),
+            release,
+        }
     }
 
     /// `None` if the client uses the base connection of a legacy server.
@@ -565,10 +696,15 @@ impl SessionPool {
         }
         let revision = self.base.state.borrow().revision;
         let for_client = ForClient {
-            known: Known { era: Era::Legacy, sse: false },
+            known: Known {
+                era: Era::Legacy,
+                sse: false,
+            },
             reprobed: false,
             is_second_era: revision.is_some_and(|revision| revision.era() == Era::Modern),
-            is_proven: self.modern_base().is_some_and(|base| self.is_proven_at(&base)),
+            is_proven: self
+                .modern_base()
+                .is_some_and(|base| self.is_proven_at(&base)),
         };
         match self.open_as(Owner::Session(client.caller.clone()), client, for_client) {
             Ok(opened) => opened.wake(),
@@ -578,7 +714,10 @@ impl SessionPool {
             }
         }
         // The client's session may have ended here meanwhile.
-        if client.caller.server_sessions().is_some_and(|sessions| sessions.are_given_up())
+        if client
+            .caller
+            .server_sessions()
+            .is_some_and(|sessions| sessions.are_given_up())
             && let Some(session) = client.session()
         {
             self.end_session(session);
@@ -592,11 +731,32 @@ impl SessionPool {
             && kept_of(&self.settings, &client.caller).is_some_and(|kept| kept.is_waiting())
     }
 
-    fn open_for(&self, owner: Owner, client: &CallContext, base: &Arc<Connection>) -> Result<InUse, BackendError> {
+    fn open_for(
+        &self,
+        owner: Owner,
+        client: &CallContext,
+        base: &Arc<Connection>,
+    ) -> Result<InUse, BackendError> {
         let is_second_era = base.era() == Era::Modern;
-        let known = if is_second_era { Known { era: Era::Legacy, sse: false } } else { base.known() };
+        let known = if is_second_era {
+            Known {
+                era: Era::Legacy,
+                sse: false,
+            }
+        } else {
+            base.known()
+        };
         let is_proven = self.is_proven_at(base);
-        self.open_as(owner, client, ForClient { known, reprobed: base.is_reprobed(), is_second_era, is_proven })
+        self.open_as(
+            owner,
+            client,
+            ForClient {
+                known,
+                reprobed: base.is_reprobed(),
+                is_second_era,
+                is_proven,
+            },
+        )
     }
 
     /// Whether the server is known to serve the legacy era, too.
@@ -604,7 +764,12 @@ impl SessionPool {
         matches!(self.legacy_era.finding(base), Some(Finding::Served(_)))
     }
 
-    fn open_as(&self, owner: Owner, client: &CallContext, for_client: ForClient) -> Result<InUse, BackendError> {
+    fn open_as(
+        &self,
+        owner: Owner,
+        client: &CallContext,
+        for_client: ForClient,
+    ) -> Result<InUse, BackendError> {
         let mut connections = self.connections();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
@@ -614,22 +779,46 @@ impl SessionPool {
             Owner::Session(caller) => (Origin::Session(caller.clone()), true),
             Owner::Capabilities(principal, _) => (Origin::Pooled(principal.clone()), false),
             Owner::Request(caller) => {
-                let key = (caller.principal().clone(), Bytes::copy_from_slice(client.capabilities.bytes()));
+                let key = (
+                    caller.principal().clone(),
+                    Bytes::copy_from_slice(client.capabilities.bytes()),
+                );
                 if let Some(spare) = connections.claim(&owner, &key) {
                     return Ok(spare);
                 }
                 (Origin::Request(caller.principal().clone()), false)
             }
         };
-        let BackendLimits { sessions, request_sessions, .. } = self.settings.context.limits;
-        connections.make_room(&owner, Room { sessions, of_requests: request_sessions }, &client.peer)?;
+        let BackendLimits {
+            sessions,
+            request_sessions,
+            ..
+        } = self.settings.context.limits;
+        connections.make_room(
+            &owner,
+            Room {
+                sessions,
+                of_requests: request_sessions,
+            },
+            &client.peer,
+        )?;
         let declared = match client.caller.is_gateway() {
             true => Declared::by_gateway(client, self.largest_description()),
             false => Declared::by(client, is_named, self.largest_description()),
         };
-        let first = State { phase: first_phase(true), ..State::default() };
+        let first = State {
+            phase: first_phase(true),
+            ..State::default()
+        };
         let for_client = (Some((for_client, client.peer.clone())), first);
-        let supervised = open(&self.settings, &self.registry, origin, declared, for_client, &client.trace);
+        let supervised = open(
+            &self.settings,
+            &self.registry,
+            origin,
+            declared,
+            for_client,
+            &client.trace,
+        );
         let taken = supervised.take();
         connections.insert(owner, supervised);
         Ok(taken)
@@ -642,7 +831,12 @@ impl SessionPool {
 
     async fn sweep(&self) {
         let bound = self.settings.timeouts.session_idle;
-        let unused = self.settings.process().and_then(|policy| policy.idle).unwrap_or(bound).min(bound);
+        let unused = self
+            .settings
+            .process()
+            .and_then(|policy| policy.idle)
+            .unwrap_or(bound)
+            .min(bound);
         let mut shortages = shortages();
         loop {
             tokio::select! {
@@ -653,19 +847,27 @@ impl SessionPool {
                     continue;
                 }
             }
-            self.connections().sweep(IdleBounds { of_sessions: bound, shared: unused }, |owner| match owner {
-                // A listening client needs its connection.
-                Owner::Session(session) => self.registry.is_listening(session),
-                Owner::Capabilities(principal, _) => {
-                    self.registry.any_task(principal) || self.registry.needs_more_than_lists()
-                }
-                Owner::Request(caller) => self.registry.any_task(caller.principal()),
-            });
+            self.connections().sweep(
+                IdleBounds {
+                    of_sessions: bound,
+                    shared: unused,
+                },
+                |owner| match owner {
+                    // A listening client needs its connection.
+                    Owner::Session(session) => self.registry.is_listening(session),
+                    Owner::Capabilities(principal, _) => {
+                        self.registry.any_task(principal) || self.registry.needs_more_than_lists()
+                    }
+                    Owner::Request(caller) => self.registry.any_task(caller.principal()),
+                },
+            );
         }
     }
 
     fn connections(&self) -> MutexGuard<'_, ClientConnections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -689,14 +891,20 @@ enum Served {
 
 impl Lease {
     fn of_base(connection: Arc<Connection>) -> Self {
-        Self { connection, base: None, in_use: None, release: None }
+        Self {
+            connection,
+            base: None,
+            in_use: None,
+            release: None,
+        }
     }
 
     /// Gives the connection up. If the era is in doubt, the base connection is given up as well, and finds out.
     pub(crate) fn lose(self, loss: Loss) {
         self.connection.lose(loss);
         if loss == Loss::EraDoubt
-            && let Some(Phase::Ready(base)) = self.base.map(|base| base.state.borrow().phase.clone())
+            && let Some(Phase::Ready(base)) =
+                self.base.map(|base| base.state.borrow().phase.clone())
         {
             base.lose(loss);
         }
@@ -705,7 +913,14 @@ impl Lease {
 
 /// The phase that a supervised connection begins with.
 fn first_phase(rests: bool) -> Phase {
-    if rests { Phase::Idle } else { Phase::Connecting { after: None, attempt: Attempt::new() } }
+    if rests {
+        Phase::Idle
+    } else {
+        Phase::Connecting {
+            after: None,
+            attempt: Attempt::new(),
+        }
+    }
 }
 
 fn open(
@@ -716,7 +931,8 @@ fn open(
     (for_client, first): (Option<(ForClient, Peer)>, State),
     asked_by: &Parent,
 ) -> Arc<SupervisedConnection> {
-    let (for_client, peer) = for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
+    let (for_client, peer) =
+        for_client.map_or((None, Peer::Local), |(client, peer)| (Some(client), peer));
     let (sender, state) = watch::channel(first);
     let (wanted, end) = (Arc::new(Notify::new()), settings.shutdown.child_token());
     let (outlet, requests) = UnsolicitedSender::new(Arc::clone(registry), origin.clone());
@@ -725,8 +941,13 @@ fn open(
         Origin::Session(caller) => kept_of(settings, caller),
         Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
     };
-    let context =
-        TransportContext::new(Arc::clone(&settings.context), Arc::clone(&declared), outlet, end.clone(), kept);
+    let context = TransportContext::new(
+        Arc::clone(&settings.context),
+        Arc::clone(&declared),
+        outlet,
+        end.clone(),
+        kept,
+    );
     let tasks = &settings.context.tasks;
     let supervisor = Supervisor {
         context: Arc::clone(&context),
@@ -751,5 +972,12 @@ fn open(
     };
     tasks.spawn(worker.run());
     let log = Arc::clone(&settings.context.process_log);
-    SupervisedConnection::new(state, wanted, end, declared, peer, (log, settings.timeouts.connect_on_call))
+    SupervisedConnection::new(
+        state,
+        wanted,
+        end,
+        declared,
+        peer,
+        (log, settings.timeouts.connect_on_call),
+    )
 }

@@ -41,8 +41,12 @@ impl Sharing {
     /// What was found out on this connection, or without one at all; `None` if nothing was.
     pub(super) fn known(&self, base: Option<&Arc<Connection>>) -> Option<Verdict> {
         let known = self.lock();
-        let is_current = |known: &&Known| base.is_none_or(|base| known.base.as_ptr() == Arc::as_ptr(base));
-        known.as_ref().filter(is_current).map(|known| known.verdict.clone())
+        let is_current =
+            |known: &&Known| base.is_none_or(|base| known.base.as_ptr() == Arc::as_ptr(base));
+        known
+            .as_ref()
+            .filter(is_current)
+            .map(|known| known.verdict.clone())
     }
 
     /// Finds out, if that has not been done on this connection.
@@ -51,7 +55,10 @@ impl Sharing {
             return verdict;
         }
         let verdict = judge(base).await.map_err(Arc::from);
-        *self.lock() = Some(Known { base: Arc::downgrade(base), verdict: verdict.clone() });
+        *self.lock() = Some(Known {
+            base: Arc::downgrade(base),
+            verdict: verdict.clone(),
+        });
         verdict
     }
 
@@ -78,10 +85,18 @@ impl SessionPool {
         }
         let (base, era) = {
             let state = self.base.state.borrow();
-            let base = if let Phase::Ready(base) = &state.phase { Some(Arc::clone(base)) } else { None };
+            let base = if let Phase::Ready(base) = &state.phase {
+                Some(Arc::clone(base))
+            } else {
+                None
+            };
             (base, state.revision.map_or(Era::Legacy, Revision::era))
         };
-        self.may_share_process(client, era) && self.sharing.known(base.as_ref()).is_some_and(|verdict| verdict.is_ok())
+        self.may_share_process(client, era)
+            && self
+                .sharing
+                .known(base.as_ref())
+                .is_some_and(|verdict| verdict.is_ok())
     }
 
     /// How client sessions are served, and why, where Fanlight chooses.
@@ -106,7 +121,11 @@ impl SessionPool {
 
 async fn judge(connection: &Connection) -> Result<(), String> {
     judge_description(&connection.description())?;
-    if connection.description().capabilities().is_none_or(|all| all.get("tools").is_none()) {
+    if connection
+        .description()
+        .capabilities()
+        .is_none_or(|all| all.get("tools").is_none())
+    {
         return Ok(());
     }
     let (mut cursor, mut left): (Option<Json>, _) = (None, connection.largest_list());
@@ -116,9 +135,14 @@ async fn judge(connection: &Connection) -> Result<(), String> {
             params.member("cursor", cursor);
             params.finish()
         });
-        let page = connection.ask(&Method::ListTools, params.as_ref()).await.and_then(|answer| answer.result());
+        let page = connection
+            .ask(&Method::ListTools, params.as_ref())
+            .await
+            .and_then(|answer| answer.result());
         let page = page.ok_or("its tools could not be listed")?;
-        left = left.checked_sub(page.bytes().len()).ok_or("its list of tools is too long to be judged")?;
+        left = left
+            .checked_sub(page.bytes().len())
+            .ok_or("its list of tools is too long to be judged")?;
         judge_tools(&page)?;
         match page.get("nextCursor").filter(|next| !next.is_null()) {
             None => return Ok(()),
@@ -129,7 +153,9 @@ async fn judge(connection: &Connection) -> Result<(), String> {
 }
 
 fn judge_description(description: &ServerDescription) -> Result<(), String> {
-    let Some(all) = description.capabilities() else { return Ok(()) };
+    let Some(all) = description.capabilities() else {
+        return Ok(());
+    };
     for member in all.members() {
         let name = member.name(&all).unwrap_or_default();
         if !STATELESS.contains(&&*name) {
@@ -141,7 +167,9 @@ fn judge_description(description: &ServerDescription) -> Result<(), String> {
         let value = all.slice(member.value.clone());
         for option in ["subscribe", "listChanged"] {
             if value.get(option).is_some_and(|option| option.is_true()) {
-                return Err(format!("it declares `{name}.{option}`, which may differ between sessions"));
+                return Err(format!(
+                    "it declares `{name}.{option}`, which may differ between sessions"
+                ));
             }
         }
     }
@@ -149,12 +177,24 @@ fn judge_description(description: &ServerDescription) -> Result<(), String> {
 }
 
 fn judge_tools(page: &Json) -> Result<(), String> {
-    let Some(tools) = page.get("tools") else { return Ok(()) };
+    let Some(tools) = page.get("tools") else {
+        return Ok(());
+    };
     for element in tools.elements() {
         let tool = tools.slice(element);
-        if !tool.get("annotations").is_some_and(|annotations| is_read_only(&annotations)) {
-            let name = tool.get("name").as_ref().and_then(Json::as_str).map(|name| excerpt(name.as_bytes(), SHOWN));
-            return Err(format!("its tool {:?} does not say that it is read-only", name.unwrap_or_default()));
+        if !tool
+            .get("annotations")
+            .is_some_and(|annotations| is_read_only(&annotations))
+        {
+            let name = tool
+                .get("name")
+                .as_ref()
+                .and_then(Json::as_str)
+                .map(|name| excerpt(name.as_bytes(), SHOWN));
+            return Err(format!(
+                "its tool {:?} does not say that it is read-only",
+                name.unwrap_or_default()
+            ));
         }
     }
     Ok(())
@@ -166,12 +206,19 @@ mod tests {
 
     fn reason(capabilities: &str) -> String {
         let text = format!(r#"{{"capabilities":{capabilities}}}"#);
-        judge_description(&Json::parse(text.into(), 16).unwrap().into()).err().unwrap_or_default()
+        judge_description(&Json::parse(text.into(), 16).unwrap().into())
+            .err()
+            .unwrap_or_default()
     }
 
     #[test]
     fn session_bound_capabilities_keep_sessions_apart() {
-        assert_eq!(reason(r#"{"tools":{},"prompts":{"listChanged":false},"resources":{},"completions":{}}"#), "");
+        assert_eq!(
+            reason(
+                r#"{"tools":{},"prompts":{"listChanged":false},"resources":{},"completions":{}}"#
+            ),
+            ""
+        );
         assert_eq!(reason("{}"), "");
         for (capabilities, why) in [
             (r#"{"tools":{},"logging":{}}"#, "logging"),
@@ -187,7 +234,9 @@ mod tests {
 
     #[test]
     fn tools_that_may_change_something_keep_sessions_apart() {
-        let judged = |tools: &str| judge_tools(&Json::parse(format!(r#"{{"tools":[{tools}]}}"#).into(), 16).unwrap());
+        let judged = |tools: &str| {
+            judge_tools(&Json::parse(format!(r#"{{"tools":[{tools}]}}"#).into(), 16).unwrap())
+        };
         let read = r#"{"name":"r","annotations":{"readOnlyHint":true}}"#;
         assert!(judged("").is_ok() && judged(read).is_ok());
         for other in [
@@ -200,7 +249,10 @@ mod tests {
             "{}",
         ] {
             let why = judged(&format!("{read},{other}")).unwrap_err();
-            assert!(why.contains("read-only") && !why.contains('\u{1b}'), "{why}");
+            assert!(
+                why.contains("read-only") && !why.contains('\u{1b}'),
+                "{why}"
+            );
         }
     }
 }

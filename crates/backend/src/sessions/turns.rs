@@ -76,7 +76,11 @@ struct Turn<'a> {
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { queue: Mutex::default(), uses: Measured::default(), changed: watch::Sender::new(()) }
+        Self {
+            queue: Mutex::default(),
+            uses: Measured::default(),
+            changed: watch::Sender::new(()),
+        }
     }
 }
 
@@ -97,7 +101,11 @@ impl Turns {
         queue.last += 1;
         let number = queue.last;
         queue.waiting.push((number, key.clone()));
-        Turn { turns: self, number, key }
+        Turn {
+            turns: self,
+            number,
+            key,
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -109,13 +117,20 @@ impl Turn<'_> {
     /// How many requests wait for the same processes, and came earlier.
     fn ahead(&self) -> usize {
         let queue = self.turns.queue();
-        queue.waiting.iter().filter(|(number, key)| *number < self.number && key == self.key).count()
+        queue
+            .waiting
+            .iter()
+            .filter(|(number, key)| *number < self.number && key == self.key)
+            .count()
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.queue().waiting.retain(|(number, _)| *number != self.number);
+        self.turns
+            .queue()
+            .waiting
+            .retain(|(number, _)| *number != self.number);
         // Those behind it have moved up.
         self.turns.wake();
     }
@@ -133,9 +148,17 @@ fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Dura
 impl SessionPool {
     /// A process that has become free while this waited for it, or the order to start one.
     pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
-        let measured = self.settings.process().and_then(|_| self.settings.starts.known());
-        let (Owner::Request(_), Some(start)) = (owner, measured) else { return Place::Start(None) };
-        let key: SpareKey = (owner.principal().clone(), Bytes::copy_from_slice(client.capabilities.bytes()));
+        let measured = self
+            .settings
+            .process()
+            .and_then(|_| self.settings.starts.known());
+        let (Owner::Request(_), Some(start)) = (owner, measured) else {
+            return Place::Start(None);
+        };
+        let key: SpareKey = (
+            owner.principal().clone(),
+            Bytes::copy_from_slice(client.capabilities.bytes()),
+        );
         let turn = self.turns.enter(&key);
         let mut changed = self.turns.changed.subscribe();
         let latest = Instant::now() + self.settings.timeouts.connect;
@@ -154,7 +177,10 @@ impl SessionPool {
                 if !is_sooner(running, ahead, self.turns.uses.known(), start) {
                     // Others see it at once, and wait for it.
                     connections.begin_start(&key);
-                    return Place::Start(Some(Starting { pool: self, key: key.clone() }));
+                    return Place::Start(Some(Starting {
+                        pool: self,
+                        key: key.clone(),
+                    }));
                 }
                 running
             };
@@ -189,16 +215,29 @@ mod tests {
         assert!(!is_sooner(running(0, 0), 0, None), "no process runs");
         assert!(is_sooner(running(0, 1), 6, None), "not measured yet");
         assert!(is_sooner(running(1, 0), 3, Some(second / 4)));
-        assert!(!is_sooner(running(1, 0), 4, Some(second / 4)), "four are ahead of it");
-        assert!(is_sooner(running(1, 1), 4, Some(second / 4)), "two processes take turns");
+        assert!(
+            !is_sooner(running(1, 0), 4, Some(second / 4)),
+            "four are ahead of it"
+        );
+        assert!(
+            is_sooner(running(1, 1), 4, Some(second / 4)),
+            "two processes take turns"
+        );
         assert!(!is_sooner(running(8, 0), 0, Some(NOT_FREED)));
     }
 
     #[tokio::test]
     async fn requests_wait_in_order_and_those_behind_move_up() {
-        let (turns, key) = (Turns::default(), (fanlight_canonical::Principal::anonymous(), Bytes::from_static(b"{}")));
+        let (turns, key) = (
+            Turns::default(),
+            (
+                fanlight_canonical::Principal::anonymous(),
+                Bytes::from_static(b"{}"),
+            ),
+        );
         let other = (key.0.clone(), Bytes::from_static(b"{ }"));
-        let (first, second, _elsewhere) = (turns.enter(&key), turns.enter(&key), turns.enter(&other));
+        let (first, second, _elsewhere) =
+            (turns.enter(&key), turns.enter(&key), turns.enter(&other));
         assert_eq!((first.ahead(), second.ahead()), (0, 1));
         let mut changed = turns.changed.subscribe();
         drop(first);

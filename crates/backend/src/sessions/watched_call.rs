@@ -23,14 +23,26 @@ impl<'a> WatchedCall<'a> {
         deadline: &'a PausableDeadline,
     ) -> Result<Self, BackendError> {
         let is_watched = Item::is_of(&call.method);
-        let admission = if is_watched { health.admit(&call.context.peer)? } else { Admission::Closed };
-        Ok(Self { health, call, deadline, admission, is_watched })
+        let admission = if is_watched {
+            health.admit(&call.context.peer)?
+        } else {
+            Admission::Closed
+        };
+        Ok(Self {
+            health,
+            call,
+            deadline,
+            admission,
+            is_watched,
+        })
     }
 
     /// Whether it would still be let through, now that it has waited.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         match self.health.left_alone() {
-            Some((error, _)) if self.is_watched && self.admission == Admission::Closed => Err(error),
+            Some((error, _)) if self.is_watched && self.admission == Admission::Closed => {
+                Err(error)
+            }
             _ => Ok(()),
         }
     }
@@ -50,11 +62,13 @@ impl<'a> WatchedCall<'a> {
     fn failed(&self) {
         let name = Item::name(self.call.params.as_ref());
         let item = Item::new(&self.call.method, name.as_deref());
-        self.health.call_failed(item, &self.call.context.peer, self.admission);
+        self.health
+            .call_failed(item, &self.call.context.peer, self.admission);
     }
 
     fn abandoned(&self) {
-        self.health.call_abandoned(&self.call.context.peer, self.admission);
+        self.health
+            .call_abandoned(&self.call.context.peer, self.admission);
     }
 }
 

@@ -18,7 +18,11 @@ pub(crate) struct PendingChanges {
 }
 
 fn verdict(is_accepted: bool) -> Verdict {
-    if is_accepted { Verdict::Accepted } else { Verdict::Refused(None) }
+    if is_accepted {
+        Verdict::Accepted
+    } else {
+        Verdict::Refused(None)
+    }
 }
 
 impl State {
@@ -28,7 +32,9 @@ impl State {
             entry.verdict = Verdict::Pending;
             !entry.subscribers.is_empty()
         });
-        self.tasks.values_mut().for_each(|entry| entry.verdict = Verdict::Pending);
+        self.tasks
+            .values_mut()
+            .for_each(|entry| entry.verdict = Verdict::Pending);
         self.dirty = self.uris.keys().cloned().collect();
         self.generation += 1;
     }
@@ -36,9 +42,10 @@ impl State {
     /// Records what a modern server answered to `asked`.
     pub(super) fn acknowledge(&mut self, asked: &Filter, honoured: &Filter) {
         self.uris.retain(|_, entry| !entry.subscribers.is_empty());
-        for (entries, asked, honoured) in
-            [(&mut self.uris, &asked.uris, &honoured.uris), (&mut self.tasks, &asked.tasks, &honoured.tasks)]
-        {
+        for (entries, asked, honoured) in [
+            (&mut self.uris, &asked.uris, &honoured.uris),
+            (&mut self.tasks, &asked.tasks, &honoured.tasks),
+        ] {
             for (name, entry) in entries.iter_mut().filter(|(name, _)| asked.contains(*name)) {
                 entry.verdict = verdict(honoured.contains(name));
             }
@@ -49,12 +56,19 @@ impl State {
     /// What to ask of a legacy server. Each change is returned once; those of resources in `busy`,
     /// for which a request is running, are kept for later.
     pub(super) fn take_changes(&mut self, busy: &HashSet<Arc<str>>) -> PendingChanges {
-        let mut changes =
-            PendingChanges { generation: self.generation, subscribe: Vec::new(), unsubscribe: Vec::new() };
-        let (later, now) = std::mem::take(&mut self.dirty).into_iter().partition(|uri| busy.contains(uri));
+        let mut changes = PendingChanges {
+            generation: self.generation,
+            subscribe: Vec::new(),
+            unsubscribe: Vec::new(),
+        };
+        let (later, now) = std::mem::take(&mut self.dirty)
+            .into_iter()
+            .partition(|uri| busy.contains(uri));
         self.dirty = later;
         for uri in HashSet::<_>::into_iter(now) {
-            let Some(entry) = self.uris.get(&uri) else { continue };
+            let Some(entry) = self.uris.get(&uri) else {
+                continue;
+            };
             match (entry.subscribers.is_empty(), &entry.verdict) {
                 (false, Verdict::Pending) => changes.subscribe.push((uri, entry.params.clone())),
                 (false, _) => {}
@@ -79,7 +93,13 @@ impl State {
             }
             // All subscribers have left meanwhile.
             None if matches!(verdict, Verdict::Accepted) => {
-                self.uris.insert(Arc::clone(uri), Entry { verdict, ..Entry::default() });
+                self.uris.insert(
+                    Arc::clone(uri),
+                    Entry {
+                        verdict,
+                        ..Entry::default()
+                    },
+                );
                 self.dirty.insert(Arc::clone(uri));
                 self.generation += 1;
             }
@@ -90,19 +110,31 @@ impl State {
     /// The resources and tasks of an interest that the server has accepted.
     pub(super) fn accepted(&self, interest: &Interest) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let among = |entries: &HashMap<Arc<str>, Entry>, wanted: &[Arc<str>]| {
-            let accepted =
-                |key: &&Arc<str>| entries.get(*key).is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted));
+            let accepted = |key: &&Arc<str>| {
+                entries
+                    .get(*key)
+                    .is_some_and(|entry| matches!(entry.verdict, Verdict::Accepted))
+            };
             wanted.iter().filter(accepted).cloned().collect::<Vec<_>>()
         };
-        (among(&self.uris, &interest.uris), among(&self.tasks, &interest.tasks))
+        (
+            among(&self.uris, &interest.uris),
+            among(&self.tasks, &interest.tasks),
+        )
     }
 
     /// Whether the server has not answered yet for one of these resources.
     pub(super) fn any_pending(&self, uris: &[Arc<str>]) -> bool {
-        uris.iter().any(|uri| self.uris.get(uri).is_some_and(|entry| matches!(entry.verdict, Verdict::Pending)))
+        uris.iter().any(|uri| {
+            self.uris
+                .get(uri)
+                .is_some_and(|entry| matches!(entry.verdict, Verdict::Pending))
+        })
     }
 
     pub(super) fn set_tasks_accepted(&mut self, accepted: bool) {
-        self.tasks.values_mut().for_each(|entry| entry.verdict = verdict(accepted));
+        self.tasks
+            .values_mut()
+            .for_each(|entry| entry.verdict = verdict(accepted));
     }
 }

@@ -45,23 +45,43 @@ pub(super) enum Admission {
 
 impl Coalescing {
     pub(super) fn new(settle: Duration) -> Self {
-        Self { settle, windows: Mutex::default() }
+        Self {
+            settle,
+            windows: Mutex::default(),
+        }
     }
 
     pub(super) fn admit(&self, origin: &Origin, announcement: Announcement) -> Admission {
         let (now, method) = (Instant::now(), announcement.notification.method.clone());
         let mut windows = self.windows();
         windows.retain(|window| window.end > now || window.waiting.is_some());
-        match windows.iter_mut().find(|window| window.method == method && window.origin == *origin) {
+        match windows
+            .iter_mut()
+            .find(|window| window.method == method && window.origin == *origin)
+        {
             None => {
-                windows.push(Window { origin: origin.clone(), method, end: now + self.settle, waiting: None });
+                windows.push(Window {
+                    origin: origin.clone(),
+                    method,
+                    end: now + self.settle,
+                    waiting: None,
+                });
                 Admission::Deliver(announcement)
             }
-            Some(Window { waiting: Some(waiting), .. }) => {
+            Some(Window {
+                waiting: Some(waiting),
+                ..
+            }) => {
                 // A client that has received all of them needs no more.
                 let is_same = waiting.except == announcement.except;
-                let Announcement { notification, except } = announcement;
-                *waiting = Announcement { notification, except: except.filter(|_| is_same) };
+                let Announcement {
+                    notification,
+                    except,
+                } = announcement;
+                *waiting = Announcement {
+                    notification,
+                    except: except.filter(|_| is_same),
+                };
                 Admission::Merged
             }
             Some(window) => {
@@ -74,7 +94,9 @@ impl Coalescing {
     /// The announcement of this list that has waited long enough, after which the next ones wait again.
     pub(super) fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
         let mut windows = self.windows();
-        let window = windows.iter_mut().find(|window| window.method == *method && window.origin == *origin)?;
+        let window = windows
+            .iter_mut()
+            .find(|window| window.method == *method && window.origin == *origin)?;
         window.end = Instant::now() + self.settle;
         window.waiting.take()
     }
@@ -93,7 +115,10 @@ mod tests {
     const SETTLE: Duration = Duration::from_millis(100);
 
     fn announcement(method: &Method) -> Announcement {
-        Announcement { notification: Notification::new(method.clone(), None), except: None }
+        Announcement {
+            notification: Notification::new(method.clone(), None),
+            except: None,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -109,17 +134,28 @@ mod tests {
         }
         assert_eq!((delivered, waits.len()), (1, 1));
         tokio::time::sleep_until(waits[0]).await;
-        assert!(coalescing.take_due(&Origin::Base, &Method::ToolsChanged).is_some());
+        assert!(
+            coalescing
+                .take_due(&Origin::Base, &Method::ToolsChanged)
+                .is_some()
+        );
         // The storm continues.
         let next = coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged));
-        assert!(matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE), "{next:?}");
+        assert!(
+            matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE),
+            "{next:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn announcement_after_a_pause_and_those_of_others_are_delivered_at_once() {
         let coalescing = Coalescing::new(SETTLE);
-        let is_delivered =
-            |origin: &Origin, method| matches!(coalescing.admit(origin, announcement(method)), Admission::Deliver(_));
+        let is_delivered = |origin: &Origin, method| {
+            matches!(
+                coalescing.admit(origin, announcement(method)),
+                Admission::Deliver(_)
+            )
+        };
         let session = Origin::Session(Caller::session_of(Principal::anonymous(), SessionKey(1)));
         assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
         assert!(is_delivered(&Origin::Base, &Method::PromptsChanged));
@@ -135,10 +171,19 @@ mod tests {
         let client = |key| Some(Caller::session_of(Principal::anonymous(), SessionKey(key)));
         for (second, left) in [(client(1), client(1)), (client(2), None), (None, None)] {
             for except in [None, client(1), second] {
-                let announcement = Announcement { except, ..announcement(&Method::ToolsChanged) };
+                let announcement = Announcement {
+                    except,
+                    ..announcement(&Method::ToolsChanged)
+                };
                 let _ = coalescing.admit(&Origin::Base, announcement);
             }
-            assert_eq!(coalescing.take_due(&Origin::Base, &Method::ToolsChanged).unwrap().except, left);
+            assert_eq!(
+                coalescing
+                    .take_due(&Origin::Base, &Method::ToolsChanged)
+                    .unwrap()
+                    .except,
+                left
+            );
             tokio::time::advance(SETTLE).await;
         }
     }

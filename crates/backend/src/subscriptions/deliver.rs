@@ -44,9 +44,17 @@ pub(super) fn deliver(
     notification: &Notification,
     except: Option<&Caller>,
 ) -> usize {
-    let mut delivery = Delivery { notification, except, dropped: 0 };
+    let mut delivery = Delivery {
+        notification,
+        except,
+        dropped: 0,
+    };
     match origin {
-        _ if matches!(notification.method, Method::TaskStatus | Method::TaskChanged) => {
+        _ if matches!(
+            notification.method,
+            Method::TaskStatus | Method::TaskChanged
+        ) =>
+        {
             state.deliver_task(origin, &mut delivery);
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
@@ -68,7 +76,11 @@ pub(super) enum Audience<'a> {
 
 /// Sends an update of a resource to the listeners that it is for. Returns how many had no capacity for it.
 pub(super) fn update(state: &State, audience: Audience<'_>, notification: &Notification) -> usize {
-    let mut delivery = Delivery { notification, except: None, dropped: 0 };
+    let mut delivery = Delivery {
+        notification,
+        except: None,
+        dropped: 0,
+    };
     state.deliver_update(audience, &mut delivery);
     delivery.dropped
 }
@@ -80,25 +92,46 @@ pub(super) fn updated_uri(notification: &Notification) -> Option<String> {
 
 /// Announces to all listeners of a connection that lists and resources may have changed; `recorded`
 /// are the resources that the session has subscribed to on its own connection.
-pub(super) fn announce(state: &State, origin: &Origin, lists: Lists, recorded: &[Arc<str>]) -> usize {
-    let accepted = |entry: &Entry| matches!(entry.verdict, Verdict::Accepted) && matches!(origin, Origin::Base);
-    let uris = state.uris.iter().filter(|(_, entry)| accepted(entry)).map(|(uri, _)| uri).chain(recorded);
-    changes(lists, uris).map(|notification| deliver(state, origin, false, &notification, None)).sum()
+pub(super) fn announce(
+    state: &State,
+    origin: &Origin,
+    lists: Lists,
+    recorded: &[Arc<str>],
+) -> usize {
+    let accepted = |entry: &Entry| {
+        matches!(entry.verdict, Verdict::Accepted) && matches!(origin, Origin::Base)
+    };
+    let uris = state
+        .uris
+        .iter()
+        .filter(|(_, entry)| accepted(entry))
+        .map(|(uri, _)| uri)
+        .chain(recorded);
+    changes(lists, uris)
+        .map(|notification| deliver(state, origin, false, &notification, None))
+        .sum()
 }
 
 /// Announces to one listener that lists and resources may have changed.
 pub(crate) fn announce_to(messages: &ServerMessages, honoured: &Interest) -> usize {
     let all = changes(Lists::of(honoured), honoured.uris.iter());
-    all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone()))).count()
+    all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone())))
+        .count()
 }
 
-fn changes<'a>(lists: Lists, uris: impl Iterator<Item = &'a Arc<str>>) -> impl Iterator<Item = Notification> {
+fn changes<'a>(
+    lists: Lists,
+    uris: impl Iterator<Item = &'a Arc<str>>,
+) -> impl Iterator<Item = Notification> {
     let kinds = [
         (Method::ToolsChanged, lists.tools),
         (Method::PromptsChanged, lists.prompts),
         (Method::ResourcesChanged, lists.resources),
     ];
-    let lists = kinds.into_iter().filter(|(_, wanted)| *wanted).filter_map(|(method, _)| list_changed(&method));
+    let lists = kinds
+        .into_iter()
+        .filter(|(_, wanted)| *wanted)
+        .filter_map(|(method, _)| list_changed(&method));
     lists.chain(uris.filter_map(|uri| resource_updated(uri)))
 }
 
@@ -111,8 +144,12 @@ struct Delivery<'a> {
 impl Audience<'_> {
     fn includes(self, listener: &Listener) -> bool {
         match self {
-            Self::AllBut(others) => listener.context.session().is_some() || !others.contains(listener.principal()),
-            Self::Of(principal) => listener.context.session().is_none() && principal == listener.principal(),
+            Self::AllBut(others) => {
+                listener.context.session().is_some() || !others.contains(listener.principal())
+            }
+            Self::Of(principal) => {
+                listener.context.session().is_none() && principal == listener.principal()
+            }
         }
     }
 }
@@ -120,7 +157,9 @@ impl Audience<'_> {
 impl Delivery<'_> {
     fn send(&mut self, listener: &Listener) {
         if self.except != Some(&listener.context.caller) {
-            let taken = listener.messages.try_send(ServerMessage::Notification(self.notification.clone()));
+            let taken = listener
+                .messages
+                .try_send(ServerMessage::Notification(self.notification.clone()));
             self.dropped += usize::from(!taken);
         }
     }
@@ -134,16 +173,26 @@ impl State {
     /// Everything on a session's own connection is the session's; list changes only if wanted.
     fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
         let wanted = list_of(&delivery.notification.method);
-        let listeners = self.session(caller).into_iter().flat_map(|session| self.of(session));
-        delivery.send_all(listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.lists))));
+        let listeners = self
+            .session(caller)
+            .into_iter()
+            .flat_map(|session| self.of(session));
+        delivery.send_all(
+            listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.lists))),
+        );
     }
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
         let sessions = || self.sessions.values();
         if let Some(wanted) = list_of(&delivery.notification.method) {
             // A session with a stream of its own receives the change there.
-            let listeners = self.listeners.values().filter(|listener| wanted(listener.request.lists));
-            return delivery.send_all(listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)));
+            let listeners = self
+                .listeners
+                .values()
+                .filter(|listener| wanted(listener.request.lists));
+            return delivery.send_all(
+                listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)),
+            );
         }
         match delivery.notification.method {
             Method::ResourceUpdated => self.deliver_update(Audience::AllBut(&[]), delivery),
@@ -151,14 +200,23 @@ impl State {
             Method::LogMessage if !shared => {}
             Method::LogMessage => {
                 let level = delivery.notification.log_level();
-                let is_wanted =
-                    |session: &&Session| session.level.zip(level).is_none_or(|(least, level)| level >= least);
-                delivery.send_all(sessions().filter(is_wanted).flat_map(|session| self.of(session)));
+                let is_wanted = |session: &&Session| {
+                    session
+                        .level
+                        .zip(level)
+                        .is_none_or(|(least, level)| level >= least)
+                };
+                delivery.send_all(
+                    sessions()
+                        .filter(is_wanted)
+                        .flat_map(|session| self.of(session)),
+                );
             }
             // Nobody knows whom it concerns: all that listen, whatever they listen to. A session with a stream of its own
             // receives there what is meant for it.
             Method::Other(_) => {
-                let without_stream = |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
+                let without_stream =
+                    |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
                 delivery.send_all(self.listeners.values().filter(without_stream));
             }
             _ => {
@@ -170,7 +228,9 @@ impl State {
 
     /// The resource updated may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
     fn deliver_update(&self, audience: Audience<'_>, delivery: &mut Delivery<'_>) {
-        let Some(uri) = updated_uri(delivery.notification) else { return };
+        let Some(uri) = updated_uri(delivery.notification) else {
+            return;
+        };
         for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {
             for subscriber in &entry.subscribers {
                 match subscriber {
@@ -179,7 +239,12 @@ impl State {
                         delivery.send_all(self.listeners.get(id).into_iter().filter(is_in));
                     }
                     Subscriber::Session(key) if matches!(audience, Audience::AllBut(_)) => {
-                        delivery.send_all(self.sessions.get(key).into_iter().flat_map(|session| self.of(session)));
+                        delivery.send_all(
+                            self.sessions
+                                .get(key)
+                                .into_iter()
+                                .flat_map(|session| self.of(session)),
+                        );
                     }
                     Subscriber::Session(_) => {}
                 }
@@ -191,21 +256,34 @@ impl State {
     /// whose own connection it arrived. On a connection of one principal only listeners of that
     /// principal receive it.
     fn deliver_task(&self, origin: &Origin, delivery: &mut Delivery<'_>) {
-        let id = delivery.notification.params().and_then(|params| params.get("taskId"));
-        let entry = id.as_ref().and_then(Json::as_str).and_then(|id| self.tasks.get(&*id));
+        let id = delivery
+            .notification
+            .params()
+            .and_then(|params| params.get("taskId"));
+        let entry = id
+            .as_ref()
+            .and_then(Json::as_str)
+            .and_then(|id| self.tasks.get(&*id));
         let (session, principal) = match origin {
             Origin::Base => (None, None),
             Origin::Session(caller) => (self.session(caller), Some(caller.principal())),
             Origin::Pooled(principal) | Origin::Request(principal) => (None, Some(principal)),
         };
         let named = entry.into_iter().flat_map(Entry::listeners);
-        let ids: HashSet<_> = named.chain(session.into_iter().flat_map(|session| &session.listeners)).collect();
+        let ids: HashSet<_> = named
+            .chain(session.into_iter().flat_map(|session| &session.listeners))
+            .collect();
         let listeners = ids.into_iter().filter_map(|id| self.listeners.get(id));
-        let is_allowed = |listener: &&Listener| principal.is_none_or(|principal| principal == listener.principal());
+        let is_allowed = |listener: &&Listener| {
+            principal.is_none_or(|principal| principal == listener.principal())
+        };
         delivery.send_all(listeners.filter(is_allowed));
     }
 
     fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {
-        session.listeners.iter().filter_map(|id| self.listeners.get(id))
+        session
+            .listeners
+            .iter()
+            .filter_map(|id| self.listeners.get(id))
     }
 }

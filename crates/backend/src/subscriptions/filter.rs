@@ -34,7 +34,11 @@ pub(crate) struct Filter {
 
 impl Lists {
     pub(crate) fn of(interest: &Interest) -> Self {
-        Self { tools: interest.tools, prompts: interest.prompts, resources: interest.resources }
+        Self {
+            tools: interest.tools,
+            prompts: interest.prompts,
+            resources: interest.resources,
+        }
     }
 
     pub(crate) fn any(self) -> bool {
@@ -74,9 +78,11 @@ impl Filter {
     pub(crate) fn to_params(&self, further: Option<&Json>) -> Json {
         let mut filter = ObjectBuilder::new();
         let yes = Json::literal("true");
-        for (key, wanted) in
-            [(TOOLS, self.lists.tools), (PROMPTS, self.lists.prompts), (RESOURCES, self.lists.resources)]
-        {
+        for (key, wanted) in [
+            (TOOLS, self.lists.tools),
+            (PROMPTS, self.lists.prompts),
+            (RESOURCES, self.lists.resources),
+        ] {
             if wanted {
                 filter.member(key, &yes);
             }
@@ -87,8 +93,14 @@ impl Filter {
             }
         }
         if let Some(further) = further {
-            for member in further.members().filter(|member| !is_known(further, member)) {
-                filter.raw_member(&further.slice(member.key.clone()), &further.slice(member.value.clone()));
+            for member in further
+                .members()
+                .filter(|member| !is_known(further, member))
+            {
+                filter.raw_member(
+                    &further.slice(member.key.clone()),
+                    &further.slice(member.value.clone()),
+                );
             }
         }
         let mut params = ObjectBuilder::new();
@@ -99,9 +111,18 @@ impl Filter {
     /// The filter in a server's acknowledgement.
     pub(crate) fn acknowledged(notifications: &Json) -> Self {
         let flag = |key| notifications.get(key).is_some_and(|value| value.is_true());
-        let texts = |key| notifications.get(key).map(|value| strings(&value)).unwrap_or_default();
+        let texts = |key| {
+            notifications
+                .get(key)
+                .map(|value| strings(&value))
+                .unwrap_or_default()
+        };
         Self {
-            lists: Lists { tools: flag(TOOLS), prompts: flag(PROMPTS), resources: flag(RESOURCES) },
+            lists: Lists {
+                tools: flag(TOOLS),
+                prompts: flag(PROMPTS),
+                resources: flag(RESOURCES),
+            },
             uris: texts(URIS),
             tasks: texts(TASKS),
         }
@@ -110,8 +131,14 @@ impl Filter {
     /// The members of a server's acknowledgement that Fanlight does not know.
     pub(crate) fn unknown(notifications: &Json) -> Option<Json> {
         let mut unknown = ObjectBuilder::new();
-        for member in notifications.members().filter(|member| !is_known(notifications, member)) {
-            unknown.raw_member(&notifications.slice(member.key.clone()), &notifications.slice(member.value.clone()));
+        for member in notifications
+            .members()
+            .filter(|member| !is_known(notifications, member))
+        {
+            unknown.raw_member(
+                &notifications.slice(member.key.clone()),
+                &notifications.slice(member.value.clone()),
+            );
         }
         (!unknown.is_empty()).then(|| unknown.finish())
     }
@@ -123,8 +150,18 @@ impl Filter {
             tools: lists.tools,
             prompts: lists.prompts,
             resources: lists.resources,
-            uris: interest.uris.iter().filter(|uri| self.uris.contains(*uri)).cloned().collect(),
-            tasks: interest.tasks.iter().filter(|task| self.tasks.contains(*task)).cloned().collect(),
+            uris: interest
+                .uris
+                .iter()
+                .filter(|uri| self.uris.contains(*uri))
+                .cloned()
+                .collect(),
+            tasks: interest
+                .tasks
+                .iter()
+                .filter(|task| self.tasks.contains(*task))
+                .cloned()
+                .collect(),
             session: interest.session,
             unknown: None,
         }
@@ -132,7 +169,9 @@ impl Filter {
 }
 
 fn is_known(object: &Json, member: &fanlight_protocol::json::Member) -> bool {
-    [TOOLS, PROMPTS, RESOURCES, URIS, TASKS].iter().any(|key| member.is(object, key))
+    [TOOLS, PROMPTS, RESOURCES, URIS, TASKS]
+        .iter()
+        .any(|key| member.is(object, key))
 }
 
 fn array(texts: &HashSet<Arc<str>>) -> Json {
@@ -144,7 +183,10 @@ fn array(texts: &HashSet<Arc<str>>) -> Json {
 }
 
 fn strings(array: &Json) -> HashSet<Arc<str>> {
-    array.elements().filter_map(|range| Some(Arc::from(array.slice(range).as_str()?))).collect()
+    array
+        .elements()
+        .filter_map(|range| Some(Arc::from(array.slice(range).as_str()?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -157,7 +199,9 @@ mod tests {
             tools: true,
             uris: vec!["a:\"1".into()],
             tasks: vec!["t".into()],
-            unknown: Some(Json::literal(r#"{"x\u0041": [1.0],"toolsListChanged":false}"#)),
+            unknown: Some(Json::literal(
+                r#"{"x\u0041": [1.0],"toolsListChanged":false}"#,
+            )),
             ..Interest::default()
         };
         let filter = Filter::of(&interest);
@@ -166,21 +210,39 @@ mod tests {
         assert_eq!(params.as_text(), expected);
         let notifications = params.get("notifications").unwrap();
         assert_eq!(Filter::acknowledged(&notifications), filter);
-        assert_eq!(Filter::unknown(&notifications).unwrap().as_text(), r#"{"x\u0041":[1.0]}"#);
+        assert_eq!(
+            Filter::unknown(&notifications).unwrap().as_text(),
+            r#"{"x\u0041":[1.0]}"#
+        );
         assert_eq!(Filter::unknown(&Json::literal(r#"{"taskIds":[]}"#)), None);
     }
 
     #[test]
     fn filter_honours_requested_parts_only() {
         let offered = Filter {
-            lists: Lists { tools: true, prompts: true, resources: false },
+            lists: Lists {
+                tools: true,
+                prompts: true,
+                resources: false,
+            },
             uris: ["a".into(), "b".into()].into(),
             tasks: HashSet::new(),
         };
-        let interest =
-            Interest { tools: true, resources: true, uris: vec!["b".into(), "c".into()], ..Interest::default() };
+        let interest = Interest {
+            tools: true,
+            resources: true,
+            uris: vec!["b".into(), "c".into()],
+            ..Interest::default()
+        };
         let honoured = offered.honours(&interest);
-        assert_eq!(honoured, Interest { tools: true, uris: vec!["b".into()], ..Interest::default() });
+        assert_eq!(
+            honoured,
+            Interest {
+                tools: true,
+                uris: vec!["b".into()],
+                ..Interest::default()
+            }
+        );
         assert!(offered.covers(&Filter::of(&honoured)) && !offered.covers(&Filter::of(&interest)));
     }
 }

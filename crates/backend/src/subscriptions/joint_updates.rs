@@ -69,7 +69,10 @@ pub(super) enum UpdateAdmission {
 
 impl JointUpdates {
     pub(super) fn new(settle: Duration) -> Self {
-        Self { settle, state: Mutex::default() }
+        Self {
+            settle,
+            state: Mutex::default(),
+        }
     }
 
     /// A number for one more process.
@@ -80,18 +83,32 @@ impl JointUpdates {
     }
 
     /// Records what a process of `principal`'s clients is subscribed to; one without subscriptions has no entry.
-    pub(super) fn set_subscribed(&self, number: ProcessNumber, principal: &Principal, uris: HashSet<Arc<str>>) {
+    pub(super) fn set_subscribed(
+        &self,
+        number: ProcessNumber,
+        principal: &Principal,
+        uris: HashSet<Arc<str>>,
+    ) {
         let mut state = self.state();
         state.processes.retain(|process| process.number != number);
         if !uris.is_empty() {
-            state.processes.push(Process { number, principal: principal.clone(), uris });
+            state.processes.push(Process {
+                number,
+                principal: principal.clone(),
+                uris,
+            });
         }
     }
 
     /// The principals with processes of their own that are subscribed to a resource.
     pub(super) fn principals(&self, uri: &str) -> Vec<Principal> {
         let mut found = Vec::new();
-        for process in self.state().processes.iter().filter(|process| process.announces(uri)) {
+        for process in self
+            .state()
+            .processes
+            .iter()
+            .filter(|process| process.announces(uri))
+        {
             if !found.contains(&process.principal) {
                 found.push(process.principal.clone());
             }
@@ -109,7 +126,9 @@ impl JointUpdates {
         is_base_subscribed: bool,
     ) -> UpdateAdmission {
         let mut state = self.state();
-        let is_same = |held: &Held| held.principal == *principal && held.notification.text == notification.text;
+        let is_same = |held: &Held| {
+            held.principal == *principal && held.notification.text == notification.text
+        };
         if let Some(at) = state.held.iter().position(is_same) {
             let missing = state.held.get_mut(at).map(|held| &mut held.missing);
             let is_whole = missing.is_some_and(|missing| {
@@ -122,16 +141,27 @@ impl JointUpdates {
             }
             return UpdateAdmission::Merged;
         }
-        let own = state.processes.iter().filter(|process| process.principal == *principal && process.announces(uri));
+        let own = state
+            .processes
+            .iter()
+            .filter(|process| process.principal == *principal && process.announces(uri));
         let base = is_base_subscribed.then_some(ProcessNumber::BASE);
-        let missing: Vec<_> =
-            own.map(|process| process.number).chain(base).filter(|process| *process != from).collect();
+        let missing: Vec<_> = own
+            .map(|process| process.number)
+            .chain(base)
+            .filter(|process| *process != from)
+            .collect();
         if missing.is_empty() || state.held.len() >= MOST_HELD {
             return UpdateAdmission::Deliver;
         }
         state.last_held += 1;
         let number = state.last_held;
-        state.held.push(Held { number, principal: principal.clone(), notification: notification.clone(), missing });
+        state.held.push(Held {
+            number,
+            principal: principal.clone(),
+            notification: notification.clone(),
+            missing,
+        });
         UpdateAdmission::Held(Instant::now() + self.settle, number)
     }
 
@@ -139,7 +169,11 @@ impl JointUpdates {
     pub(super) fn take_due(&self, number: u64) -> Option<(Principal, Notification)> {
         let mut state = self.state();
         let at = state.held.iter().position(|held| held.number == number)?;
-        let Held { principal, notification, .. } = state.held.swap_remove(at);
+        let Held {
+            principal,
+            notification,
+            ..
+        } = state.held.swap_remove(at);
         Some((principal, notification))
     }
 
@@ -189,9 +223,14 @@ mod tests {
         let (ann, notification) = (principal("ann"), update(r#"{"uri":"a://r/part"}"#));
         let admit = |from| updates.admit((&ann, from), &notification, "a://r/part", true);
         for _ in 0..2 {
-            let Held(until, number) = admit(first) else { panic!("not held") };
+            let Held(until, number) = admit(first) else {
+                panic!("not held")
+            };
             assert_eq!(until, Instant::now() + updates.settle);
-            assert_eq!((admit(first), admit(ProcessNumber::BASE), admit(second)), (Merged, Merged, Deliver));
+            assert_eq!(
+                (admit(first), admit(ProcessNumber::BASE), admit(second)),
+                (Merged, Merged, Deliver)
+            );
             assert!(updates.take_due(number).is_none(), "delivered already");
         }
     }
@@ -200,21 +239,35 @@ mod tests {
     async fn update_of_one_process_alone_is_due_after_a_moment() {
         let (updates, [first, second]) = with_processes(["ann", "ann"]);
         let (ann, notification) = (principal("ann"), update(r#"{"uri":"a://r"}"#));
-        let Held(_, number) = updates.admit((&ann, first), &notification, URI, true) else { panic!("not held") };
+        let Held(_, number) = updates.admit((&ann, first), &notification, URI, true) else {
+            panic!("not held")
+        };
         let (whose, due) = updates.take_due(number).expect("due");
         assert_eq!((whose, due.text), (ann.clone(), notification.text.clone()));
         // What comes late may be another change.
-        assert!(matches!(updates.admit((&ann, second), &notification, URI, true), Held(..)));
+        assert!(matches!(
+            updates.admit((&ann, second), &notification, URI, true),
+            Held(..)
+        ));
     }
 
     #[test]
     fn updates_of_other_principals_and_with_other_members_are_not_merged() {
         let (updates, [ann, bob]) = with_processes(["ann", "bob"]);
-        let (one, other) = (update(r#"{"uri":"a://r","n":1}"#), update(r#"{"uri":"a://r","n":2}"#));
-        assert_eq!(updates.principals(URI), [principal("ann"), principal("bob")]);
+        let (one, other) = (
+            update(r#"{"uri":"a://r","n":1}"#),
+            update(r#"{"uri":"a://r","n":2}"#),
+        );
+        assert_eq!(
+            updates.principals(URI),
+            [principal("ann"), principal("bob")]
+        );
         for (whose, process) in [("ann", ann), ("bob", bob)] {
             for notification in [&one, &other] {
-                assert_eq!(updates.admit((&principal(whose), process), notification, URI, false), Deliver);
+                assert_eq!(
+                    updates.admit((&principal(whose), process), notification, URI, false),
+                    Deliver
+                );
             }
         }
         updates.set_subscribed(bob, &principal("bob"), HashSet::new());
@@ -227,7 +280,12 @@ mod tests {
         let ann = principal("ann");
         let admit = |n: usize| {
             let params = Json::parse(format!(r#"{{"uri":"a://r","n":{n}}}"#).into(), 8).unwrap();
-            updates.admit((&ann, process), &Notification::new(Method::ResourceUpdated, Some(&params)), URI, true)
+            updates.admit(
+                (&ann, process),
+                &Notification::new(Method::ResourceUpdated, Some(&params)),
+                URI,
+                true,
+            )
         };
         assert!((0..MOST_HELD).all(|n| matches!(admit(n), Held(..))));
         assert_eq!(admit(MOST_HELD), Deliver);

@@ -69,10 +69,24 @@ impl Listener {
 
 impl ListenRequest {
     pub(super) fn of(interest: &Interest) -> Self {
-        let Interest { uris, tasks, session, .. } = interest;
-        let named = || Box::new(Named { uris: uris.as_slice().into(), tasks: tasks.as_slice().into() });
+        let Interest {
+            uris,
+            tasks,
+            session,
+            ..
+        } = interest;
+        let named = || {
+            Box::new(Named {
+                uris: uris.as_slice().into(),
+                tasks: tasks.as_slice().into(),
+            })
+        };
         let any = !uris.is_empty() || !tasks.is_empty();
-        Self { lists: Lists::of(interest), session: *session, named: any.then(named) }
+        Self {
+            lists: Lists::of(interest),
+            session: *session,
+            named: any.then(named),
+        }
     }
 
     pub(super) fn uris(&self) -> &[Arc<str>] {
@@ -87,7 +101,13 @@ impl ListenRequest {
 impl Session {
     pub(super) fn of(caller: &Caller) -> Self {
         let (caller, listeners) = (caller.clone(), SmallVec::new());
-        Self { caller, listeners, level: None, has_own_stream: false, more: None }
+        Self {
+            caller,
+            listeners,
+            level: None,
+            has_own_stream: false,
+            more: None,
+        }
     }
 
     pub(super) fn more(&mut self) -> &mut More {
@@ -105,6 +125,8 @@ impl Session {
         !self.listeners.is_empty()
             || self.has_own_stream
             || more.is_some_and(|more| !more.base_uris.is_empty())
-            || more.and_then(|more| more.presence.as_ref()).is_some_and(|watched| watched.receiver_count() > 0)
+            || more
+                .and_then(|more| more.presence.as_ref())
+                .is_some_and(|watched| watched.receiver_count() > 0)
     }
 }

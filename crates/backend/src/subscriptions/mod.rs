@@ -20,7 +20,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey,
+};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method, Notification};
 use tokio::sync::watch;
@@ -114,7 +116,14 @@ pub(crate) struct Registration {
 
 impl SubscriptionRegistry {
     pub(crate) fn new(backend: Arc<str>, settings: RegistrySettings) -> Arc<Self> {
-        let RegistrySettings { limit, shared, settle, records, tasks, shutdown } = settings;
+        let RegistrySettings {
+            limit,
+            shared,
+            settle,
+            records,
+            tasks,
+            shutdown,
+        } = settings;
         Arc::new_cyclic(|itself| Self {
             backend,
             limit,
@@ -136,8 +145,17 @@ impl SubscriptionRegistry {
 
     /// Adds a listener.
     pub(crate) fn add(self: &Arc<Self>, listen: Listen) -> Registration {
-        let id = self.change(|state| if state.closed { 0 } else { state.add(listen, self.limit) });
-        Registration { registry: Arc::clone(self), id }
+        let id = self.change(|state| {
+            if state.closed {
+                0
+            } else {
+                state.add(listen, self.limit)
+            }
+        });
+        Registration {
+            registry: Arc::clone(self),
+            id,
+        }
     }
 
     /// Removes all listeners, for good.
@@ -152,8 +170,20 @@ impl SubscriptionRegistry {
         if !agreement.has_updates {
             uris.clear();
         }
-        let Lists { tools, prompts, resources } = agreement.lists.and(Lists::of(interest));
-        Interest { tools, prompts, resources, uris, tasks, session: interest.session, unknown: None }
+        let Lists {
+            tools,
+            prompts,
+            resources,
+        } = agreement.lists.and(Lists::of(interest));
+        Interest {
+            tools,
+            prompts,
+            resources,
+            uris,
+            tasks,
+            session: interest.session,
+            unknown: None,
+        }
     }
 
     /// Waits until the server has answered to the present demand; of resources only for `uris`, since
@@ -161,18 +191,34 @@ impl SubscriptionRegistry {
     async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
         let generation = self.state().generation;
         let mut agreement = self.agreement.subscribe();
-        let is_agreed = |agreement: &Agreement| agreement.generation >= generation && !self.state().any_pending(uris);
+        let is_agreed = |agreement: &Agreement| {
+            agreement.generation >= generation && !self.state().any_pending(uris)
+        };
         // The sender lives as long as `self`.
-        agreement.wait_for(is_agreed).await.map(|agreement| *agreement).unwrap_or_default()
+        agreement
+            .wait_for(is_agreed)
+            .await
+            .map(|agreement| *agreement)
+            .unwrap_or_default()
     }
 
     /// Subscribes a session to a resource on the base connection. `None` if the limit is reached.
-    pub(crate) async fn subscribe(&self, session: &Caller, uri: &Arc<str>, params: Option<&Json>) -> Option<Verdict> {
+    pub(crate) async fn subscribe(
+        &self,
+        session: &Caller,
+        uri: &Arc<str>,
+        params: Option<&Json>,
+    ) -> Option<Verdict> {
         if !self.change(|state| state.subscribe_session(session, uri, params, self.limit)) {
             return None;
         }
         self.agreed(std::slice::from_ref(uri)).await;
-        let verdict = self.state().uris.get(uri).map(|entry| entry.verdict.clone()).unwrap_or_default();
+        let verdict = self
+            .state()
+            .uris
+            .get(uri)
+            .map(|entry| entry.verdict.clone())
+            .unwrap_or_default();
         if !matches!(verdict, Verdict::Accepted) {
             self.unsubscribe(session, uri);
         }
@@ -187,9 +233,12 @@ impl SubscriptionRegistry {
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
         let recorded = self.records.of(session);
         let state = self.state();
-        state.subscribed(session).map_or(recorded.is_empty(), |subscribed| {
-            subscribed.len() == recorded.len() && recorded.iter().all(|uri| subscribed.contains(uri))
-        })
+        state
+            .subscribed(session)
+            .map_or(recorded.is_empty(), |subscribed| {
+                subscribed.len() == recorded.len()
+                    && recorded.iter().all(|uri| subscribed.contains(uri))
+            })
     }
 
     /// Has a session be subscribed on the base connection to what is recorded, and to nothing else. Returns what it was not
@@ -249,12 +298,17 @@ impl SubscriptionRegistry {
     pub(crate) fn listener_of(&self, session: &Caller) -> Option<ServerMessages> {
         let state = self.state();
         let id = state.session(session)?.listeners.last()?;
-        state.listeners.get(id).map(|listener| listener.messages.clone())
+        state
+            .listeners
+            .get(id)
+            .map(|listener| listener.messages.clone())
     }
 
     /// Whether a session has listeners.
     pub(crate) fn is_listening(&self, session: &Caller) -> bool {
-        self.state().session(session).is_some_and(|session| !session.listeners.is_empty())
+        self.state()
+            .session(session)
+            .is_some_and(|session| !session.listeners.is_empty())
     }
 
     /// Sees whether a session has listeners.
@@ -328,17 +382,31 @@ impl SubscriptionRegistry {
 
     /// Records what a legacy server declares for the demand up to `generation`; for resources it is
     /// asked one by one. `has_stream`: whether anything can arrive.
-    pub(crate) fn set_declared(&self, generation: u64, lists: Lists, tasks: bool, has_stream: bool) {
+    pub(crate) fn set_declared(
+        &self,
+        generation: u64,
+        lists: Lists,
+        tasks: bool,
+        has_stream: bool,
+    ) {
         self.state().set_tasks_accepted(tasks && has_stream);
         let lists = if has_stream { lists } else { Lists::default() };
-        self.agreement.send_replace(Agreement { generation, lists, has_updates: has_stream });
+        self.agreement.send_replace(Agreement {
+            generation,
+            lists,
+            has_updates: has_stream,
+        });
     }
 
     /// Records that a modern server honours `honoured` of `asked`, and that the demand up to
     /// `generation` is answered.
     pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
         self.acknowledge_part(asked, honoured);
-        self.agreement.send_replace(Agreement { generation, lists: honoured.lists, has_updates: true });
+        self.agreement.send_replace(Agreement {
+            generation,
+            lists: honoured.lists,
+            has_updates: true,
+        });
     }
 
     /// Records that a modern server honours `honoured` of `asked`; the demand may be larger.
@@ -348,25 +416,48 @@ impl SubscriptionRegistry {
 
     /// Passes a notification on to every listener that it is for, except to a session that has
     /// received it already.
-    pub(crate) fn deliver(&self, origin: &Origin, mut notification: Notification, except: Option<&Caller>) {
+    pub(crate) fn deliver(
+        &self,
+        origin: &Origin,
+        mut notification: Notification,
+        except: Option<&Caller>,
+    ) {
         if deliver::is_change(&notification.method) {
             // Many listeners may keep it for long: it must not keep the buffer that it was read into.
             notification.text = notification.text.detached();
         }
-        if *origin == Origin::Base && notification.method == Method::ResourceUpdated && except.is_none() {
+        if *origin == Origin::Base
+            && notification.method == Method::ResourceUpdated
+            && except.is_none()
+        {
             return self.deliver_update_of_base(&notification);
         }
         if !deliver::is_list_change(&notification.method) {
             return self.deliver_now(origin, &notification, except);
         }
         let method = notification.method.clone();
-        match self.coalescing.admit(origin, Announcement { notification, except: except.cloned() }) {
-            Admission::Deliver(Announcement { notification, .. }) => self.deliver_now(origin, &notification, except),
+        match self.coalescing.admit(
+            origin,
+            Announcement {
+                notification,
+                except: except.cloned(),
+            },
+        ) {
+            Admission::Deliver(Announcement { notification, .. }) => {
+                self.deliver_now(origin, &notification, except)
+            }
             Admission::Merged => {}
             Admission::Waits(until) => {
-                let (registry, origin, shutdown) = (Weak::clone(&self.itself), origin.clone(), self.shutdown.clone());
+                let (registry, origin, shutdown) = (
+                    Weak::clone(&self.itself),
+                    origin.clone(),
+                    self.shutdown.clone(),
+                );
                 self.tasks.spawn(async move {
-                    if shutdown.run_until_cancelled(sleep_until(until)).await.is_some()
+                    if shutdown
+                        .run_until_cancelled(sleep_until(until))
+                        .await
+                        .is_some()
                         && let Some(registry) = registry.upgrade()
                         && let Some(due) = registry.coalescing.take_due(&origin, &method)
                     {
@@ -380,8 +471,9 @@ impl SubscriptionRegistry {
     /// Passes on an update that the base connection's process has announced. Principals with processes of their own that
     /// are subscribed to the resource get it together with those processes' announcements.
     fn deliver_update_of_base(&self, notification: &Notification) {
-        let joint =
-            deliver::updated_uri(notification).map(|uri| self.joint_updates.principals(&uri)).unwrap_or_default();
+        let joint = deliver::updated_uri(notification)
+            .map(|uri| self.joint_updates.principals(&uri))
+            .unwrap_or_default();
         self.deliver_update(Audience::AllBut(&joint), notification);
         for principal in &joint {
             self.deliver_jointly(ProcessNumber::BASE, principal, notification);
@@ -400,18 +492,32 @@ impl SubscriptionRegistry {
     }
 
     /// Delivers an update to the listeners of `principal` once the other processes have announced it, or after a moment.
-    fn deliver_jointly(&self, process: ProcessNumber, principal: &Principal, notification: &Notification) {
-        let Some(uri) = deliver::updated_uri(notification) else { return };
+    fn deliver_jointly(
+        &self,
+        process: ProcessNumber,
+        principal: &Principal,
+        notification: &Notification,
+    ) {
+        let Some(uri) = deliver::updated_uri(notification) else {
+            return;
+        };
         let is_base_subscribed = self.state().is_subscribed(&uri);
-        match self.joint_updates.admit((principal, process), notification, &uri, is_base_subscribed) {
+        match self
+            .joint_updates
+            .admit((principal, process), notification, &uri, is_base_subscribed)
+        {
             UpdateAdmission::Deliver => self.deliver_update(Audience::Of(principal), notification),
             UpdateAdmission::Merged => {}
             UpdateAdmission::Held(until, number) => {
                 let (registry, shutdown) = (Weak::clone(&self.itself), self.shutdown.clone());
                 self.tasks.spawn(async move {
-                    if shutdown.run_until_cancelled(sleep_until(until)).await.is_some()
+                    if shutdown
+                        .run_until_cancelled(sleep_until(until))
+                        .await
+                        .is_some()
                         && let Some(registry) = registry.upgrade()
-                        && let Some((principal, notification)) = registry.joint_updates.take_due(number)
+                        && let Some((principal, notification)) =
+                            registry.joint_updates.take_due(number)
                     {
                         registry.deliver_update(Audience::Of(&principal), &notification);
                     }
@@ -427,12 +533,22 @@ impl SubscriptionRegistry {
 
     /// The number of the process, or the HTTP connection, that `origin` is.
     fn process_number(&self, origin: &Origin) -> ProcessNumber {
-        if *origin == Origin::Base { ProcessNumber::BASE } else { self.joint_updates.next_process() }
+        if *origin == Origin::Base {
+            ProcessNumber::BASE
+        } else {
+            self.joint_updates.next_process()
+        }
     }
 
     /// Has updates that a process of `principal`'s clients announces merged with those of the others, for these resources.
-    pub(crate) fn set_subscribed(&self, process: ProcessNumber, principal: &Principal, uris: &HashSet<Arc<str>>) {
-        self.joint_updates.set_subscribed(process, principal, uris.clone());
+    pub(crate) fn set_subscribed(
+        &self,
+        process: ProcessNumber,
+        principal: &Principal,
+        uris: &HashSet<Arc<str>>,
+    ) {
+        self.joint_updates
+            .set_subscribed(process, principal, uris.clone());
     }
 
     /// The tasks whose progress clients want.
@@ -448,13 +564,28 @@ impl SubscriptionRegistry {
         notification: Notification,
         on: Option<(&Caller, &ServerMessages)>,
     ) {
-        let target = notification.progress_token().and_then(|place| notification.text.slice(place).as_i64());
-        let (messages, message) = match target.and_then(|token| self.task_progress.target((process, token))) {
-            Some(ProgressTarget::Call(messages)) => (Some(messages), ServerMessage::Notification(notification)),
-            Some(ProgressTarget::Client { caller, token, waiting }) => {
-                let on_own = on.filter(|(receiver, _)| **receiver == caller).map(|(_, messages)| messages.clone());
+        let target = notification
+            .progress_token()
+            .and_then(|place| notification.text.slice(place).as_i64());
+        let (messages, message) = match target
+            .and_then(|token| self.task_progress.target((process, token)))
+        {
+            Some(ProgressTarget::Call(messages)) => {
+                (Some(messages), ServerMessage::Notification(notification))
+            }
+            Some(ProgressTarget::Client {
+                caller,
+                token,
+                waiting,
+            }) => {
+                let on_own = on
+                    .filter(|(receiver, _)| **receiver == caller)
+                    .map(|(_, messages)| messages.clone());
                 let messages = on_own.or_else(|| self.listener_of(&caller)).or(waiting);
-                (messages, ServerMessage::TaskProgress(notification.with_param("progressToken", &token)))
+                (
+                    messages,
+                    ServerMessage::TaskProgress(notification.with_param("progressToken", &token)),
+                )
             }
             None => return,
         };
@@ -469,7 +600,11 @@ impl SubscriptionRegistry {
 
     /// Announces that lists and resources may have changed while nothing could be received.
     pub(crate) fn announce(&self, origin: &Origin, lists: Lists) {
-        let recorded = if let Origin::Session(session) = origin { self.records.of(session) } else { Vec::new() };
+        let recorded = if let Origin::Session(session) = origin {
+            self.records.of(session)
+        } else {
+            Vec::new()
+        };
         let dropped = deliver::announce(&self.state(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
     }
@@ -485,7 +620,12 @@ impl SubscriptionRegistry {
             && let Some(suppressed) = self.slow.admit()
         {
             let backend = &*self.backend;
-            tracing::warn!(backend, dropped, suppressed, "message dropped: a listening client does not keep up");
+            tracing::warn!(
+                backend,
+                dropped,
+                suppressed,
+                "message dropped: a listening client does not keep up"
+            );
         }
     }
 
@@ -513,7 +653,10 @@ impl Registration {
     /// asked for on the base connection may not include it.
     pub(crate) fn reduce_to(&self, honoured: &Interest) {
         self.registry.change(|state| {
-            let caller = state.listeners.get(&self.id).map(|listener| listener.context.caller.clone());
+            let caller = state
+                .listeners
+                .get(&self.id)
+                .map(|listener| listener.context.caller.clone());
             if !caller.is_some_and(|caller| state.has_own_stream(&caller)) {
                 state.replace_request(self.id, honoured, 0);
             }

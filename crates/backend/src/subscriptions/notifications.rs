@@ -15,8 +15,12 @@ pub(crate) fn subscription_id(notification: &Notification) -> Option<Json> {
 
 /// Removes the subscription id, which belongs to one hop, and then `_meta` if it is empty.
 pub(crate) fn without_subscription_id(notification: Notification, nesting: usize) -> Notification {
-    let Some(params) = notification.params() else { return notification };
-    let Some(at) = notification.param_range("_meta") else { return notification };
+    let Some(params) = notification.params() else {
+        return notification;
+    };
+    let Some(at) = notification.param_range("_meta") else {
+        return notification;
+    };
     let meta = notification.text.slice(at.clone());
     let is_id = |member: &Member| member.is(&meta, SUBSCRIPTION_ID);
     if !meta.is_object() || !meta.members().any(|member| is_id(&member)) {
@@ -28,7 +32,11 @@ pub(crate) fn without_subscription_id(notification: Notification, nesting: usize
     } else {
         let rest = rewrite_object(&params, |member| !member.is(&params, "_meta"), b"");
         let mut edits = Edits::new(notification.text.bytes().clone());
-        match notification.text.members().find(|member| member.is(&notification.text, "params")) {
+        match notification
+            .text
+            .members()
+            .find(|member| member.is(&notification.text, "params"))
+        {
             Some(params) => edits.replace(params.value, rest.bytes().clone()),
             None => return notification,
         }
@@ -49,7 +57,10 @@ pub(crate) fn list_changed(method: &Method) -> Option<Notification> {
 pub(crate) fn resource_updated(uri: &str) -> Option<Notification> {
     let mut params = ObjectBuilder::new();
     params.string("uri", uri);
-    parse(&notification_text(Method::ResourceUpdated.as_str(), Some(&params.finish())))
+    parse(&notification_text(
+        Method::ResourceUpdated.as_str(),
+        Some(&params.finish()),
+    ))
 }
 
 fn parse(text: &Json) -> Option<Notification> {
@@ -65,19 +76,30 @@ mod tests {
 
     fn stripped(params: &str) -> String {
         let text = format!(r#"{{ "jsonrpc":"2.0","method":"n","params":{params} ,"x":1.0}}"#);
-        let Ok(Message::Notification(notification)) = Message::parse(text.into(), 8) else { panic!() };
-        without_subscription_id(notification, 8).text.as_text().to_owned()
+        let Ok(Message::Notification(notification)) = Message::parse(text.into(), 8) else {
+            panic!()
+        };
+        without_subscription_id(notification, 8)
+            .text
+            .as_text()
+            .to_owned()
     }
 
     #[test]
     fn subscription_id_is_removed_and_other_bytes_are_kept() {
         for (given, left) in [
-            (r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}, "uri" : "a"}"#, r#"{ "uri" : "a"}"#),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}, "uri" : "a"}"#,
+                r#"{ "uri" : "a"}"#,
+            ),
             (
                 r#"{ "_meta":{ "a" : 1.0,"io.modelcontextprotocol/subscriptionId":"x"} , "u":"\u0041" }"#,
                 r#"{ "_meta":{ "a" : 1.0} , "u":"\u0041" }"#,
             ),
-            (r#"{"_meta":{"io.modelcontextprotocol\/subscriptionId":7}}"#, "{}"),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol\/subscriptionId":7}}"#,
+                "{}",
+            ),
             (r#"{ "_meta":{},"n":1E2}"#, r#"{ "_meta":{},"n":1E2}"#),
             (r#"{"_meta":null}"#, r#"{"_meta":null}"#),
         ] {
@@ -90,6 +112,15 @@ mod tests {
     fn made_notifications_are_valid_messages() {
         assert!(list_changed(&Method::ToolsChanged).is_some());
         let updated = resource_updated("a:\"\n").unwrap();
-        assert_eq!(updated.params().unwrap().get("uri").unwrap().as_str().as_deref(), Some("a:\"\n"));
+        assert_eq!(
+            updated
+                .params()
+                .unwrap()
+                .get("uri")
+                .unwrap()
+                .as_str()
+                .as_deref(),
+            Some("a:\"\n")
+        );
     }
 }

@@ -35,7 +35,10 @@ type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
 
 impl InMemory {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, sessions: Mutex::default() }
+        Self {
+            limit,
+            sessions: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Recorded> {
@@ -47,7 +50,9 @@ impl SessionSubscriptions for InMemory {
     fn add(&self, session: &Caller, uri: &Arc<str>) {
         let Some(key) = session.session() else { return };
         let mut sessions = self.lock();
-        let (owner, uris) = sessions.entry(key).or_insert_with(|| (session.clone(), HashSet::new()));
+        let (owner, uris) = sessions
+            .entry(key)
+            .or_insert_with(|| (session.clone(), HashSet::new()));
         if owner == session && uris.len() < self.limit {
             uris.insert(Arc::clone(uri));
         }
@@ -68,7 +73,12 @@ impl SessionSubscriptions for InMemory {
     fn of(&self, session: &Caller) -> Vec<Arc<str>> {
         let sessions = self.lock();
         let recorded = session.session().and_then(|key| sessions.get(&key));
-        recorded.into_iter().filter(|(owner, _)| owner == session).flat_map(|(_, uris)| uris).cloned().collect()
+        recorded
+            .into_iter()
+            .filter(|(owner, _)| owner == session)
+            .flat_map(|(_, uris)| uris)
+            .cloned()
+            .collect()
     }
 
     fn end(&self, session: SessionKey) {
@@ -85,11 +95,17 @@ mod tests {
     #[test]
     fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
         let records = InMemory::new(2);
-        let (key, uris) = (SessionKey::fresh(), ["a:1", "a:2", "a:3"].map(Arc::<str>::from));
+        let (key, uris) = (
+            SessionKey::fresh(),
+            ["a:1", "a:2", "a:3"].map(Arc::<str>::from),
+        );
         let of = |name| Caller::session_of(Principal::named("issuer", name), key);
         uris.iter().for_each(|uri| records.add(&of("ann"), uri));
         records.add(&of("bob"), &uris[0]);
-        assert_eq!((records.of(&of("ann")).len(), records.of(&of("bob")).len()), (2, 0));
+        assert_eq!(
+            (records.of(&of("ann")).len(), records.of(&of("bob")).len()),
+            (2, 0)
+        );
         records.remove(&of("bob"), "a:1");
         records.remove(&of("ann"), "a:2");
         assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])]);

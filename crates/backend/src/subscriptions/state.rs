@@ -72,14 +72,21 @@ struct Counts {
 impl State {
     /// Removes all listeners, for good.
     pub(super) fn close(&mut self) {
-        *self = Self { closed: true, ..Self::default() };
+        *self = Self {
+            closed: true,
+            ..Self::default()
+        };
     }
 
     /// Adds a listener. Resources and tasks beyond `limit` are left out.
     pub(super) fn add(&mut self, listen: Listen, limit: usize) -> ListenerId {
         self.next += 1;
         let id = self.next;
-        let Listen { interest, context, messages } = listen;
+        let Listen {
+            interest,
+            context,
+            messages,
+        } = listen;
         if interest.session
             && let Some(session) = self.session_or_new(&context.caller)
         {
@@ -88,14 +95,24 @@ impl State {
             session.level = session.level.or(context.log_level);
         }
         let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
-        self.listeners.insert(id, Listener { request, lists, context, messages });
+        self.listeners.insert(
+            id,
+            Listener {
+                request,
+                lists,
+                context,
+                messages,
+            },
+        );
         self.replace_request(id, &interest, limit);
         id
     }
 
     pub(super) fn remove(&mut self, id: ListenerId) {
         self.replace_request(id, &Interest::default(), 0);
-        let Some(listener) = self.listeners.remove(&id) else { return };
+        let Some(listener) = self.listeners.remove(&id) else {
+            return;
+        };
         if let Some(session) = self.session_mut(&listener.context.caller) {
             session.listeners.retain(|listener| *listener != id);
             session.update_presence();
@@ -105,7 +122,9 @@ impl State {
 
     /// Replaces what a listener wants by what `interest` names.
     pub(super) fn replace_request(&mut self, id: ListenerId, interest: &Interest, limit: usize) {
-        let Some(listener) = self.listeners.get_mut(&id) else { return };
+        let Some(listener) = self.listeners.get_mut(&id) else {
+            return;
+        };
         let after = ListenRequest::of(interest);
         let (lists, session) = (after.lists, after.session);
         let before = std::mem::replace(&mut listener.request, after);
@@ -115,19 +134,39 @@ impl State {
             self.count(before.lists, before.session, false);
         }
         let who = Subscriber::Listener(id);
-        for uri in interest.uris.iter().filter(|uri| !before.uris().contains(uri)) {
+        for uri in interest
+            .uris
+            .iter()
+            .filter(|uri| !before.uris().contains(uri))
+        {
             self.subscribe(who, uri, None, limit);
         }
-        for uri in before.uris().iter().filter(|uri| !interest.uris.contains(uri)) {
+        for uri in before
+            .uris()
+            .iter()
+            .filter(|uri| !interest.uris.contains(uri))
+        {
             self.unsubscribe(who, uri);
         }
-        for task in interest.tasks.iter().filter(|task| !before.tasks().contains(task)) {
+        for task in interest
+            .tasks
+            .iter()
+            .filter(|task| !before.tasks().contains(task))
+        {
             if self.tasks.contains_key(task) || self.tasks.len() < limit {
-                self.tasks.entry(Arc::clone(task)).or_default().subscribers.insert(who);
+                self.tasks
+                    .entry(Arc::clone(task))
+                    .or_default()
+                    .subscribers
+                    .insert(who);
                 self.generation += 1;
             }
         }
-        for task in before.tasks().iter().filter(|task| !interest.tasks.contains(task)) {
+        for task in before
+            .tasks()
+            .iter()
+            .filter(|task| !interest.tasks.contains(task))
+        {
             if let Some(entry) = self.tasks.get_mut(task)
                 && entry.subscribers.remove(&who)
                 && entry.subscribers.is_empty()
@@ -139,13 +178,21 @@ impl State {
     }
 
     /// Adds a subscriber to a resource; false if that would exceed `limit`.
-    fn subscribe(&mut self, who: Subscriber, uri: &Arc<str>, params: Option<&Json>, limit: usize) -> bool {
+    fn subscribe(
+        &mut self,
+        who: Subscriber,
+        uri: &Arc<str>,
+        params: Option<&Json>,
+        limit: usize,
+    ) -> bool {
         if !self.uris.contains_key(uri) && self.uris.len() >= limit {
             return false;
         }
         let entry = self.uris.entry(Arc::clone(uri)).or_default();
         if entry.subscribers.is_empty() {
-            entry.params = params.filter(|params| params.bytes().len() <= MAX_KEPT_PARAMS).map(Json::detached);
+            entry.params = params
+                .filter(|params| params.bytes().len() <= MAX_KEPT_PARAMS)
+                .map(Json::detached);
         }
         entry.subscribers.insert(who);
         if !matches!(entry.verdict, Verdict::Accepted) {
@@ -157,7 +204,9 @@ impl State {
     }
 
     fn unsubscribe(&mut self, who: Subscriber, uri: &Arc<str>) {
-        let Some(entry) = self.uris.get_mut(uri) else { return };
+        let Some(entry) = self.uris.get_mut(uri) else {
+            return;
+        };
         if entry.subscribers.remove(&who) && entry.subscribers.is_empty() {
             self.dirty.insert(Arc::clone(uri));
             self.generation += 1;
@@ -171,9 +220,13 @@ impl State {
         params: Option<&Json>,
         limit: usize,
     ) -> bool {
-        let Some(key) = caller.session() else { return false };
+        let Some(key) = caller.session() else {
+            return false;
+        };
         // The session has to be the caller's.
-        if self.session_or_new(caller).is_none() || !self.subscribe(Subscriber::Session(key), uri, params, limit) {
+        if self.session_or_new(caller).is_none()
+            || !self.subscribe(Subscriber::Session(key), uri, params, limit)
+        {
             self.remove_if_unused(caller);
             return false;
         }
@@ -184,7 +237,9 @@ impl State {
     }
 
     pub(super) fn unsubscribe_session(&mut self, caller: &Caller, uri: &Arc<str>) {
-        let (Some(key), Some(session)) = (caller.session(), self.session_mut(caller)) else { return };
+        let (Some(key), Some(session)) = (caller.session(), self.session_mut(caller)) else {
+            return;
+        };
         session.more().base_uris.remove(uri);
         self.unsubscribe(Subscriber::Session(key), uri);
         self.remove_if_unused(caller);
@@ -196,20 +251,35 @@ impl State {
     }
 
     /// Has a session be subscribed to these resources alone; returns those that it was not before.
-    pub(super) fn set_subscribed(&mut self, caller: &Caller, uris: &[Arc<str>], limit: usize) -> Vec<Arc<str>> {
+    pub(super) fn set_subscribed(
+        &mut self,
+        caller: &Caller,
+        uris: &[Arc<str>],
+        limit: usize,
+    ) -> Vec<Arc<str>> {
         let before = self.subscribed(caller).cloned().unwrap_or_default();
         let wanted: HashSet<_> = uris.iter().collect();
         for uri in before.iter().filter(|uri| !wanted.contains(uri)) {
             self.unsubscribe_session(caller, uri);
         }
         let others = uris.iter().filter(|uri| !before.contains(*uri));
-        others.filter(|uri| self.subscribe_session(caller, uri, None, limit)).cloned().collect()
+        others
+            .filter(|uri| self.subscribe_session(caller, uri, None, limit))
+            .cloned()
+            .collect()
     }
 
     pub(super) fn end_session(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
         let (caller, listeners) = (session.caller.clone(), session.listeners.clone());
-        for uri in session.more.as_mut().map(|more| std::mem::take(&mut more.base_uris)).unwrap_or_default() {
+        for uri in session
+            .more
+            .as_mut()
+            .map(|more| std::mem::take(&mut more.base_uris))
+            .unwrap_or_default()
+        {
             self.unsubscribe(Subscriber::Session(key), &uri);
         }
         for id in listeners {
@@ -221,15 +291,22 @@ impl State {
     /// The session of a caller. Keys of sessions are unique, so one that another principal uses is
     /// not this caller's.
     pub(super) fn session(&self, caller: &Caller) -> Option<&Session> {
-        self.sessions.get(&caller.session()?).filter(|session| session.caller == *caller)
+        self.sessions
+            .get(&caller.session()?)
+            .filter(|session| session.caller == *caller)
     }
 
     pub(super) fn session_mut(&mut self, caller: &Caller) -> Option<&mut Session> {
-        self.sessions.get_mut(&caller.session()?).filter(|session| session.caller == *caller)
+        self.sessions
+            .get_mut(&caller.session()?)
+            .filter(|session| session.caller == *caller)
     }
 
     fn session_or_new(&mut self, caller: &Caller) -> Option<&mut Session> {
-        let session = self.sessions.entry(caller.session()?).or_insert_with(|| Session::of(caller));
+        let session = self
+            .sessions
+            .entry(caller.session()?)
+            .or_insert_with(|| Session::of(caller));
         (session.caller == *caller).then_some(session)
     }
 
@@ -237,12 +314,20 @@ impl State {
     pub(super) fn presence(&mut self, caller: &Caller) -> Option<watch::Receiver<bool>> {
         let session = self.session_or_new(caller)?;
         let is_listening = !session.listeners.is_empty();
-        Some(session.more().presence.get_or_insert_with(|| watch::Sender::new(is_listening)).subscribe())
+        Some(
+            session
+                .more()
+                .presence
+                .get_or_insert_with(|| watch::Sender::new(is_listening))
+                .subscribe(),
+        )
     }
 
     pub(super) fn remove_if_unused(&mut self, caller: &Caller) {
         if let Some(key) = caller.session()
-            && self.session(caller).is_some_and(|session| !session.is_used())
+            && self
+                .session(caller)
+                .is_some_and(|session| !session.is_used())
         {
             self.sessions.remove(&key);
         }
@@ -253,7 +338,9 @@ impl State {
         if self.has_own_stream(caller) == has_own_stream {
             return;
         }
-        let Some(session) = self.session_or_new(caller) else { return };
+        let Some(session) = self.session_or_new(caller) else {
+            return;
+        };
         session.has_own_stream = has_own_stream;
         for id in session.listeners.clone() {
             if let Some(request) = self.listeners.get(&id).map(|listener| &listener.request) {
@@ -264,7 +351,8 @@ impl State {
     }
 
     pub(super) fn has_own_stream(&self, caller: &Caller) -> bool {
-        self.session(caller).is_some_and(|session| session.has_own_stream)
+        self.session(caller)
+            .is_some_and(|session| session.has_own_stream)
     }
 
     fn count(&mut self, lists: Lists, session: bool, more: bool) {
@@ -277,15 +365,28 @@ impl State {
             (&mut counts.sessions, session),
         ] {
             let by = usize::from(wanted);
-            *count = if more { *count + by } else { count.saturating_sub(by) };
+            *count = if more {
+                *count + by
+            } else {
+                count.saturating_sub(by)
+            };
         }
         self.generation += u64::from(before != (self.lists(), self.any_session()));
     }
 
     /// The lists whose changes are wanted on the base connection.
     pub(super) fn lists(&self) -> Lists {
-        let Counts { tools, prompts, resources, .. } = self.counts;
-        Lists { tools: tools > 0, prompts: prompts > 0, resources: resources > 0 }
+        let Counts {
+            tools,
+            prompts,
+            resources,
+            ..
+        } = self.counts;
+        Lists {
+            tools: tools > 0,
+            prompts: prompts > 0,
+            resources: resources > 0,
+        }
     }
 
     /// Whether any session depends on the base connection.
@@ -295,7 +396,9 @@ impl State {
 
     /// Whether any resource is subscribed to on the base connection.
     pub(super) fn any_uri(&self) -> bool {
-        self.uris.values().any(|entry| !entry.subscribers.is_empty())
+        self.uris
+            .values()
+            .any(|entry| !entry.subscribers.is_empty())
     }
 
     /// Whether updates of a resource arrive on the base connection, as far as is known.
@@ -306,23 +409,35 @@ impl State {
 
     /// Whether a listener of `principal` has named a task.
     pub(super) fn any_task(&self, principal: &Principal) -> bool {
-        let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
-        self.tasks.values().any(|entry| entry.listeners().any(is_of))
+        let is_of = |id: &ListenerId| {
+            self.listeners
+                .get(id)
+                .is_some_and(|listener| listener.principal() == principal)
+        };
+        self.tasks
+            .values()
+            .any(|entry| entry.listeners().any(is_of))
     }
 
     /// The resources that listeners of `principal` want and the server has not refused.
     pub(super) fn resources_of(&self, principal: &Principal) -> HashSet<Arc<str>> {
-        let is_of = |id: &ListenerId| self.listeners.get(id).is_some_and(|listener| listener.principal() == principal);
-        let wanted = self
-            .uris
-            .iter()
-            .filter(|(_, entry)| !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of));
+        let is_of = |id: &ListenerId| {
+            self.listeners
+                .get(id)
+                .is_some_and(|listener| listener.principal() == principal)
+        };
+        let wanted = self.uris.iter().filter(|(_, entry)| {
+            !matches!(entry.verdict, Verdict::Refused(_)) && entry.listeners().any(is_of)
+        });
         wanted.map(|(uri, _)| Arc::clone(uri)).collect()
     }
 
     /// Everything that is wanted on the base connection.
     pub(super) fn demand(&self) -> Filter {
-        let subscribed = self.uris.iter().filter(|(_, entry)| !entry.subscribers.is_empty());
+        let subscribed = self
+            .uris
+            .iter()
+            .filter(|(_, entry)| !entry.subscribers.is_empty());
         Filter {
             lists: self.lists(),
             uris: subscribed.map(|(uri, _)| Arc::clone(uri)).collect(),
@@ -334,9 +449,11 @@ impl State {
 impl Entry {
     /// The subscribers that are listeners.
     pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
-        self.subscribers.iter().filter_map(|subscriber| match subscriber {
-            Subscriber::Listener(id) => Some(id),
-            Subscriber::Session(_) => None,
-        })
+        self.subscribers
+            .iter()
+            .filter_map(|subscriber| match subscriber {
+                Subscriber::Listener(id) => Some(id),
+                Subscriber::Session(_) => None,
+            })
     }
 }

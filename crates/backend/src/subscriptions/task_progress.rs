@@ -82,23 +82,47 @@ pub(crate) struct WaitGuard<'a> {
 impl TaskProgress {
     /// Of at most `limit` tasks; then the oldest is forgotten.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), table: Mutex::default() }
+        Self {
+            limit: limit.max(1),
+            table: Mutex::default(),
+        }
     }
 
     /// A call of `caller` with the server's token `sent` and the client's own `token` is sent, which may make a task.
-    pub(crate) fn expect(&self, sent: ServerToken, caller: &Caller, token: &Json) -> Option<ExpectedTask<'_>> {
+    pub(crate) fn expect(
+        &self,
+        sent: ServerToken,
+        caller: &Caller,
+        token: &Json,
+    ) -> Option<ExpectedTask<'_>> {
         if token.bytes().len() > MOST_BYTES {
             return None;
         }
         let mut table = self.lock();
         while table.tasks.len() >= self.limit {
-            let oldest = table.tasks.iter().min_by_key(|(_, known)| known.number).map(|(sent, _)| *sent);
+            let oldest = table
+                .tasks
+                .iter()
+                .min_by_key(|(_, known)| known.number)
+                .map(|(sent, _)| *sent);
             oldest.map(|sent| table.tasks.remove(&sent));
         }
         table.last_task += 1;
         let number = table.last_task;
-        table.tasks.insert(sent, Tracked { number, caller: caller.clone(), token: token.detached(), task: None });
-        Some(ExpectedTask { progress: self, token: sent, is_made: false })
+        table.tasks.insert(
+            sent,
+            Tracked {
+                number,
+                caller: caller.clone(),
+                token: token.detached(),
+                task: None,
+            },
+        );
+        Some(ExpectedTask {
+            progress: self,
+            token: sent,
+            is_made: false,
+        })
     }
 
     /// A `tasks/result` of `caller` is sent. `continues` is the token of the call that has made the task, if the client does
@@ -113,29 +137,61 @@ impl TaskProgress {
         let mut table = self.lock();
         table.last_wait += 1;
         let number = table.last_wait;
-        table.waits.insert(number, Wait { caller: caller.clone(), task, continues, messages: messages.clone() });
-        WaitGuard { progress: self, number }
+        table.waits.insert(
+            number,
+            Wait {
+                caller: caller.clone(),
+                task,
+                continues,
+                messages: messages.clone(),
+            },
+        );
+        WaitGuard {
+            progress: self,
+            number,
+        }
     }
 
     /// A task of a client has ended.
     pub(crate) fn ended(&self, caller: &Caller, task: &str) {
-        self.lock().tasks.retain(|_, known| known.task.as_deref() != Some(task) || known.caller != *caller);
+        self.lock()
+            .tasks
+            .retain(|_, known| known.task.as_deref() != Some(task) || known.caller != *caller);
     }
 
     pub(super) fn end_session(&self, session: SessionKey) {
-        self.lock().tasks.retain(|_, known| known.caller.session() != Some(session));
+        self.lock()
+            .tasks
+            .retain(|_, known| known.caller.session() != Some(session));
     }
 
     /// Where progress with this token goes.
     pub(super) fn target(&self, token: ServerToken) -> Option<ProgressTarget> {
         let table = self.lock();
-        if let Some(wait) = table.waits.values().find(|wait| wait.continues == Some(token)) {
+        if let Some(wait) = table
+            .waits
+            .values()
+            .find(|wait| wait.continues == Some(token))
+        {
             return Some(ProgressTarget::Call(wait.messages.clone()));
         }
-        let Tracked { caller, token, task, number: _ } = table.tasks.get(&token)?;
+        let Tracked {
+            caller,
+            token,
+            task,
+            number: _,
+        } = table.tasks.get(&token)?;
         let waits = |wait: &&Wait| task.as_ref() == Some(&wait.task) && wait.caller == *caller;
-        let waiting = table.waits.values().find(waits).map(|wait| wait.messages.clone());
-        Some(ProgressTarget::Client { caller: caller.clone(), token: token.clone(), waiting })
+        let waiting = table
+            .waits
+            .values()
+            .find(waits)
+            .map(|wait| wait.messages.clone());
+        Some(ProgressTarget::Client {
+            caller: caller.clone(),
+            token: token.clone(),
+            waiting,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -187,7 +243,9 @@ mod tests {
     /// The client's token that progress is sent with, and whether its `tasks/result` can get it.
     fn target(progress: &TaskProgress, token: i64) -> Option<(String, bool)> {
         match progress.target((BASE, token))? {
-            ProgressTarget::Client { token, waiting, .. } => Some((token.as_text().to_owned(), waiting.is_some())),
+            ProgressTarget::Client { token, waiting, .. } => {
+                Some((token.as_text().to_owned(), waiting.is_some()))
+            }
             ProgressTarget::Call(_) => Some((String::new(), true)),
         }
     }
@@ -196,12 +254,20 @@ mod tests {
     fn progress_is_the_clients_from_the_call_until_the_task_ends() {
         let (progress, token) = (TaskProgress::new(8), Json::literal(r#""t""#));
         let expected = progress.expect((BASE, 5), &caller(1), &token).unwrap();
-        assert_eq!(target(&progress, 5), Some((r#""t""#.to_owned(), false)), "before the answer is taken");
+        assert_eq!(
+            target(&progress, 5),
+            Some((r#""t""#.to_owned(), false)),
+            "before the answer is taken"
+        );
         expected.made("task");
         let messages = ServerMessages::discard();
         for (session, task, waits) in [(1, "other", false), (2, "task", false), (1, "task", true)] {
             let _wait = progress.wait(&caller(session), task.to_owned(), None, &messages);
-            assert_eq!(target(&progress, 5), Some((r#""t""#.to_owned(), waits)), "{session} {task}");
+            assert_eq!(
+                target(&progress, 5),
+                Some((r#""t""#.to_owned(), waits)),
+                "{session} {task}"
+            );
         }
         progress.ended(&caller(2), "task");
         assert!(target(&progress, 5).is_some(), "another client's task");
@@ -214,7 +280,10 @@ mod tests {
         let (progress, token) = (TaskProgress::new(8), Json::literal("1"));
         drop(progress.expect((BASE, 5), &caller(1), &token));
         assert!(target(&progress, 5).is_none());
-        progress.expect((BASE, 6), &caller(1), &token).unwrap().made("task");
+        progress
+            .expect((BASE, 6), &caller(1), &token)
+            .unwrap()
+            .made("task");
         progress.end_session(SessionKey(1));
         assert!(target(&progress, 6).is_none());
     }
@@ -222,8 +291,16 @@ mod tests {
     #[test]
     fn progress_continues_on_the_call_of_a_client_that_knows_no_tasks() {
         let progress = TaskProgress::new(8);
-        let wait = progress.wait(&caller(1), "task".to_owned(), Some((BASE, 5)), &ServerMessages::discard());
-        assert!(matches!(progress.target((BASE, 5)), Some(ProgressTarget::Call(_))));
+        let wait = progress.wait(
+            &caller(1),
+            "task".to_owned(),
+            Some((BASE, 5)),
+            &ServerMessages::discard(),
+        );
+        assert!(matches!(
+            progress.target((BASE, 5)),
+            Some(ProgressTarget::Call(_))
+        ));
         drop(wait);
         assert!(progress.target((BASE, 5)).is_none());
     }
@@ -237,12 +314,26 @@ mod tests {
             Some(ProgressTarget::Client { caller, .. }) => caller.session(),
             Some(ProgressTarget::Call(_)) | None => None,
         };
-        progress.expect((ann, 1), &caller(1), &Json::literal("1")).unwrap().made("task");
-        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), None, None]);
+        progress
+            .expect((ann, 1), &caller(1), &Json::literal("1"))
+            .unwrap()
+            .made("task");
+        assert_eq!(
+            [ann, bob, BASE].map(told),
+            [Some(SessionKey(1)), None, None]
+        );
         let of_bob = progress.expect((bob, 1), &caller(2), &Json::literal("1"));
-        assert_eq!([ann, bob, BASE].map(told), [Some(SessionKey(1)), Some(SessionKey(2)), None]);
+        assert_eq!(
+            [ann, bob, BASE].map(told),
+            [Some(SessionKey(1)), Some(SessionKey(2)), None]
+        );
         drop(of_bob);
-        let _wait = progress.wait(&caller(2), "task".to_owned(), Some((bob, 1)), &ServerMessages::discard());
+        let _wait = progress.wait(
+            &caller(2),
+            "task".to_owned(),
+            Some((bob, 1)),
+            &ServerMessages::discard(),
+        );
         assert_eq!(told(ann), Some(SessionKey(1)));
     }
 
@@ -250,9 +341,16 @@ mod tests {
     fn tasks_are_bounded() {
         let (progress, token) = (TaskProgress::new(2), Json::literal("1"));
         for number in [2, 1, 3] {
-            progress.expect((BASE, number), &caller(1), &token).unwrap().made(&number.to_string());
+            progress
+                .expect((BASE, number), &caller(1), &token)
+                .unwrap()
+                .made(&number.to_string());
         }
-        assert!(target(&progress, 2).is_none() && target(&progress, 1).is_some() && target(&progress, 3).is_some());
+        assert!(
+            target(&progress, 2).is_none()
+                && target(&progress, 1).is_some()
+                && target(&progress, 3).is_some()
+        );
         let long = Json::string(&"x".repeat(MOST_BYTES));
         assert!(progress.expect((BASE, 9), &caller(1), &long).is_none());
     }

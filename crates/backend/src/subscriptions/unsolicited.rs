@@ -44,26 +44,47 @@ struct RequestQueue {
 
 impl UnsolicitedSender {
     /// The sender of a connection, and the receiver of its server requests.
-    pub(crate) fn new(registry: Arc<SubscriptionRegistry>, origin: Origin) -> (Self, UnsolicitedRequests) {
+    pub(crate) fn new(
+        registry: Arc<SubscriptionRegistry>,
+        origin: Origin,
+    ) -> (Self, UnsolicitedRequests) {
         let requests = Arc::<RequestQueue>::default();
         let process = registry.process_number(&origin);
-        (Self { registry, origin, process, requests: Arc::clone(&requests) }, UnsolicitedRequests(requests))
+        (
+            Self {
+                registry,
+                origin,
+                process,
+                requests: Arc::clone(&requests),
+            },
+            UnsolicitedRequests(requests),
+        )
     }
 
     /// Passes a notification on to every listener that it is for.
     pub(crate) fn deliver(&self, notification: Notification) {
         match (&notification.method, &self.origin) {
-            (Method::Progress, _) => self.registry.deliver_progress(self.process, notification, None),
+            (Method::Progress, _) => {
+                self.registry
+                    .deliver_progress(self.process, notification, None)
+            }
             (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
-                self.registry.deliver_update_of(self.process, principal, notification);
+                self.registry
+                    .deliver_update_of(self.process, principal, notification);
             }
             _ => self.registry.deliver(&self.origin, notification, None),
         }
     }
 
     /// Passes on progress that arrived on the stream of a request of `receiver` and belongs to another one.
-    pub(crate) fn deliver_progress(&self, notification: Notification, receiver: &Caller, messages: &ServerMessages) {
-        self.registry.deliver_progress(self.process, notification, Some((receiver, messages)));
+    pub(crate) fn deliver_progress(
+        &self,
+        notification: Notification,
+        receiver: &Caller,
+        messages: &ServerMessages,
+    ) {
+        self.registry
+            .deliver_progress(self.process, notification, Some((receiver, messages)));
     }
 
     /// The number of its process, or of its HTTP connection.

@@ -56,7 +56,9 @@ impl TaskTranslation {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(self.calls.timeouts.task_input, collector.first()).await.unwrap_or_else(|_| Json::empty_object()))
+        Ok(timeout(self.calls.timeouts.task_input, collector.first())
+            .await
+            .unwrap_or_else(|_| Json::empty_object()))
     }
 
     fn collector(
@@ -66,23 +68,46 @@ impl TaskTranslation {
         client: &CallContext,
     ) -> Result<Arc<InputCollector>, BackendError> {
         let declared = || Declared::by(client, false, self.max_description);
-        let _deciding = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _deciding = self
+            .collecting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(collector) = self.collectors.touch(&task.key(client))
             && collector.is_used_by(declared())
         {
             return Ok(collector);
         }
         let permit = self.permit(&client.peer)?;
-        let state = State { open: Vec::new(), declared: declared(), used: Instant::now(), ended: false };
+        let state = State {
+            open: Vec::new(),
+            declared: declared(),
+            used: Instant::now(),
+            ended: false,
+        };
         let end = self.shutdown.child_token();
         let (state, _) = watch::channel(state);
-        let collector = Arc::new(InputCollector { state: state.clone(), _end: end.clone().drop_guard() });
+        let collector = Arc::new(InputCollector {
+            state: state.clone(),
+            _end: end.clone().drop_guard(),
+        });
         let lifetime = self.calls.timeouts.question;
-        self.collectors.insert(task.key(client), Arc::clone(&collector), &client.peer, task.name.len(), lifetime);
+        self.collectors.insert(
+            task.key(client),
+            Arc::clone(&collector),
+            &client.peer,
+            task.name.len(),
+            lifetime,
+        );
         let (messages, receiver) = ServerMessages::channel(QUEUE);
         let (context, params) = (Arc::clone(origin), Some(task_params(&task.json)));
-        let call = Call { method: Method::TaskResult, params, context, messages };
-        self.tasks.spawn(Arc::clone(self).collect(call, receiver, state, end, permit));
+        let call = Call {
+            method: Method::TaskResult,
+            params,
+            context,
+            messages,
+        };
+        self.tasks
+            .spawn(Arc::clone(self).collect(call, receiver, state, end, permit));
         Ok(collector)
     }
 
@@ -127,10 +152,18 @@ impl InputCollector {
             state.used = Instant::now();
             for member in responses.members() {
                 let result = responses.slice(member.value.clone()).detached();
-                let known = state.open.iter().position(|open| member.is(responses, &open.key));
+                let known = state
+                    .open
+                    .iter()
+                    .position(|open| member.is(responses, &open.key));
                 if let Some(at) = known.filter(|_| result.is_object()) {
                     // An error means that the server has cancelled the request.
-                    let _ = state.open.swap_remove(at).request.answer.send(Response::from_result(&result));
+                    let _ = state
+                        .open
+                        .swap_remove(at)
+                        .request
+                        .answer
+                        .send(Response::from_result(&result));
                 }
             }
         });
@@ -149,7 +182,9 @@ impl InputCollector {
     /// Waits until a server request is open, or the task has ended. Returns the open ones.
     async fn first(&self) -> Json {
         let mut state = self.state.subscribe();
-        let first = state.wait_for(|state| state.ended || state.shown().next().is_some()).await;
+        let first = state
+            .wait_for(|state| state.ended || state.shown().next().is_some())
+            .await;
         // An error cannot be: `self` has a sender.
         first.map_or_else(|_| Json::empty_object(), |state| state.to_json())
     }
@@ -169,7 +204,10 @@ impl State {
     /// The open requests that the client can be asked.
     fn shown(&self) -> impl Iterator<Item = &Open> {
         let is_open = |open: &&Open| !open.request.answer.is_closed();
-        self.open.iter().filter(is_open).filter(|open| refusal(&self.declared, &open.request).is_none())
+        self.open
+            .iter()
+            .filter(is_open)
+            .filter(|open| refusal(&self.declared, &open.request).is_none())
     }
 
     /// `inputRequests`
@@ -191,8 +229,13 @@ impl State {
 /// it has declared.
 fn refusal(declared: &Declared, request: &ServerRequest) -> Option<RpcError> {
     if !request.method.is_input_request() {
-        let message = format!("the client of this call cannot be asked {:?}", request.method.as_str());
+        let message = format!(
+            "the client of this call cannot be asked {:?}",
+            request.method.as_str()
+        );
         return Some(RpcError::new(code::METHOD_NOT_FOUND, message));
     }
-    declared.missing(&request.method, request.params.as_ref()).map(MissingCapability::to_error)
+    declared
+        .missing(&request.method, request.params.as_ref())
+        .map(MissingCapability::to_error)
 }

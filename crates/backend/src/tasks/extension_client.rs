@@ -9,9 +9,12 @@ use fanlight_canonical::{BackendError, Call, CallContext};
 use fanlight_protocol::{Json, Method, Response, code};
 use fanlight_telemetry::Parent;
 
-use super::translate::{Inlined, Status, complete, created_to_extension, task_to_extension, without_type};
+use super::translate::{
+    Inlined, Status, complete, created_to_extension, task_to_extension, without_type,
+};
 use super::{
-    CallProgress, ServerMessages, TaskId, TaskTranslation, as_task, no_such_method, task_params, without_progress,
+    CallProgress, ServerMessages, TaskId, TaskTranslation, as_task, no_such_method, task_params,
+    without_progress,
 };
 
 impl TaskTranslation {
@@ -25,10 +28,19 @@ impl TaskTranslation {
             Some(response) => response,
             None => self.calls.exchange(&as_task(call), progress).await?,
         };
-        let Some(created) = response.result().and_then(|result| created_to_extension(&result)) else {
+        let Some(created) = response
+            .result()
+            .and_then(|result| created_to_extension(&result))
+        else {
             return Ok(response);
         };
-        self.record_owner(&call.context.caller, &call.context.peer, &created, created.get("ttlMs"), true);
+        self.record_owner(
+            &call.context.caller,
+            &call.context.peer,
+            &created,
+            created.get("ttlMs"),
+            true,
+        );
         self.record_origin(&call.context, &created);
         Ok(response.with_body(&created))
     }
@@ -55,9 +67,15 @@ impl TaskTranslation {
     /// `params` of `notifications/tasks` for those of a legacy server's `notifications/tasks/status`:
     /// the same as the client would get by `tasks/get`. `None` if the server cannot be asked; clients
     /// have to be prepared for missing notifications.
-    pub(super) async fn changed(self: &Arc<Self>, status: &Json, client: &Arc<CallContext>) -> Option<Json> {
+    pub(super) async fn changed(
+        self: &Arc<Self>,
+        status: &Json,
+        client: &Arc<CallContext>,
+    ) -> Option<Json> {
         match Status::of(status) {
-            Status::Working | Status::Cancelled => Some(task_to_extension(status, &Inlined::Nothing)),
+            Status::Working | Status::Cancelled => {
+                Some(task_to_extension(status, &Inlined::Nothing))
+            }
             _ => {
                 let call = Call {
                     method: Method::GetTask,
@@ -66,7 +84,9 @@ impl TaskTranslation {
                     messages: ServerMessages::discard(),
                 };
                 let task = TaskId::of(&call).ok()?;
-                Some(without_type(&self.serve_extension(&call, &task).await.ok()?.result()?))
+                Some(without_type(
+                    &self.serve_extension(&call, &task).await.ok()?.result()?,
+                ))
             }
         }
     }
@@ -80,16 +100,22 @@ impl TaskTranslation {
         client: &Arc<CallContext>,
     ) -> Result<Response, BackendError> {
         let response = self.query(Method::GetTask, params, origin).await?;
-        let Some(state) = response.result() else { return Ok(response) };
+        let Some(state) = response.result() else {
+            return Ok(response);
+        };
         let status = Status::of(&state);
         if status.is_terminal() {
             self.collectors.remove(&task.key(client));
         }
         let inlined = match status {
             Status::Working | Status::Cancelled => Inlined::Nothing,
-            Status::InputRequired => Inlined::InputRequests(self.open_inputs(task, origin, client).await?),
+            Status::InputRequired => {
+                Inlined::InputRequests(self.open_inputs(task, origin, client).await?)
+            }
             Status::Completed | Status::Failed => {
-                let outcome = self.query(Method::TaskResult, task_params(&task.json), origin).await?;
+                let outcome = self
+                    .query(Method::TaskResult, task_params(&task.json), origin)
+                    .await?;
                 match (outcome.result(), status) {
                     (Some(result), _) => Inlined::Result(result),
                     (None, Status::Failed) => Inlined::Error(outcome.body()),
@@ -107,13 +133,20 @@ impl TaskTranslation {
         task: &TaskId,
         origin: &Arc<CallContext>,
     ) -> Result<Response, BackendError> {
-        let responses = call.params.as_ref().and_then(|params| params.get("inputResponses"));
+        let responses = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("inputResponses"));
         match self.collectors.touch(&task.key(&call.context)) {
             Some(collector) => {
-                responses.into_iter().for_each(|responses| collector.answer(&responses));
+                responses
+                    .into_iter()
+                    .for_each(|responses| collector.answer(&responses));
             }
             None => {
-                let known = self.query(Method::GetTask, task_params(&task.json), origin).await?;
+                let known = self
+                    .query(Method::GetTask, task_params(&task.json), origin)
+                    .await?;
                 if known.is_error() {
                     return Ok(known);
                 }
@@ -134,8 +167,12 @@ impl TaskTranslation {
         match cancelled.error_code() {
             None if !cancelled.is_error() => {}
             Some(code::INVALID_PARAMS | code::METHOD_NOT_FOUND) => {
-                let response = self.query(Method::GetTask, task_params(&task.json), origin).await?;
-                let Some(state) = response.result() else { return Ok(response) };
+                let response = self
+                    .query(Method::GetTask, task_params(&task.json), origin)
+                    .await?;
+                let Some(state) = response.result() else {
+                    return Ok(response);
+                };
                 let cannot_cancel = cancelled.error_code() == Some(code::METHOD_NOT_FOUND);
                 if !cannot_cancel && !Status::of(&state).is_terminal() {
                     return Ok(cancelled);
@@ -150,7 +187,12 @@ impl TaskTranslation {
     /// Records the client that a task was made for. A later request may declare other capabilities,
     /// which would lead to another session, where the server may not know the task.
     fn record_origin(&self, client: &CallContext, created: &Json) {
-        let Some(id) = created.get("taskId").as_ref().and_then(Json::as_str).map(std::borrow::Cow::into_owned) else {
+        let Some(id) = created
+            .get("taskId")
+            .as_ref()
+            .and_then(Json::as_str)
+            .map(std::borrow::Cow::into_owned)
+        else {
             return;
         };
         let origin = CallContext {
@@ -159,10 +201,19 @@ impl TaskTranslation {
             trace: Parent::default(),
             ..without_progress(client)
         };
-        let info = origin.client_info.as_ref().map_or(0, |info| info.bytes().len());
+        let info = origin
+            .client_info
+            .as_ref()
+            .map_or(0, |info| info.bytes().len());
         let bytes = id.len() + origin.capabilities.bytes().len() + info;
         let key = (client.caller.holder().clone(), id);
-        self.origins.insert(key, Arc::new(origin), &client.peer, bytes, self.lifetime(created.get("ttlMs")));
+        self.origins.insert(
+            key,
+            Arc::new(origin),
+            &client.peer,
+            bytes,
+            self.lifetime(created.get("ttlMs")),
+        );
     }
 }
 

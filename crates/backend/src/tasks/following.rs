@@ -64,13 +64,20 @@ pub(super) struct Following {
 impl FollowedTasks {
     /// Tasks of at most `limit` per session.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, sessions: Mutex::default() }
+        Self {
+            limit,
+            sessions: Mutex::default(),
+        }
     }
 
     /// A session's task has ended.
     pub(super) fn remove(&self, session: &Caller, task: &str) {
         let Some(key) = session.session() else { return };
-        if let Some(session) = self.lock().by_key.get_mut(&key).filter(|known| known.caller == *session)
+        if let Some(session) = self
+            .lock()
+            .by_key
+            .get_mut(&key)
+            .filter(|known| known.caller == *session)
             && let Some(ended) = session.tasks.remove(task)
         {
             ended.cancel();
@@ -79,7 +86,10 @@ impl FollowedTasks {
 
     pub(super) fn end_session(&self, session: SessionKey) {
         if let Some(session) = self.lock().by_key.remove(&session) {
-            session.listeners.into_values().for_each(|(_, left)| left.cancel());
+            session
+                .listeners
+                .into_values()
+                .for_each(|(_, left)| left.cancel());
         }
     }
 
@@ -90,7 +100,11 @@ impl FollowedTasks {
 
 impl Sessions {
     fn session(&mut self, caller: &Caller) -> Option<&mut Session> {
-        let new = || Session { caller: caller.clone(), listeners: HashMap::new(), tasks: HashMap::new() };
+        let new = || Session {
+            caller: caller.clone(),
+            listeners: HashMap::new(),
+            tasks: HashMap::new(),
+        };
         let session = self.by_key.entry(caller.session()?).or_insert_with(new);
         (session.caller == *caller).then_some(session)
     }
@@ -100,7 +114,10 @@ impl TaskTranslation {
     /// Follows a task of a session until it ends.
     pub(super) fn follow(self: &Arc<Self>, client: &Arc<CallContext>, task: &Json) {
         let id = task.get("taskId");
-        let Some(id) = id.as_ref().and_then(Json::as_str).filter(|_| client.tasks == Some(TaskDialect::Requested))
+        let Some(id) = id
+            .as_ref()
+            .and_then(Json::as_str)
+            .filter(|_| client.tasks == Some(TaskDialect::Requested))
         else {
             return;
         };
@@ -116,7 +133,12 @@ impl TaskTranslation {
             let ended = CancellationToken::new();
             for (messages, left) in session.listeners.values() {
                 let (task, messages) = (id.clone().into_owned(), messages.clone());
-                follows.push(Follow { task, messages, left: left.clone(), ended: ended.clone() });
+                follows.push(Follow {
+                    task,
+                    messages,
+                    left: left.clone(),
+                    ended: ended.clone(),
+                });
             }
             session.tasks.insert(id.into_owned(), ended);
         }
@@ -136,24 +158,50 @@ impl TaskTranslation {
         let session = sessions.session(&client.caller)?;
         for (task, ended) in &session.tasks {
             let (task, messages) = (task.clone(), messages.clone());
-            follows.push(Follow { task, messages, left: left.clone(), ended: ended.clone() });
+            follows.push(Follow {
+                task,
+                messages,
+                left: left.clone(),
+                ended: ended.clone(),
+            });
         }
-        session.listeners.insert(id, (messages.clone(), left.clone()));
+        session
+            .listeners
+            .insert(id, (messages.clone(), left.clone()));
         drop(sessions);
         self.start(client, follows);
         let session = client.caller.session()?;
-        Some(Following { followed: Arc::clone(&self.followed), session, id, _left: left.drop_guard() })
+        Some(Following {
+            followed: Arc::clone(&self.followed),
+            session,
+            id,
+            _left: left.drop_guard(),
+        })
     }
 
     fn start(&self, client: &Arc<CallContext>, follows: Vec<Follow>) {
-        for Follow { task, messages, left, ended } in follows {
-            let interest = Interest { tasks: vec![task.into()], ..Interest::default() };
-            let listen = Listen { interest, context: Arc::clone(client), messages };
+        for Follow {
+            task,
+            messages,
+            left,
+            ended,
+        } in follows
+        {
+            let interest = Interest {
+                tasks: vec![task.into()],
+                ..Interest::default()
+            };
+            let listen = Listen {
+                interest,
+                context: Arc::clone(client),
+                messages,
+            };
             let mut follow = Box::pin(listen_until_dropped(Arc::clone(&self.calls), listen));
             // Polled here, so that no notification is missed until the task below runs.
             if (&mut follow).now_or_never().is_none() {
                 self.spawn(async move {
-                    left.run_until_cancelled(ended.run_until_cancelled(follow)).await;
+                    left.run_until_cancelled(ended.run_until_cancelled(follow))
+                        .await;
                 });
             }
         }
@@ -174,7 +222,9 @@ async fn listen_until_dropped(calls: Arc<Dispatcher>, listen: Listen) {
 impl Drop for Following {
     fn drop(&mut self) {
         let mut sessions = self.followed.lock();
-        let Some(session) = sessions.by_key.get_mut(&self.session) else { return };
+        let Some(session) = sessions.by_key.get_mut(&self.session) else {
+            return;
+        };
         session.listeners.remove(&self.id);
         if session.listeners.is_empty() && session.tasks.is_empty() {
             sessions.by_key.remove(&self.session);

@@ -32,16 +32,23 @@ impl TaskTranslation {
     /// Makes a task of the result of a call. Returns the response that creates the task; `None` if the
     /// result is too large to be kept.
     pub(super) fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
-        let ttl = call.params.as_ref().and_then(|params| params.get("task")?.get("ttl"));
+        let ttl = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("task")?.get("ttl"));
         let task = Arc::new(ImmediateTask {
             id: self.handles.fresh_task(call.context.caller.holder())?,
             result: result.detached(),
             created: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-            ttl: self.lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
+            ttl: self
+                .lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
         });
         let bytes = result.bytes().len() + task.id.len();
         let key = (call.context.caller.holder().clone(), task.id.clone());
-        if !self.immediate.insert(key, Arc::clone(&task), &call.context.peer, bytes, task.ttl) {
+        if !self
+            .immediate
+            .insert(key, Arc::clone(&task), &call.context.peer, bytes, task.ttl)
+        {
             return None;
         }
         let mut created = ObjectBuilder::new();
@@ -56,7 +63,9 @@ impl ImmediateTask {
     pub(super) fn serve(&self, method: &Method) -> Response {
         match method {
             Method::GetTask => Response::from_result(&self.ended()),
-            Method::TaskResult => Response::from_result(&with_related_task(&self.result, &Json::string(&self.id))),
+            Method::TaskResult => {
+                Response::from_result(&with_related_task(&self.result, &Json::string(&self.id)))
+            }
             Method::CancelTask => has_ended(self.status()),
             other => no_such_method(other),
         }
@@ -69,7 +78,10 @@ impl ImmediateTask {
 
     /// A tool's own error counts as the task's failure (Task Status).
     fn status(&self) -> &'static str {
-        let is_error = self.result.get("isError").is_some_and(|is_error| is_error.is_true());
+        let is_error = self
+            .result
+            .get("isError")
+            .is_some_and(|is_error| is_error.is_true());
         if is_error { "failed" } else { "completed" }
     }
 
@@ -79,7 +91,10 @@ impl ImmediateTask {
             .string("status", status)
             .string("createdAt", &self.created)
             .string("lastUpdatedAt", &self.created)
-            .integer("ttl", i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX))
+            .integer(
+                "ttl",
+                i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX),
+            )
             .integer("pollInterval", POLL_INTERVAL);
         task.finish()
     }

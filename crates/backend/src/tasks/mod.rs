@@ -33,7 +33,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey, TaskDialect,
+    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey,
+    TaskDialect,
 };
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
@@ -109,7 +110,8 @@ impl TaskTranslation {
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
         let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::AtEndpoint { owners, endpoint });
         let followed = Arc::new(FollowedTasks::new(limit));
-        let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
+        let (notifications, statuses) =
+            TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
         let translation = Arc::new(Self {
             calls,
             handles,
@@ -135,13 +137,19 @@ impl TaskTranslation {
     /// Whether a call may be about tasks, at a server that has some or is not connected at the moment.
     pub(crate) fn concerns(&self, call: &Call) -> bool {
         is_about_tasks(&call.method)
-            && self.calls.pool.current(&call.context).is_none_or(|connection| connection.tasks().is_some())
+            && self
+                .calls
+                .pool
+                .current(&call.context)
+                .is_none_or(|connection| connection.tasks().is_some())
     }
 
     /// Answers a call that it concerns, within the time of a call.
     pub(crate) async fn request(self: &Arc<Self>, call: Call) -> Result<Response, BackendError> {
         let progress = CallProgress::default();
-        self.calls.limit(&progress, Box::pin(self.answer(&call, &progress))).await
+        self.calls
+            .limit(&progress, Box::pin(self.answer(&call, &progress)))
+            .await
     }
 
     /// A client's session has ended.
@@ -150,17 +158,26 @@ impl TaskTranslation {
     }
 
     /// Answers a call that may be about tasks.
-    async fn answer(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+    async fn answer(
+        self: &Arc<Self>,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
         let Some(server) = self.calls.server(&call.context).await?.tasks() else {
             return self.calls.exchange(call, progress).await;
         };
-        let asks_for_task = call.params.as_ref().is_some_and(|params| params.get("task").is_some());
+        let asks_for_task = call
+            .params
+            .as_ref()
+            .is_some_and(|params| params.get("task").is_some());
         match (&call.method, call.context.tasks, server) {
             (Method::CallTool, Some(Requested), Extension) if asks_for_task => {
                 self.create_requested(call, progress).await
             }
-            (Method::CallTool, Some(Extension), Requested) => self.create_extension(call, progress).await,
+            (Method::CallTool, Some(Extension), Requested) => {
+                self.create_extension(call, progress).await
+            }
             (Method::CallTool, None | Some(Requested), _) if !asks_for_task => {
                 self.call_plainly(server, call, progress).await
             }
@@ -188,17 +205,26 @@ impl TaskTranslation {
                         return Ok(unknown_task());
                     }
                     // A server may accept an id that Fanlight cannot read, such as one with half a surrogate pair.
-                    Err(refusal) if call.params.as_ref().is_some_and(|params| params.get("taskId").is_some()) => {
+                    Err(refusal)
+                        if call
+                            .params
+                            .as_ref()
+                            .is_some_and(|params| params.get("taskId").is_some()) =>
+                    {
                         return Ok(refusal.clone());
                     }
                     _ => {}
                 }
                 match (client, server, task) {
-                    (Some(Requested), Extension, task) if call.method != Method::UpdateTask => match task {
-                        Ok(task) => self.serve_requested(call, &task, progress).await,
-                        Err(refusal) => Ok(refusal),
-                    },
-                    (Some(Extension), Requested, Ok(task)) => self.serve_extension(call, &task).await,
+                    (Some(Requested), Extension, task) if call.method != Method::UpdateTask => {
+                        match task {
+                            Ok(task) => self.serve_requested(call, &task, progress).await,
+                            Err(refusal) => Ok(refusal),
+                        }
+                    }
+                    (Some(Extension), Requested, Ok(task)) => {
+                        self.serve_extension(call, &task).await
+                    }
                     (Some(Extension), Requested, Err(refusal)) => Ok(refusal),
                     _ => self.calls.exchange(call, progress).await,
                 }
@@ -210,10 +236,16 @@ impl TaskTranslation {
     fn without_foreign(&self, call: &Call, response: Response) -> Result<Response, BackendError> {
         let is_foreign = |task: &Json| {
             let id = task.get("taskId");
-            id.as_ref().and_then(Json::as_str).is_some_and(|id| self.owners.is_foreign(&id, &call.context.caller))
+            id.as_ref()
+                .and_then(Json::as_str)
+                .is_some_and(|id| self.owners.is_foreign(&id, &call.context.caller))
         };
-        let Some(result) = response.result() else { return Ok(response) };
-        let Some(tasks) = result.get("tasks") else { return Ok(response) };
+        let Some(result) = response.result() else {
+            return Ok(response);
+        };
+        let Some(tasks) = result.get("tasks") else {
+            return Ok(response);
+        };
         let all = || tasks.elements().map(|range| tasks.slice(range));
         if !all().any(|task| is_foreign(&task)) {
             return Ok(response);
@@ -226,9 +258,18 @@ impl TaskTranslation {
     }
 
     /// Records whose a created task is.
-    fn record_created(self: &Arc<Self>, client: &Arc<CallContext>, task: Option<&Json>, server: TaskDialect) {
+    fn record_created(
+        self: &Arc<Self>,
+        client: &Arc<CallContext>,
+        task: Option<&Json>,
+        server: TaskDialect,
+    ) {
         if let Some(task) = task {
-            let ttl = task.get(if server == TaskDialect::Requested { "ttl" } else { "ttlMs" });
+            let ttl = task.get(if server == TaskDialect::Requested {
+                "ttl"
+            } else {
+                "ttlMs"
+            });
             self.record_owner(&client.caller, &client.peer, task, ttl, true);
             // In a session of its own the client is notified without being followed.
             if server == TaskDialect::Extension || self.shared {
@@ -238,9 +279,17 @@ impl TaskTranslation {
     }
 
     /// Records that a caller has made or asked for a task.
-    fn record_owner(&self, owner: &Caller, peer: &Peer, task: &Json, ttl: Option<Json>, is_maker: bool) {
+    fn record_owner(
+        &self,
+        owner: &Caller,
+        peer: &Peer,
+        task: &Json,
+        ttl: Option<Json>,
+        is_maker: bool,
+    ) {
         if let Some(id) = task.get("taskId").as_ref().and_then(Json::as_str) {
-            self.owners.add(&id, owner, peer, is_maker, self.lifetime(ttl));
+            self.owners
+                .add(&id, owner, peer, is_maker, self.lifetime(ttl));
         }
     }
 
@@ -253,18 +302,33 @@ impl TaskTranslation {
         messages: &ServerMessages,
     ) -> Result<Response, BackendError> {
         let (context, messages) = (Arc::clone(context), messages.clone());
-        let call = Call { method, params: Some(params), context, messages };
+        let call = Call {
+            method,
+            params: Some(params),
+            context,
+            messages,
+        };
         Box::pin(self.calls.request(&call, 0)).await
     }
 
     /// The same without a channel for the server's messages.
-    async fn query(&self, method: Method, params: Json, context: &Arc<CallContext>) -> Result<Response, BackendError> {
-        self.ask(method, params, context, &ServerMessages::discard()).await
+    async fn query(
+        &self,
+        method: Method,
+        params: Json,
+        context: &Arc<CallContext>,
+    ) -> Result<Response, BackendError> {
+        self.ask(method, params, context, &ServerMessages::discard())
+            .await
     }
 
     /// A permit to wait for a task, for a client of `peer`, of which each peer has a part.
     fn permit(&self, peer: &Peer) -> Result<WaitPermit, BackendError> {
-        self.waits.reserve(peer, 1).map_err(|Spent| BackendError::Busy { limit: self.waits.limit() })
+        self.waits
+            .reserve(peer, 1)
+            .map_err(|Spent| BackendError::Busy {
+                limit: self.waits.limit(),
+            })
     }
 
     /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is
@@ -274,21 +338,32 @@ impl TaskTranslation {
         progress: &CallProgress,
         wait: impl Future<Output = Result<Response, BackendError>>,
     ) -> Result<Response, BackendError> {
-        let _pause = progress.deadline.pause(PauseLimits { open: usize::MAX, ever: usize::MAX });
+        let _pause = progress.deadline.pause(PauseLimits {
+            open: usize::MAX,
+            ever: usize::MAX,
+        });
         let limit = self.calls.timeouts.task;
-        timeout(limit, wait).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
+        timeout(limit, wait)
+            .await
+            .unwrap_or(Err(BackendError::Timeout {
+                after: limit,
+                sent: true,
+            }))
     }
 
     /// How long the state of a task is kept.
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
         let longest = self.calls.timeouts.task;
-        ttl.as_ref().and_then(wait::milliseconds).map_or(longest, |ttl| ttl.min(longest))
+        ttl.as_ref()
+            .and_then(wait::milliseconds)
+            .map_or(longest, |ttl| ttl.min(longest))
     }
 
     /// Spawns work that ends with the backend.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let shutdown = self.shutdown.clone();
-        self.tasks.spawn(async move { shutdown.run_until_cancelled(work).await });
+        self.tasks
+            .spawn(async move { shutdown.run_until_cancelled(work).await });
     }
 }
 
@@ -302,7 +377,12 @@ struct TaskId {
 impl TaskId {
     fn of(call: &Call) -> Result<Self, Response> {
         let id = call.params.as_ref().and_then(|params| params.get("taskId"));
-        let id = id.and_then(|json| Some(Self { name: json.as_str()?.into_owned(), json }));
+        let id = id.and_then(|json| {
+            Some(Self {
+                name: json.as_str()?.into_owned(),
+                json,
+            })
+        });
         id.ok_or_else(|| refusal(code::INVALID_PARAMS, "taskId is missing or no string"))
     }
 
@@ -327,7 +407,11 @@ impl Drop for CancelOnDrop {
             let (context, params) = (Arc::clone(&self.context), task_params(&self.id));
             let limit = translator.calls.timeouts.own_message;
             self.translator.spawn(async move {
-                let _ = timeout(limit, translator.query(Method::CancelTask, params, &context)).await;
+                let _ = timeout(
+                    limit,
+                    translator.query(Method::CancelTask, params, &context),
+                )
+                .await;
             });
         }
     }
@@ -347,17 +431,27 @@ fn is_about_tasks(method: &Method) -> bool {
 
 /// The call with a request for a task.
 fn as_task(call: &Call) -> Call {
-    Call { params: Some(translate::with_task(call.params.as_ref())), ..call.clone() }
+    Call {
+        params: Some(translate::with_task(call.params.as_ref())),
+        ..call.clone()
+    }
 }
 
 /// The context for requests that no progress is wanted of.
 fn without_progress(context: &CallContext) -> CallContext {
-    CallContext { wants_progress: false, request: None, ..context.clone() }
+    CallContext {
+        wants_progress: false,
+        request: None,
+        ..context.clone()
+    }
 }
 
 /// The context with the tasks extension among the capabilities.
 fn with_extension(context: &CallContext) -> CallContext {
-    CallContext { capabilities: translate::with_extension(&context.capabilities), ..context.clone() }
+    CallContext {
+        capabilities: translate::with_extension(&context.capabilities),
+        ..context.clone()
+    }
 }
 
 fn task_params(id: &Json) -> Json {
@@ -369,7 +463,9 @@ fn task_params(id: &Json) -> Json {
 /// The id of the task that a modern server has made of a request.
 fn created(result: &Json) -> Option<Json> {
     let is_task = result.get("resultType")?.as_str()? == "task";
-    result.get("taskId").filter(|id| is_task && id.as_str().is_some())
+    result
+        .get("taskId")
+        .filter(|id| is_task && id.as_str().is_some())
 }
 
 fn refusal(code: i64, message: impl Into<String>) -> Response {
@@ -382,9 +478,15 @@ fn unknown_task() -> Response {
 }
 
 fn no_such_method(method: &Method) -> Response {
-    refusal(code::METHOD_NOT_FOUND, format!("the server's tasks have no {method} for this client"))
+    refusal(
+        code::METHOD_NOT_FOUND,
+        format!("the server's tasks have no {method} for this client"),
+    )
 }
 
 fn has_ended(status: &str) -> Response {
-    refusal(code::INVALID_PARAMS, format!("the task has ended already: it is {status}"))
+    refusal(
+        code::INVALID_PARAMS,
+        format!("the task has ended already: it is {status}"),
+    )
 }

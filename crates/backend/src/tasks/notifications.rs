@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, CallContext, Listen, Listening, ServerMessage, ServerMessages, TaskDialect};
+use fanlight_canonical::{
+    BackendError, CallContext, Listen, Listening, ServerMessage, ServerMessages, TaskDialect,
+};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -60,30 +62,57 @@ impl TaskNotifications {
         followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);
-        let (backend, next_listener, slow) = (backend.to_owned(), AtomicU64::default(), LogLimit::default());
-        (Arc::new(Self { backend, owners, followed, statuses, next_listener, slow }), receiver)
+        let (backend, next_listener, slow) = (
+            backend.to_owned(),
+            AtomicU64::default(),
+            LogLimit::default(),
+        );
+        (
+            Arc::new(Self {
+                backend,
+                owners,
+                followed,
+                statuses,
+                next_listener,
+                slow,
+            }),
+            receiver,
+        )
     }
 
     /// A listener's channel that translates the notifications about tasks that are sent to it.
     fn translated(self: &Arc<Self>, listen: &Listen) -> ServerMessages {
         let (context, messages) = (Arc::clone(&listen.context), listen.messages.clone());
-        let listener = Arc::new(Listener { id: self.next_listener.fetch_add(1, Ordering::Relaxed), context, messages });
+        let listener = Arc::new(Listener {
+            id: self.next_listener.fetch_add(1, Ordering::Relaxed),
+            context,
+            messages,
+        });
         let this = Arc::clone(self);
-        listen.messages.mapped(move |message| this.translate(&listener, message))
+        listen
+            .messages
+            .mapped(move |message| this.translate(&listener, message))
     }
 
     /// The message in the listener's dialect. `None` if the listener must not get it, or gets it later.
     fn translate(&self, listener: &Arc<Listener>, message: ServerMessage) -> Option<ServerMessage> {
         use TaskDialect::{Extension, Requested};
-        let ServerMessage::Notification(notification) = &message else { return Some(message) };
-        if !matches!(notification.method, Method::TaskStatus | Method::TaskChanged) {
+        let ServerMessage::Notification(notification) = &message else {
+            return Some(message);
+        };
+        if !matches!(
+            notification.method,
+            Method::TaskStatus | Method::TaskChanged
+        ) {
             return Some(message);
         }
         let caller = &listener.context.caller;
         // The calls of a client without tasks are awaited.
         let dialect = listener.context.tasks?;
         let params = notification.params().unwrap_or_else(Json::empty_object);
-        let task = params.get("taskId").and_then(|id| Some(id.as_str()?.into_owned()));
+        let task = params
+            .get("taskId")
+            .and_then(|id| Some(id.as_str()?.into_owned()));
         if let Some(task) = &task {
             if self.owners.is_foreign(task, caller) {
                 return None;
@@ -94,12 +123,17 @@ impl TaskNotifications {
         }
         match (&notification.method, dialect) {
             (Method::TaskStatus, Extension) => {
-                let status = TaskStatus { listener: Arc::clone(listener), task: task?, message };
+                let status = TaskStatus {
+                    listener: Arc::clone(listener),
+                    task: task?,
+                    message,
+                };
                 self.warn_if(self.statuses.try_send(status).is_err());
                 None
             }
             (Method::TaskChanged, Requested) => {
-                let status = with_method(notification, &Method::TaskStatus, &task_to_legacy(&params));
+                let status =
+                    with_method(notification, &Method::TaskStatus, &task_to_legacy(&params));
                 Some(ServerMessage::Notification(status?))
             }
             _ => Some(message),
@@ -109,16 +143,26 @@ impl TaskNotifications {
     fn warn_if(&self, is_dropped: bool) {
         if is_dropped && let Some(suppressed) = self.slow.admit() {
             let backend = &*self.backend;
-            tracing::warn!(backend, suppressed, "task status dropped: a listening client does not keep up");
+            tracing::warn!(
+                backend,
+                suppressed,
+                "task status dropped: a listening client does not keep up"
+            );
         }
     }
 }
 
 impl TaskTranslation {
     /// Listens, without the tasks that other clients have made.
-    pub(crate) async fn listen(self: &Arc<Self>, mut listen: Listen) -> Result<Listening, BackendError> {
+    pub(crate) async fn listen(
+        self: &Arc<Self>,
+        mut listen: Listen,
+    ) -> Result<Listening, BackendError> {
         let client = Arc::clone(&listen.context);
-        listen.interest.tasks.retain(|task| !self.owners.is_foreign(task, &client.caller));
+        listen
+            .interest
+            .tasks
+            .retain(|task| !self.owners.is_foreign(task, &client.caller));
         if listen.interest.session || !listen.interest.tasks.is_empty() {
             listen.messages = self.notifications.translated(&listen);
         }
@@ -128,11 +172,17 @@ impl TaskTranslation {
         let following = self.follow_for(&client, &listen.messages);
         let listening = self.calls.pool.listen(listen).await?;
         let honoured = listening.honoured.clone();
-        Ok(Listening::new(honoured, (following, listening.into_guard())))
+        Ok(Listening::new(
+            honoured,
+            (following, listening.into_guard()),
+        ))
     }
 
     /// Translates the statuses of a legacy server for listeners with the extension, without end.
-    pub(super) async fn translate_statuses(self: Arc<Self>, mut statuses: mpsc::Receiver<TaskStatus>) {
+    pub(super) async fn translate_statuses(
+        self: Arc<Self>,
+        mut statuses: mpsc::Receiver<TaskStatus>,
+    ) {
         let mut running = FuturesUnordered::new();
         // The listener and task of what is being translated, and the newest status since then.
         let mut newest: HashMap<(u64, String), Option<TaskStatus>> = HashMap::new();
@@ -160,13 +210,23 @@ impl TaskTranslation {
     }
 
     async fn translate_status(self: &Arc<Self>, status: TaskStatus) -> (u64, String) {
-        let TaskStatus { listener, task, message } = status;
+        let TaskStatus {
+            listener,
+            task,
+            message,
+        } = status;
         if let ServerMessage::Notification(notification) = message {
             let params = notification.params().unwrap_or_else(Json::empty_object);
-            let changed = timeout(MAX_TRANSLATION, self.changed(&params, &listener.context)).await.ok().flatten();
-            let changed = changed.and_then(|params| with_method(&notification, &Method::TaskChanged, &params));
+            let changed = timeout(MAX_TRANSLATION, self.changed(&params, &listener.context))
+                .await
+                .ok()
+                .flatten();
+            let changed = changed
+                .and_then(|params| with_method(&notification, &Method::TaskChanged, &params));
             if let Some(changed) = changed {
-                let is_taken = listener.messages.try_send(ServerMessage::Notification(changed));
+                let is_taken = listener
+                    .messages
+                    .try_send(ServerMessage::Notification(changed));
                 self.notifications.warn_if(!is_taken);
             }
         }

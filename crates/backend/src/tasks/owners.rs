@@ -58,19 +58,28 @@ impl InMemory {
     /// Owners of at most `limit` tasks.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.max(1);
-        Self { owners: Table::new(limit, limit.saturating_mul(MAX_TASK_STATE)), next: AtomicU64::new(1) }
+        Self {
+            owners: Table::new(limit, limit.saturating_mul(MAX_TASK_STATE)),
+            next: AtomicU64::new(1),
+        }
     }
 
     /// Whether no task is recorded as made at this endpoint.
     pub(crate) fn has_none_at(&self, endpoint: u64) -> bool {
         let is_at = |owner: &Owner| owner.is_maker && owner.endpoint == endpoint;
-        !self.owners.all().iter().any(|(_, owners)| owners.iter().any(is_at))
+        !self
+            .owners
+            .all()
+            .iter()
+            .any(|(_, owners)| owners.iter().any(is_at))
     }
 
     /// The endpoint that has a caller's task, if it is known: where it was made, or else last found.
     pub(crate) fn endpoint_of(&self, task: &str, caller: &Caller) -> Option<u64> {
         let owners = self.owners.get(&task.to_owned())?;
-        let own = owners.iter().find(|owner| caller.owns_what_is_of(&owner.caller));
+        let own = owners
+            .iter()
+            .find(|owner| caller.owns_what_is_of(&owner.caller));
         own.map(|owner| owner.endpoint)
     }
 }
@@ -78,7 +87,12 @@ impl InMemory {
 impl AtEndpoint {
     fn new_owner(&self, caller: &Caller, is_maker: bool) -> Owner {
         let number = self.owners.next.fetch_add(1, Ordering::Relaxed);
-        Owner { caller: caller.clone(), is_maker, number, endpoint: self.endpoint }
+        Owner {
+            caller: caller.clone(),
+            is_maker,
+            number,
+            endpoint: self.endpoint,
+        }
     }
 }
 
@@ -86,7 +100,10 @@ impl SessionTaskOwners for AtEndpoint {
     fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration) {
         let is_recorded = self.owners.owners.change(&task.to_owned(), |owners| {
             let is_full = owners.len() >= MAX_OWNERS;
-            match owners.iter_mut().find(|other| owner.owns_what_is_of(&other.caller)) {
+            match owners
+                .iter_mut()
+                .find(|other| owner.owns_what_is_of(&other.caller))
+            {
                 Some(known) => known.is_maker |= is_maker,
                 None if is_full => {}
                 None => owners.push(self.new_owner(owner, is_maker)),
@@ -95,12 +112,18 @@ impl SessionTaskOwners for AtEndpoint {
         });
         if !is_recorded {
             let first = vec![self.new_owner(owner, is_maker)];
-            self.owners.owners.insert(task.to_owned(), first, peer, task.len(), lifetime);
+            self.owners
+                .owners
+                .insert(task.to_owned(), first, peer, task.len(), lifetime);
         }
     }
 
     fn is_foreign(&self, task: &str, caller: &Caller) -> bool {
-        let owners = self.owners.owners.touch(&task.to_owned()).unwrap_or_default();
+        let owners = self
+            .owners
+            .owners
+            .touch(&task.to_owned())
+            .unwrap_or_default();
         let mut makers = owners.iter().filter(|owner| owner.is_maker).peekable();
         makers.peek().is_some() && !makers.any(|owner| caller.owns_what_is_of(&owner.caller))
     }
@@ -132,10 +155,16 @@ mod tests {
 
     #[tokio::test]
     async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
-        let owners = AtEndpoint { owners: Arc::new(InMemory::new(8)), endpoint: 0 };
+        let owners = AtEndpoint {
+            owners: Arc::new(InMemory::new(8)),
+            endpoint: 0,
+        };
         let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
         owners.add("t", &of(1), &Peer::Local, true, Duration::from_secs(9));
-        assert!(owners.is_foreign("t", &of(2)) && owners.is_foreign("t", &Caller::request_of(Principal::anonymous())));
+        assert!(
+            owners.is_foreign("t", &of(2))
+                && owners.is_foreign("t", &Caller::request_of(Principal::anonymous()))
+        );
         assert!(!owners.is_foreign("t", &of(1)));
         // Asking for it does not make it theirs.
         owners.add("t", &of(2), &Peer::Local, false, Duration::from_secs(9));
@@ -145,25 +174,39 @@ mod tests {
     #[tokio::test]
     async fn endpoints_of_a_server_know_whose_tasks_the_others_have() {
         let shared = Arc::new(InMemory::new(8));
-        let [first, second] = [1, 2].map(|endpoint| AtEndpoint { owners: Arc::clone(&shared), endpoint });
-        let [ann, bob] =
-            ["ann", "bob"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
+        let [first, second] = [1, 2].map(|endpoint| AtEndpoint {
+            owners: Arc::clone(&shared),
+            endpoint,
+        });
+        let [ann, bob] = ["ann", "bob"]
+            .map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
         first.add("a", &ann, &Peer::Local, true, Duration::from_secs(9));
         assert!(second.is_foreign("a", &bob) && !second.is_foreign("a", &ann));
-        assert_eq!((shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)), (Some(1), None));
+        assert_eq!(
+            (shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)),
+            (Some(1), None)
+        );
         assert!(shared.has_none_at(2) && !shared.has_none_at(1));
         // Endpoints may number their tasks each for itself.
         second.add("a", &bob, &Peer::Local, true, Duration::from_secs(9));
-        assert_eq!((shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)), (Some(1), Some(2)));
+        assert_eq!(
+            (shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)),
+            (Some(1), Some(2))
+        );
     }
 
     #[tokio::test]
     async fn tasks_are_foreign_to_principals_that_have_not_made_them() {
-        let owners = AtEndpoint { owners: Arc::new(InMemory::new(8)), endpoint: 0 };
-        let [ann, bob, eve] =
-            ["ann", "bob", "eve"].map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
+        let owners = AtEndpoint {
+            owners: Arc::new(InMemory::new(8)),
+            endpoint: 0,
+        };
+        let [ann, bob, eve] = ["ann", "bob", "eve"]
+            .map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
-        let add = |task, caller, is_maker| owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9));
+        let add = |task, caller, is_maker| {
+            owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9))
+        };
         add("asked", &ann, false);
         assert!(!is_foreign("asked", &bob) && !is_foreign("unknown", &bob));
         add("made", &ann, true);
@@ -171,9 +214,22 @@ mod tests {
         // Servers may number the tasks of each session.
         add("made", &bob, true);
         assert!(is_foreign("made", &eve) && !is_foreign("made", &bob) && !is_foreign("made", &ann));
-        assert_eq!(owners.tasks_of(&ann).into_iter().map(|(_, task)| task).collect::<Vec<_>>(), ["asked", "made"]);
-        assert_eq!((owners.tasks_of(&bob).len(), owners.tasks_of(&eve).len()), (1, 0));
+        assert_eq!(
+            owners
+                .tasks_of(&ann)
+                .into_iter()
+                .map(|(_, task)| task)
+                .collect::<Vec<_>>(),
+            ["asked", "made"]
+        );
+        assert_eq!(
+            (owners.tasks_of(&bob).len(), owners.tasks_of(&eve).len()),
+            (1, 0)
+        );
         owners.remove("made", &ann);
-        assert_eq!((owners.tasks_of(&ann).len(), owners.tasks_of(&bob).len()), (1, 1));
+        assert_eq!(
+            (owners.tasks_of(&ann).len(), owners.tasks_of(&bob).len()),
+            (1, 1)
+        );
     }
 }

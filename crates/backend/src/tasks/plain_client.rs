@@ -10,7 +10,8 @@ use fanlight_protocol::{Json, Response, code, meta};
 
 use super::wait::{ExtensionWait, RequestedWait};
 use super::{
-    CallProgress, CancelOnDrop, TaskDialect, TaskTranslation, as_task, created, with_extension, without_progress,
+    CallProgress, CancelOnDrop, TaskDialect, TaskTranslation, as_task, created, with_extension,
+    without_progress,
 };
 
 impl TaskTranslation {
@@ -27,45 +28,110 @@ impl TaskTranslation {
         }
     }
 
-    async fn call_legacy(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+    async fn call_legacy(
+        self: &Arc<Self>,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
         if let Some(response) = self.call_without_task(call, progress).await? {
             return Ok(response);
         }
         let _permit = self.permit(&call.context.peer)?;
         let response = self.calls.exchange(&as_task(call), progress).await?;
-        let Some(task) = response.result().and_then(|result| result.get("task")) else { return Ok(response) };
-        let Some(id) = task.get("taskId").filter(|id| id.as_str().is_some()) else { return Ok(response) };
-        self.record_owner(&unlisted(call), &call.context.peer, &task, task.get("ttl"), true);
+        let Some(task) = response.result().and_then(|result| result.get("task")) else {
+            return Ok(response);
+        };
+        let Some(id) = task.get("taskId").filter(|id| id.as_str().is_some()) else {
+            return Ok(response);
+        };
+        self.record_owner(
+            &unlisted(call),
+            &call.context.peer,
+            &task,
+            task.get("ttl"),
+            true,
+        );
         let (context, messages) = (Arc::new(without_progress(&call.context)), &call.messages);
-        let mut cancel = CancelOnDrop { translator: Arc::clone(self), context, id: id.clone(), armed: true };
+        let mut cancel = CancelOnDrop {
+            translator: Arc::clone(self),
+            context,
+            id: id.clone(),
+            armed: true,
+        };
         let token = Some(progress.id.load(Ordering::Relaxed));
-        let wait = RequestedWait { translator: self, context: &call.context, messages, id: &id, token };
-        let outcome = self.wait(progress, wait.run(&task)).await.map_err(BackendError::after_it_began);
+        let wait = RequestedWait {
+            translator: self,
+            context: &call.context,
+            messages,
+            id: &id,
+            token,
+        };
+        let outcome = self
+            .wait(progress, wait.run(&task))
+            .await
+            .map_err(BackendError::after_it_began);
         cancel.armed = outcome.is_err();
         outcome
     }
 
-    async fn call_modern(self: &Arc<Self>, call: &Call, progress: &CallProgress) -> Result<Response, BackendError> {
+    async fn call_modern(
+        self: &Arc<Self>,
+        call: &Call,
+        progress: &CallProgress,
+    ) -> Result<Response, BackendError> {
         let mut response = self.calls.exchange(call, progress).await?;
         let mut permit = None;
         if requires_extension(&response) && !is_modern(&call.context) {
             permit = Some(self.permit(&call.context.peer)?);
             let context = Arc::new(with_extension(&call.context));
-            response = self.calls.exchange(&Call { context, ..call.clone() }, progress).await?;
+            response = self
+                .calls
+                .exchange(
+                    &Call {
+                        context,
+                        ..call.clone()
+                    },
+                    progress,
+                )
+                .await?;
         }
-        let Some(task) = response.result() else { return Ok(response) };
-        let Some(id) = created(&task) else { return Ok(response) };
-        self.record_owner(&unlisted(call), &call.context.peer, &task, task.get("ttlMs"), true);
+        let Some(task) = response.result() else {
+            return Ok(response);
+        };
+        let Some(id) = created(&task) else {
+            return Ok(response);
+        };
+        self.record_owner(
+            &unlisted(call),
+            &call.context.peer,
+            &task,
+            task.get("ttlMs"),
+            true,
+        );
         let context = Arc::new(without_progress(&with_extension(&call.context)));
         let (translator, armed) = (Arc::clone(self), true);
-        let mut cancel = CancelOnDrop { translator, context: Arc::clone(&context), id: id.clone(), armed };
+        let mut cancel = CancelOnDrop {
+            translator,
+            context: Arc::clone(&context),
+            id: id.clone(),
+            armed,
+        };
         let permit = permit.map_or_else(|| self.permit(&call.context.peer), Ok);
         let _permit = permit.map_err(|error| BackendError::Malformed {
             reason: format!("a task that was not requested, and that cannot be awaited: {error}"),
         })?;
         let messages = &call.messages;
-        let wait = ExtensionWait { translator: self, context: &context, messages, id: &id, names_task: false };
-        let outcome = self.wait(progress, wait.run(Some(&task))).await.map_err(BackendError::after_it_began);
+        let wait = ExtensionWait {
+            translator: self,
+            context: &context,
+            messages,
+            id: &id,
+            names_task: false,
+        };
+        let outcome = self
+            .wait(progress, wait.run(Some(&task)))
+            .await
+            .map_err(BackendError::after_it_began);
         cancel.armed = outcome.as_ref().map_or(true, Response::is_error);
         outcome
     }
@@ -90,8 +156,15 @@ impl TaskTranslation {
         }
         let response = self.calls.exchange(call, progress).await?;
         if let Some(tool) = &tool
-            && matches!(response.error_code(), Some(code::METHOD_NOT_FOUND | code::INVALID_REQUEST))
-            && self.calls.requires_task(&call.context, tool, true).await.unwrap_or(false)
+            && matches!(
+                response.error_code(),
+                Some(code::METHOD_NOT_FOUND | code::INVALID_REQUEST)
+            )
+            && self
+                .calls
+                .requires_task(&call.context, tool, true)
+                .await
+                .unwrap_or(false)
         {
             return Ok(None);
         }
@@ -107,7 +180,9 @@ fn unlisted(call: &Call) -> Caller {
 /// Whether a client is a modern one, which declares for each request what it can do: what a modern server requires of it is
 /// for the two of them to settle. Operators call through Fanlight, which has tasks.
 fn is_modern(client: &CallContext) -> bool {
-    client.session().is_none() && !client.caller.is_gateway() && *client.caller.principal() != Principal::operator()
+    client.session().is_none()
+        && !client.caller.is_gateway()
+        && *client.caller.principal() != Principal::operator()
 }
 
 /// Whether a request was refused for lack of the tasks extension (the tasks extension, Capability
@@ -116,6 +191,14 @@ fn requires_extension(response: &Response) -> bool {
     if response.error_code() != Some(code::MISSING_CLIENT_CAPABILITY) {
         return false;
     }
-    let required = response.error().and_then(|error| error.get("data")?.get("requiredCapabilities")?.get("extensions"));
-    required.and_then(|extensions| extensions.get(meta::TASKS_EXTENSION)).as_ref().is_some_and(Json::is_object)
+    let required = response.error().and_then(|error| {
+        error
+            .get("data")?
+            .get("requiredCapabilities")?
+            .get("extensions")
+    });
+    required
+        .and_then(|extensions| extensions.get(meta::TASKS_EXTENSION))
+        .as_ref()
+        .is_some_and(Json::is_object)
 }

@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use super::translate::{Status, created_to_legacy, task_to_legacy, without_task};
 use super::wait::ExtensionWait;
 use super::{
-    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method, refusal, task_params,
-    unknown_task, with_extension, without_progress,
+    CallProgress, TaskDialect, TaskId, TaskTranslation, created, has_ended, no_such_method,
+    refusal, task_params, unknown_task, with_extension, without_progress,
 };
 
 /// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
@@ -39,17 +39,25 @@ impl TaskTranslation {
             ..call.clone()
         };
         let response = self.calls.exchange(&plain, progress).await?;
-        let Some(result) = response.result() else { return Ok(response) };
+        let Some(result) = response.result() else {
+            return Ok(response);
+        };
         if created(&result).is_some() {
             self.record_created(&call.context, Some(&result), TaskDialect::Extension);
             return Ok(response.with_body(&created_to_legacy(&result)));
         }
         let kind = result.get("resultType");
-        if kind.as_ref().and_then(Json::as_str).is_some_and(|kind| kind != "complete") {
+        if kind
+            .as_ref()
+            .and_then(Json::as_str)
+            .is_some_and(|kind| kind != "complete")
+        {
             // The server wants input before it begins.
             return Ok(response);
         }
-        let Some(created) = self.keep(call, &result) else { return Ok(response) };
+        let Some(created) = self.keep(call, &result) else {
+            return Ok(response);
+        };
         if let Some(task) = created.result().and_then(|result| result.get("task")) {
             self.record_owner(&call.context.caller, &call.context.peer, &task, None, true);
         }
@@ -65,11 +73,16 @@ impl TaskTranslation {
     ) -> Result<Response, BackendError> {
         if HandleSeal::is_task(&task.name) {
             let immediate = self.immediate.get(&task.key(&call.context));
-            return Ok(immediate.map_or_else(unknown_task, |immediate| immediate.serve(&call.method)));
+            return Ok(
+                immediate.map_or_else(unknown_task, |immediate| immediate.serve(&call.method))
+            );
         }
         match call.method {
             Method::GetTask => {
-                let call = Call { context: Arc::new(with_extension(&call.context)), ..call.clone() };
+                let call = Call {
+                    context: Arc::new(with_extension(&call.context)),
+                    ..call.clone()
+                };
                 let response = self.calls.exchange(&call, progress).await?;
                 let Some(state) = response.result() else {
                     if response.error_code() == Some(code::INVALID_PARAMS) {
@@ -85,7 +98,13 @@ impl TaskTranslation {
                 let _permit = self.permit(&call.context.peer)?;
                 let context = Arc::new(without_progress(&with_extension(&call.context)));
                 let (messages, id) = (&call.messages, &task.json);
-                let wait = ExtensionWait { translator: self, context: &context, messages, id, names_task: true };
+                let wait = ExtensionWait {
+                    translator: self,
+                    context: &context,
+                    messages,
+                    id,
+                    names_task: true,
+                };
                 let outcome = self.wait(progress, wait.run(None)).await?;
                 if outcome.error_code() != Some(code::INVALID_PARAMS) {
                     self.record_asked(&call.context, &task_params(id));
@@ -105,10 +124,14 @@ impl TaskTranslation {
         let context = Arc::new(without_progress(&with_extension(&call.context)));
         let get = || self.query(Method::GetTask, task_params(id), &context);
         let before = get().await?;
-        let Some(task) = before.result() else { return Ok(before) };
+        let Some(task) = before.result() else {
+            return Ok(before);
+        };
         if Status::of(&task).is_terminal() {
             let status = task_to_legacy(&task).get("status");
-            return Ok(has_ended(&status.as_ref().and_then(Json::as_str).unwrap_or_default()));
+            return Ok(has_ended(
+                &status.as_ref().and_then(Json::as_str).unwrap_or_default(),
+            ));
         }
         let params = call.params.clone().unwrap_or_else(Json::empty_object);
         let acknowledged = self.query(Method::CancelTask, params, &context).await?;
@@ -118,7 +141,9 @@ impl TaskTranslation {
         let mut reads = 0;
         loop {
             let response = get().await?;
-            let Some(task) = response.result() else { return Ok(response) };
+            let Some(task) = response.result() else {
+                return Ok(response);
+            };
             reads += 1;
             if Status::of(&task).is_terminal() || reads == CANCEL_READS {
                 return Ok(response.with_body(&task_to_legacy(&task)));
@@ -133,12 +158,19 @@ impl TaskTranslation {
             None => 0,
             Some(cursor) => match cursor.as_str().and_then(|cursor| cursor.parse().ok()) {
                 Some(after) => after,
-                None => return Ok(refusal(code::INVALID_PARAMS, "the cursor is none of this list")),
+                None => {
+                    return Ok(refusal(
+                        code::INVALID_PARAMS,
+                        "the cursor is none of this list",
+                    ));
+                }
             },
         };
         let mut owned = self.owners.tasks_of(&call.context.caller);
         owned.retain(|(number, _)| *number > after);
-        let next = (owned.len() > PAGE).then(|| owned.get(PAGE - 1).map(|(number, _)| *number)).flatten();
+        let next = (owned.len() > PAGE)
+            .then(|| owned.get(PAGE - 1).map(|(number, _)| *number))
+            .flatten();
         let context = Arc::new(without_progress(&with_extension(&call.context)));
         let mut tasks = ArrayBuilder::default();
         for (_, id) in owned.into_iter().take(PAGE) {
@@ -155,12 +187,24 @@ impl TaskTranslation {
     }
 
     /// A task for the list, unless it is gone.
-    async fn listed(&self, name: String, context: &Arc<CallContext>) -> Result<Option<Json>, BackendError> {
-        let task = TaskId { json: Json::string(&name), name };
+    async fn listed(
+        &self,
+        name: String,
+        context: &Arc<CallContext>,
+    ) -> Result<Option<Json>, BackendError> {
+        let task = TaskId {
+            json: Json::string(&name),
+            name,
+        };
         if HandleSeal::is_task(&task.name) {
-            return Ok(self.immediate.get(&task.key(context)).map(|immediate| immediate.ended()));
+            return Ok(self
+                .immediate
+                .get(&task.key(context))
+                .map(|immediate| immediate.ended()));
         }
-        let response = self.query(Method::GetTask, task_params(&task.json), context).await?;
+        let response = self
+            .query(Method::GetTask, task_params(&task.json), context)
+            .await?;
         if response.error_code() == Some(code::INVALID_PARAMS) {
             self.owners.remove(&task.name, &context.caller);
         }

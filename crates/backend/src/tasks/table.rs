@@ -44,14 +44,29 @@ struct Entry<V> {
 impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// A table of at most `max_entries` entries, which take at most `max_bytes` bytes.
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
-        let entries = Entries { by_key: HashMap::new(), total: Amount::default(), of_peers: HashMap::new() };
-        Self { max_entries, max_bytes, entries: Mutex::new(entries) }
+        let entries = Entries {
+            by_key: HashMap::new(),
+            total: Amount::default(),
+            of_peers: HashMap::new(),
+        };
+        Self {
+            max_entries,
+            max_bytes,
+            entries: Mutex::new(entries),
+        }
     }
 
     /// Inserts a value of `peer` that takes `bytes` bytes with its key, for `lifetime`. If the table is full, the entries
     /// that expire first are removed, of the peer that has most: never of one that has less than `peer`. Returns false if
     /// that does not suffice.
-    pub(super) fn insert(&self, key: K, value: V, peer: &Peer, bytes: usize, lifetime: Duration) -> bool {
+    pub(super) fn insert(
+        &self,
+        key: K,
+        value: V,
+        peer: &Peer,
+        bytes: usize,
+        lifetime: Duration,
+    ) -> bool {
         if bytes > self.max_bytes || self.max_entries == 0 {
             return false;
         }
@@ -63,16 +78,31 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
             if !is_full && entries.total.bytes.saturating_add(bytes) <= self.max_bytes {
                 break;
             }
-            let Some(first) = entries.first_to_lose(peer, is_full) else { return false };
+            let Some(first) = entries.first_to_lose(peer, is_full) else {
+                return false;
+            };
             entries.remove(&first);
         }
         let expires = Instant::now() + lifetime;
-        entries.add(key, Entry { value, peer: peer.clone(), bytes, lifetime, expires });
+        entries.add(
+            key,
+            Entry {
+                value,
+                peer: peer.clone(),
+                bytes,
+                lifetime,
+                expires,
+            },
+        );
         true
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        self.lock().by_key.get(key).filter(|entry| entry.is_live()).map(|entry| entry.value.clone())
+        self.lock()
+            .by_key
+            .get(key)
+            .filter(|entry| entry.is_live())
+            .map(|entry| entry.value.clone())
     }
 
     /// The same, and starts the lifetime anew.
@@ -89,7 +119,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// Returns false if there is none.
     pub(super) fn change(&self, key: &K, change: impl FnOnce(&mut V) -> bool) -> bool {
         let mut entries = self.lock();
-        let Some(entry) = entries.by_key.get_mut(key).filter(|entry| entry.is_live()) else { return false };
+        let Some(entry) = entries.by_key.get_mut(key).filter(|entry| entry.is_live()) else {
+            return false;
+        };
         entry.expires = Instant::now() + entry.lifetime;
         if !change(&mut entry.value) {
             entries.remove(key);
@@ -104,7 +136,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     pub(super) fn all(&self) -> Vec<(K, V)> {
         let entries = self.lock();
         let live = entries.by_key.iter().filter(|(_, entry)| entry.is_live());
-        live.map(|(key, entry)| (key.clone(), entry.value.clone())).collect()
+        live.map(|(key, entry)| (key.clone(), entry.value.clone()))
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries<K, V>> {
@@ -121,11 +154,26 @@ impl<V> Entry<V> {
 impl<K: Clone + Eq + Hash, V> Entries<K, V> {
     /// The entry that expires first of the peer that has most; of several, of the newcomer.
     fn first_to_lose(&self, newcomer: &Peer, is_full: bool) -> Option<K> {
-        let rank =
-            |peer: &Peer, amount: &Amount| (if is_full { amount.entries } else { amount.bytes }, peer == newcomer);
-        let (noisiest, _) = self.of_peers.iter().max_by_key(|(peer, amount)| rank(peer, amount))?;
-        let own = self.by_key.iter().filter(|(_, entry)| entry.peer == *noisiest);
-        own.min_by_key(|(_, entry)| entry.expires).map(|(key, _)| key.clone())
+        let rank = |peer: &Peer, amount: &Amount| {
+            (
+                if is_full {
+                    amount.entries
+                } else {
+                    amount.bytes
+                },
+                peer == newcomer,
+            )
+        };
+        let (noisiest, _) = self
+            .of_peers
+            .iter()
+            .max_by_key(|(peer, amount)| rank(peer, amount))?;
+        let own = self
+            .by_key
+            .iter()
+            .filter(|(_, entry)| entry.peer == *noisiest);
+        own.min_by_key(|(_, entry)| entry.expires)
+            .map(|(key, _)| key.clone())
     }
 
     fn add(&mut self, key: K, entry: Entry<V>) {
@@ -138,15 +186,21 @@ impl<K: Clone + Eq + Hash, V> Entries<K, V> {
     }
 
     fn remove_expired(&mut self) {
-        let expired: Vec<_> =
-            self.by_key.iter().filter(|(_, entry)| !entry.is_live()).map(|(key, _)| key.clone()).collect();
+        let expired: Vec<_> = self
+            .by_key
+            .iter()
+            .filter(|(_, entry)| !entry.is_live())
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in expired {
             self.remove(&key);
         }
     }
 
     fn remove(&mut self, key: &K) -> Option<V> {
-        let Entry { value, peer, bytes, .. } = self.by_key.remove(key)?;
+        let Entry {
+            value, peer, bytes, ..
+        } = self.by_key.remove(key)?;
         if let Some(of_peer) = self.of_peers.get_mut(&peer) {
             for amount in [&mut *of_peer, &mut self.total] {
                 amount.entries -= 1;
@@ -196,9 +250,15 @@ mod tests {
         table.insert(key("a"), 1, &Peer::Local, 50, 2 * SECOND);
         table.insert(key("b"), 2, &Peer::Local, 49, 2 * SECOND);
         advance(SECOND).await;
-        assert_eq!((table.get(&key("a")), table.touch(&key("b"))), (Some(1), Some(2)));
+        assert_eq!(
+            (table.get(&key("a")), table.touch(&key("b"))),
+            (Some(1), Some(2))
+        );
         advance(SECOND).await;
-        assert_eq!((table.get(&key("a")), table.get(&key("b"))), (None, Some(2)));
+        assert_eq!(
+            (table.get(&key("a")), table.get(&key("b"))),
+            (None, Some(2))
+        );
         assert!(table.insert(key("c"), 3, &Peer::Local, 50, SECOND));
         advance(2 * SECOND).await;
         assert!(table.all().is_empty());
@@ -218,10 +278,18 @@ mod tests {
         advance(SECOND / 2).await;
         assert!(insert("d", 2, 10) && insert("e", 2, 10) && insert("f", 2, 10));
         assert!(kept().starts_with('a') && kept().len() == 4, "{}", kept());
-        assert!(insert("g", 3, 10) && insert("h", 3, 10) && kept().contains('a'), "{}", kept());
+        assert!(
+            insert("g", 3, 10) && insert("h", 3, 10) && kept().contains('a'),
+            "{}",
+            kept()
+        );
         // By bytes, where bytes are the scarce resource.
         assert!(table.remove(&key("g")).is_some() && insert("i", 2, 60));
-        assert!(insert("j", 1, 30) && !kept().contains('i') && kept().contains('a'), "{}", kept());
+        assert!(
+            insert("j", 1, 30) && !kept().contains('i') && kept().contains('a'),
+            "{}",
+            kept()
+        );
         advance(SECOND).await;
         assert!(insert("k", 1, 100));
         assert_eq!(table.lock().of_peers.len(), 1);

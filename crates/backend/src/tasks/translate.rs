@@ -56,7 +56,11 @@ pub(super) enum Inlined {
 /// `params` of a call with a request for a task.
 pub(super) fn with_task(params: Option<&Json>) -> Json {
     let params = params.cloned().unwrap_or_else(Json::empty_object);
-    if params.get("task").is_some() { params } else { rewrite_object(&params, |_| true, br#""task":{}"#) }
+    if params.get("task").is_some() {
+        params
+    } else {
+        rewrite_object(&params, |_| true, br#""task":{}"#)
+    }
 }
 
 /// `params` of a call without a request for a task.
@@ -67,9 +71,16 @@ pub(super) fn without_task(params: &Json) -> Json {
 /// Capabilities of a client with the tasks extension among them.
 pub(super) fn with_extension(capabilities: &Json) -> Json {
     let own = format!(r#""{}":{{}}"#, meta::TASKS_EXTENSION);
-    match capabilities.members().find(|member| member.is(capabilities, "extensions")) {
+    match capabilities
+        .members()
+        .find(|member| member.is(capabilities, "extensions"))
+    {
         Some(Member { value, .. }) if capabilities.slice(value.clone()).is_object() => {
-            if capabilities.slice(value.clone()).get(meta::TASKS_EXTENSION).is_some() {
+            if capabilities
+                .slice(value.clone())
+                .get(meta::TASKS_EXTENSION)
+                .is_some()
+            {
                 return capabilities.clone();
             }
             let mut edits = Edits::new(capabilities.bytes().clone());
@@ -78,7 +89,11 @@ pub(super) fn with_extension(capabilities: &Json) -> Json {
         }
         _ => {
             let extensions = format!(r#""extensions":{{{own}}}"#);
-            rewrite_object(capabilities, |member| !member.is(capabilities, "extensions"), extensions.as_bytes())
+            rewrite_object(
+                capabilities,
+                |member| !member.is(capabilities, "extensions"),
+                extensions.as_bytes(),
+            )
         }
     }
 }
@@ -88,7 +103,10 @@ pub(super) fn created_to_legacy(result: &Json) -> Json {
     let task = renamed(result, &TO_LEGACY);
     let outside = |member: &Member| member.is(&task, "resultType") || member.is(&task, "_meta");
     let mut wrapped = ObjectBuilder::new();
-    wrapped.member("task", &rewrite_object(&task, |member| !outside(member), b""));
+    wrapped.member(
+        "task",
+        &rewrite_object(&task, |member| !outside(member), b""),
+    );
     if let Some(meta) = result.get("_meta") {
         wrapped.member("_meta", &meta);
     }
@@ -99,11 +117,17 @@ pub(super) fn created_to_legacy(result: &Json) -> Json {
 pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     let task = result.get("task").filter(Json::is_object)?;
     let task = extension_task(&task);
-    let outer: Vec<_> = result.members().filter_map(|member| member.name(result)).collect();
+    let outer: Vec<_> = result
+        .members()
+        .filter_map(|member| member.name(result))
+        .collect();
     let is_outer = |member: &Member| member.name(&task).is_some_and(|name| outer.contains(&name));
     let inner = rewrite_object(&task, |member| !is_outer(member), b"");
     let mut added = br#""resultType":"task""#.to_vec();
-    let members = inner.as_text().get(1..inner.as_text().len() - 1).unwrap_or_default();
+    let members = inner
+        .as_text()
+        .get(1..inner.as_text().len() - 1)
+        .unwrap_or_default();
     if !members.trim().is_empty() {
         added.push(b',');
         added.extend_from_slice(members.as_bytes());
@@ -116,12 +140,18 @@ pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
 /// the task's failure (Task Status).
 pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     let result = detailed.get("result");
-    let is_error = result.and_then(|result| result.get("isError")).is_some_and(|is_error| is_error.is_true());
+    let is_error = result
+        .and_then(|result| result.get("isError"))
+        .is_some_and(|is_error| is_error.is_true());
     let mut task = renamed(detailed, &TO_LEGACY);
     if is_error && Status::of(&task) == Status::Completed {
         task = with_status(&task, "failed");
     }
-    rewrite_object(&task, |member| !INLINED.iter().any(|name| member.is(&task, name)), b"")
+    rewrite_object(
+        &task,
+        |member| !INLINED.iter().any(|name| member.is(&task, name)),
+        b"",
+    )
 }
 
 /// A `Task` of 2025-11-25 as a `DetailedTask` of the extension. A result makes it completed, be it
@@ -140,7 +170,11 @@ pub(super) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
         }
         Inlined::InputRequests(requests) => member("inputRequests", requests),
     };
-    rewrite_object(&task, |member| !INLINED.iter().any(|name| member.is(&task, name)), &added)
+    rewrite_object(
+        &task,
+        |member| !INLINED.iter().any(|name| member.is(&task, name)),
+        &added,
+    )
 }
 
 /// A result of the extension with its `resultType`.
@@ -156,7 +190,13 @@ pub(super) fn without_type(result: &Json) -> Json {
 /// A result, or `params`, with the task that it belongs to named in its `_meta`, as 2025-11-25
 /// demands (Related Task Metadata). An object that names a task already is not changed.
 pub(super) fn with_related_task(object: &Json, id: &Json) -> Json {
-    let own = [quote(meta::RELATED_TASK), br#":{"taskId":"#.to_vec(), id.bytes().to_vec(), b"}".to_vec()].concat();
+    let own = [
+        quote(meta::RELATED_TASK),
+        br#":{"taskId":"#.to_vec(),
+        id.bytes().to_vec(),
+        b"}".to_vec(),
+    ]
+    .concat();
     let found = object.members().find(|member| member.is(object, "_meta"));
     match found.map(|member| member.value) {
         Some(at) if object.slice(at.clone()).is_object() => {
@@ -176,11 +216,19 @@ pub(super) fn with_related_task(object: &Json, id: &Json) -> Json {
 
 /// The object with a member set to a value.
 pub(super) fn with_member(object: &Json, name: &str, value: &Json) -> Json {
-    rewrite_object(object, |present| !present.is(object, name), &member(name, value))
+    rewrite_object(
+        object,
+        |present| !present.is(object, name),
+        &member(name, value),
+    )
 }
 
 /// A notification with another method and other params; its other members are kept.
-pub(super) fn with_method(notification: &Notification, method: &Method, params: &Json) -> Option<Notification> {
+pub(super) fn with_method(
+    notification: &Notification,
+    method: &Method,
+    params: &Json,
+) -> Option<Notification> {
     let text = &notification.text;
     let mut edits = Edits::new(text.bytes().clone());
     for member in text.members() {
@@ -200,7 +248,11 @@ pub(super) fn with_method(notification: &Notification, method: &Method, params: 
 /// The extension's names for a task's members. `ttlMs` is required there.
 fn extension_task(task: &Json) -> Json {
     let task = renamed(task, &TO_EXTENSION);
-    if task.get("ttlMs").is_some() { task } else { rewrite_object(&task, |_| true, br#""ttlMs":null"#) }
+    if task.get("ttlMs").is_some() {
+        task
+    } else {
+        rewrite_object(&task, |_| true, br#""ttlMs":null"#)
+    }
 }
 
 fn member(name: &str, value: &Json) -> Vec<u8> {
@@ -210,7 +262,9 @@ fn member(name: &str, value: &Json) -> Vec<u8> {
 /// Renames members of an object. A member that has the new name already is removed.
 fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
     let taken = |member: &Member| {
-        names.iter().any(|(from, to)| member.is(object, to) && object.members().any(|other| other.is(object, from)))
+        names.iter().any(|(from, to)| {
+            member.is(object, to) && object.members().any(|other| other.is(object, from))
+        })
     };
     let object = if object.members().any(|member| taken(&member)) {
         rewrite_object(object, |member| !taken(member), b"")
@@ -227,7 +281,9 @@ fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
 }
 
 fn with_status(task: &Json, status: &str) -> Json {
-    let Some(member) = task.members().find(|member| member.is(task, "status")) else { return task.clone() };
+    let Some(member) = task.members().find(|member| member.is(task, "status")) else {
+        return task.clone();
+    };
     let mut edits = Edits::new(task.bytes().clone());
     edits.replace(member.value, quote(status));
     edits.finish_json()

@@ -13,7 +13,9 @@ use tokio::time::sleep;
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Makes attempts until one does not fail for want of a file. The caller bounds the time.
-pub(crate) async fn with_files<T, E: Error + 'static>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+pub(crate) async fn with_files<T, E: Error + 'static>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let mut is_first = true;
     loop {
         match attempt() {
@@ -41,7 +43,12 @@ mod tests {
     async fn attempt_without_a_file_is_repeated_and_announced() {
         let mut shortage = shortages();
         let mut outcomes = [Err(24), Err(23), Ok(())].into_iter();
-        let attempt = || outcomes.next().unwrap().map_err(io::Error::from_raw_os_error);
+        let attempt = || {
+            outcomes
+                .next()
+                .unwrap()
+                .map_err(io::Error::from_raw_os_error)
+        };
         with_files(attempt).await.unwrap();
         assert!(shortage.has_changed().unwrap());
         shortage.mark_unchanged();

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fanlight_backend::credentials::{
-    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials, PrincipalCredentials, Refusal,
+    CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
+    PrincipalCredentials, Refusal,
 };
 use fanlight_backend::{BackendPerPrincipal, BackendSettings, Repeats};
 use fanlight_canonical::{
-    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal, ServerMessages,
-    ServerSessions, SessionKey, SignInWish,
+    BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal,
+    ServerMessages, ServerSessions, SessionKey, SignInWish,
 };
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
@@ -32,12 +33,21 @@ struct Numbered {
 
 impl Numbered {
     fn new(name: &str, last: usize) -> Self {
-        Self { name: name.into(), next: AtomicUsize::new(1), last, replaced: AtomicUsize::new(0), waits: false }
+        Self {
+            name: name.into(),
+            next: AtomicUsize::new(1),
+            last,
+            replaced: AtomicUsize::new(0),
+            waits: false,
+        }
     }
 
     fn current(&self) -> HeaderMap {
         let token = format!("Bearer {}-{}", self.name, self.next.load(Ordering::SeqCst));
-        HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::try_from(token).unwrap())])
+        HeaderMap::from_iter([(
+            http::header::AUTHORIZATION,
+            HeaderValue::try_from(token).unwrap(),
+        )])
     }
 }
 
@@ -60,7 +70,9 @@ impl CredentialSource for Numbered {
         let next = self.next.fetch_add(1, Ordering::SeqCst) + 1;
         if next > self.last {
             let reason = format!("no more after {:?}", refusal.challenges);
-            return Some(Box::pin(async move { Err(NoCredentials::Unavailable { reason }) }));
+            return Some(Box::pin(async move {
+                Err(NoCredentials::Unavailable { reason })
+            }));
         }
         let current = self.current();
         Some(Box::pin(async move { Ok(current) }))
@@ -68,17 +80,28 @@ impl CredentialSource for Numbered {
 }
 
 fn with(server: &Server, source: Arc<dyn CredentialSource>) -> BackendSettings {
-    BackendSettings { credentials: Some(source), ..settings(server.transport()) }
+    BackendSettings {
+        credentials: Some(source),
+        ..settings(server.transport())
+    }
 }
 
 fn challenge(status: u16) -> Reply {
-    Reply::Whole(status, "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n".into(), "text/plain", "no".into())
+    Reply::Whole(
+        status,
+        "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n".into(),
+        "text/plain",
+        "no".into(),
+    )
 }
 
 /// A modern server that accepts these tokens alone, and says whose each call was.
 fn accepting(tokens: &'static [&'static str]) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     move |seen| {
-        let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let token = seen
+            .header("authorization")
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .unwrap_or_default();
         if !tokens.contains(&token) {
             return challenge(401);
         }
@@ -92,13 +115,24 @@ async fn refused_credentials_are_replaced_and_the_call_sent_once_more() {
     let mut server = Server::start(accepting(&["a-1", "a-3"])).await;
     let source = Arc::new(Numbered::new("a", 9));
     let backend = start(with(&server, Arc::clone(&source) as _));
-    assert!(ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap().contains("a-1"));
+    assert!(
+        ask(&backend, "tools/call", r#"{"name":"t"}"#)
+            .await
+            .unwrap()
+            .contains("a-1")
+    );
     // As if the first had expired: the second is refused, so that the call fails, and runs with the third.
     source.next.store(2, Ordering::SeqCst);
-    let answer = ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    let answer = ask(&backend, "tools/call", r#"{"name":"t"}"#)
+        .await
+        .unwrap();
     assert!(answer.contains("a-3"), "{answer}");
     assert_eq!(source.replaced.load(Ordering::SeqCst), 1);
-    assert_eq!(server.count("tools/call"), 3, "one that ran, one that was refused, one that ran");
+    assert_eq!(
+        server.count("tools/call"),
+        3,
+        "one that ran, one that was refused, one that ran"
+    );
 }
 
 #[tokio::test]
@@ -106,36 +140,68 @@ async fn call_is_sent_twice_at_most_and_the_refusal_is_told() {
     let mut server = Server::start(accepting(&["a-1"])).await;
     let source = Arc::new(Numbered::new("a", 9));
     let backend = start(with(&server, Arc::clone(&source) as _));
-    ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    ask(&backend, "tools/call", r#"{"name":"t"}"#)
+        .await
+        .unwrap();
     server.count("");
     source.next.store(2, Ordering::SeqCst);
     let refused = ask(&backend, "tools/call", r#"{"name":"t"}"#).await;
     assert_eq!(refused, Err(BackendError::Unauthorized { status: 401 }));
-    assert_eq!((source.replaced.load(Ordering::SeqCst), server.count("tools/call")), (1, 2));
+    assert_eq!(
+        (
+            source.replaced.load(Ordering::SeqCst),
+            server.count("tools/call")
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
 async fn without_other_credentials_nothing_more_is_sent() {
     let mut server = Server::start(accepting(&["a-1"])).await;
-    let source = Arc::new(Numbered { waits: true, ..Numbered::new("a", 2) });
+    let source = Arc::new(Numbered {
+        waits: true,
+        ..Numbered::new("a", 2)
+    });
     let backend = start(with(&server, Arc::clone(&source) as _));
-    ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap();
+    ask(&backend, "tools/call", r#"{"name":"t"}"#)
+        .await
+        .unwrap();
     server.count("");
     source.next.store(2, Ordering::SeqCst);
-    let error = ask(&backend, "tools/call", r#"{"name":"t"}"#).await.unwrap_err();
+    let error = ask(&backend, "tools/call", r#"{"name":"t"}"#)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("no more after"), "{error}");
-    assert!(!error.for_clients().to_string().contains("no more"), "clients learn what the provider says");
-    assert!(!error.may_have_run() && error.outcome() == Outcome::Unauthorized, "{error}");
+    assert!(
+        !error.for_clients().to_string().contains("no more"),
+        "clients learn what the provider says"
+    );
+    assert!(
+        !error.may_have_run() && error.outcome() == Outcome::Unauthorized,
+        "{error}"
+    );
     assert_eq!(server.count("tools/call"), 1);
 }
 
 #[tokio::test]
 async fn refusal_of_what_is_requested_replaces_no_credentials() {
-    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| crate::support::server::status(403))).await;
+    let mut server =
+        Server::start(|seen| modern(seen).unwrap_or_else(|| crate::support::server::status(403)))
+            .await;
     let source = Arc::new(Numbered::new("a", 9));
     let backend = start(with(&server, Arc::clone(&source) as _));
-    assert_eq!(ask(&backend, "tools/call", r#"{"name":"t"}"#).await, Err(BackendError::Unauthorized { status: 403 }));
-    assert_eq!((source.replaced.load(Ordering::SeqCst), server.count("tools/call")), (0, 1));
+    assert_eq!(
+        ask(&backend, "tools/call", r#"{"name":"t"}"#).await,
+        Err(BackendError::Unauthorized { status: 403 })
+    );
+    assert_eq!(
+        (
+            source.replaced.load(Ordering::SeqCst),
+            server.count("tools/call")
+        ),
+        (0, 1)
+    );
 }
 
 /// Users that sign in by being put here.
@@ -151,17 +217,38 @@ struct User {
 
 impl Users {
     fn new() -> Arc<Self> {
-        Arc::new(Self { signed_in: Mutex::default(), changed: watch::Sender::default() })
+        Arc::new(Self {
+            signed_in: Mutex::default(),
+            changed: watch::Sender::default(),
+        })
     }
 
     fn user(&self, principal: &Principal) -> Arc<User> {
-        let name = String::from_utf8_lossy(&principal.to_bytes()).chars().filter(char::is_ascii_alphanumeric).collect();
-        let new = || Arc::new(User { name, is_signed_in: Mutex::new(false) });
-        Arc::clone(self.signed_in.lock().unwrap().entry(principal.clone()).or_insert_with(new))
+        let name = String::from_utf8_lossy(&principal.to_bytes())
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        let new = || {
+            Arc::new(User {
+                name,
+                is_signed_in: Mutex::new(false),
+            })
+        };
+        Arc::clone(
+            self.signed_in
+                .lock()
+                .unwrap()
+                .entry(principal.clone())
+                .or_insert_with(new),
+        )
     }
 
     fn set(&self, name: &str, is_signed_in: bool) {
-        *self.user(&Principal::named("", name)).is_signed_in.lock().unwrap() = is_signed_in;
+        *self
+            .user(&Principal::named("", name))
+            .is_signed_in
+            .lock()
+            .unwrap() = is_signed_in;
         self.changed.send_replace(());
     }
 }
@@ -180,7 +267,11 @@ impl PrincipalCredentials for Users {
 impl User {
     fn wish(&self) -> Arc<SignInWish> {
         let url = format!("https://gateway.example/connect/{}", self.name);
-        Arc::new(SignInWish { url: Some(url), message: "Sign in".into(), id: "1".into() })
+        Arc::new(SignInWish {
+            url: Some(url),
+            message: "Sign in".into(),
+            id: "1".into(),
+        })
     }
 }
 
@@ -215,23 +306,38 @@ async fn call_as(backend: &BackendPerPrincipal, name: &str) -> Result<String, Ba
 }
 
 fn wished(error: &BackendError) -> &str {
-    error.sign_in().and_then(|wish| wish.url.as_deref()).unwrap_or_else(|| panic!("{error}"))
+    error
+        .sign_in()
+        .and_then(|wish| wish.url.as_deref())
+        .unwrap_or_else(|| panic!("{error}"))
 }
 
 #[tokio::test]
 async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     let mut server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
     let error = call_as(&backend, "ann").await.unwrap_err();
     assert!(wished(&error).ends_with("/ann") && !error.may_have_run());
     assert_eq!(error.outcome(), Outcome::SignInNeeded);
     users.set("ann", true);
     assert!(call_as(&backend, "ann").await.unwrap().contains("ann-1"));
-    assert!(wished(&call_as(&backend, "bob").await.unwrap_err()).ends_with("/bob"), "bob calls as ann");
+    assert!(
+        wished(&call_as(&backend, "bob").await.unwrap_err()).ends_with("/bob"),
+        "bob calls as ann"
+    );
     // What Fanlight asks for on its own behalf is asked for with nobody's.
-    assert!(send_to(&*backend, call("tools/list", "")).await.unwrap_err().sign_in().is_some());
+    assert!(
+        send_to(&*backend, call("tools/list", ""))
+            .await
+            .unwrap_err()
+            .sign_in()
+            .is_some()
+    );
     users.set("bob", true);
     assert!(call_as(&backend, "bob").await.unwrap().contains("bob-1"));
     users.set("ann", false);
@@ -246,7 +352,11 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let mut server = numbering(|seen| seen.result("{}")).await;
     let users = [Users::new(), Users::new()];
     let backends = users.each_ref().map(|users| {
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(users) as _, &CancellationToken::new())
+        BackendPerPrincipal::start(
+            settings(server.transport()),
+            Arc::clone(users) as _,
+            &CancellationToken::new(),
+        )
     });
     let request = |key, sessions: &Arc<ServerSessions>| {
         let caller = Caller::session_of(Principal::named("", "ann"), SessionKey(key));
@@ -256,10 +366,21 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let sessions = Arc::new(ServerSessions::default());
     users[0].set("ann", true);
     send_to(&*backends[0], request(1, &sessions)).await.unwrap();
-    let session = server.next_of("x/y").await.header("mcp-session-id").unwrap().to_owned();
+    let session = server
+        .next_of("x/y")
+        .await
+        .header("mcp-session-id")
+        .unwrap()
+        .to_owned();
     let found = Arc::new(ServerSessions::continuing(sessions.all()));
     backends[1].continue_session(&request(9, &found).context);
-    assert!(send_to(&*backends[1], request(9, &found)).await.unwrap_err().sign_in().is_some());
+    assert!(
+        send_to(&*backends[1], request(9, &found))
+            .await
+            .unwrap_err()
+            .sign_in()
+            .is_some()
+    );
     users[1].set("ann", true);
     send_to(&*backends[1], request(9, &found)).await.unwrap();
     let seen = server.next_of("x/y").await;
@@ -269,7 +390,11 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let found = Arc::new(ServerSessions::continuing(found.all()));
     let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
     third.set("ann", true);
-    let third = BackendPerPrincipal::start(settings(server.transport()), third as _, &CancellationToken::new());
+    let third = BackendPerPrincipal::start(
+        settings(server.transport()),
+        third as _,
+        &CancellationToken::new(),
+    );
     third.continue_session(&request(11, &found).context);
     found.end(told);
     third.end_session(SessionKey(11));
@@ -283,8 +408,11 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
 async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
     let server = Server::start(accepting(&["ann-1"])).await;
     let users = Users::new();
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
     users.set("eve", true);
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
@@ -299,8 +427,11 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
     })
     .await;
     let users = Users::new();
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
     users.set("eve", true);
     assert!(wished(&call_as(&backend, "eve").await.unwrap_err()).ends_with("/eve"));
     assert_eq!(server.count("initialize"), 0);
@@ -310,11 +441,21 @@ async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
 async fn signing_in_is_announced_as_a_change_of_lists() {
     let server = Server::start(accepting(&[])).await;
     let users = Users::new();
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
     let (messages, mut told) = ServerMessages::channel(16);
-    let interest = Interest { tools: true, ..Interest::default() };
-    let listen = Listen { interest, context: CallContext::internal(), messages };
+    let interest = Interest {
+        tools: true,
+        ..Interest::default()
+    };
+    let listen = Listen {
+        interest,
+        context: CallContext::internal(),
+        messages,
+    };
     let listening = backend.listen(listen).await.unwrap();
     assert!(listening.honoured.tools);
     // Its task may not have begun to wait for changes.
@@ -336,16 +477,26 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
 async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_complete() {
     let server = Server::start(accepting(&["ann-1", "bob-1"])).await;
     let users = Users::new();
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Arc::clone(&users) as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Arc::clone(&users) as _,
+        &CancellationToken::new(),
+    );
     let session = async |name: &str, key: u64| {
         let (mut call, told) = listening(call("tools/call", r#"{"name":"t"}"#), |context| {
             context.caller = Caller::session_of(Principal::named("", name), SessionKey(key));
             context.capabilities = crate::support::json(r#"{"elicitation":{"url":{}}}"#);
         });
         let messages = std::mem::replace(&mut call.messages, ServerMessages::discard());
-        let interest = Interest { session: true, ..Interest::default() };
-        let listen = Listen { interest, context: Arc::clone(&call.context), messages };
+        let interest = Interest {
+            session: true,
+            ..Interest::default()
+        };
+        let listen = Listen {
+            interest,
+            context: Arc::clone(&call.context),
+            messages,
+        };
         let listening = backend.listen(listen).await.unwrap();
         assert!(wished(&send_to(&*backend, call).await.unwrap_err()).ends_with(name));
         (listening, told)
@@ -356,7 +507,10 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
         users.set("bob", true);
         tokio::task::yield_now().await;
     }
-    assert_eq!(bobs.recv().await.unwrap().method.as_str(), "notifications/elicitation/complete");
+    assert_eq!(
+        bobs.recv().await.unwrap().method.as_str(),
+        "notifications/elicitation/complete"
+    );
     assert!(anns.is_empty(), "ann has not signed in");
     while anns.is_empty() {
         users.set("ann", true);
@@ -371,11 +525,18 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
 #[tokio::test]
 async fn description_promises_all_lists_before_anybody_has_signed_in() {
     let server = Server::start(accepting(&[])).await;
-    let backend =
-        BackendPerPrincipal::start(settings(server.transport()), Users::new() as _, &CancellationToken::new());
+    let backend = BackendPerPrincipal::start(
+        settings(server.transport()),
+        Users::new() as _,
+        &CancellationToken::new(),
+    );
     let description = backend.describe().await.unwrap();
     let capabilities = description.capabilities().unwrap();
-    assert!(["tools", "prompts", "resources"].iter().all(|list| capabilities.get(list).is_some()));
+    assert!(
+        ["tools", "prompts", "resources"]
+            .iter()
+            .all(|list| capabilities.get(list).is_some())
+    );
 }
 
 #[tokio::test]
@@ -384,10 +545,14 @@ async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_g
     let users = Users::new();
     let mut settings = settings(server.transport());
     settings.limits.sessions = 2;
-    let backend = BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let backend =
+        BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cat", "ann"] {
         users.set(name, true);
-        assert!(call_as(&backend, name).await.unwrap().contains(name), "{name}");
+        assert!(
+            call_as(&backend, name).await.unwrap().contains(name),
+            "{name}"
+        );
     }
 }
 
@@ -395,13 +560,20 @@ async fn only_so_many_principals_have_connections_and_the_one_used_longest_ago_g
 async fn all_principals_together_have_the_repetitions_of_one_server() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or(Reply::Close)).await;
     let users = Users::new();
-    let settings = BackendSettings { repeats: Some(Repeats::default()), ..settings(server.transport()) };
-    let backend = BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
+    let settings = BackendSettings {
+        repeats: Some(Repeats::default()),
+        ..settings(server.transport())
+    };
+    let backend =
+        BackendPerPrincipal::start(settings, Arc::clone(&users) as _, &CancellationToken::new());
     for name in ["ann", "bob", "cid", "dan", "eve", "fay"] {
         users.set(name, true);
         for _ in 0..5 {
             let (call, _inbox) = listening(call("resources/read", r#"{"uri":"a:b"}"#), of(name));
-            assert_eq!(send_to(&*backend, call).await, Err(BackendError::ClosedEarly));
+            assert_eq!(
+                send_to(&*backend, call).await,
+                Err(BackendError::ClosedEarly)
+            );
         }
     }
     // Ten are saved up, and thirty requests earn six.

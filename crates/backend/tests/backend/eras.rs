@@ -16,7 +16,8 @@ use crate::support::{call, client, listen, listening, of_session, send, settings
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 const REFUSAL: &str = r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}"#;
-const LEGACY: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
+const LEGACY: &str =
+    r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
 
 /// What a server of both eras answers to a handshake.
 fn both(seen: &Seen) -> Option<Reply> {
@@ -25,7 +26,10 @@ fn both(seen: &Seen) -> Option<Reply> {
 
 /// The session of a server in which a request arrived, and its revision.
 fn place(seen: &Seen) -> (Option<&str>, Option<&str>) {
-    (seen.header("mcp-session-id"), seen.header("mcp-protocol-version"))
+    (
+        seen.header("mcp-session-id"),
+        seen.header("mcp-protocol-version"),
+    )
 }
 
 fn described_to(capabilities: &str) -> CallContext {
@@ -38,13 +42,29 @@ fn described_to(capabilities: &str) -> CallContext {
 async fn client_is_served_in_its_own_era_where_the_server_has_both() {
     let mut server = Server::start(|seen| both(seen).unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
-    send(&backend, listening(call("x/y", ""), of_session(1, "{}")).0).await.unwrap();
-    assert_eq!(place(&server.next_of("x/y").await), (Some("s"), Some("2025-11-25")));
-    send(&backend, listening(call("x/y", ""), |context| context.caller = client(1)).0).await.unwrap();
-    assert_eq!(place(&server.next_of("x/y").await), (None, Some("2026-07-28")));
+    send(&backend, listening(call("x/y", ""), of_session(1, "{}")).0)
+        .await
+        .unwrap();
+    assert_eq!(
+        place(&server.next_of("x/y").await),
+        (Some("s"), Some("2025-11-25"))
+    );
+    send(
+        &backend,
+        listening(call("x/y", ""), |context| context.caller = client(1)).0,
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        place(&server.next_of("x/y").await),
+        (None, Some("2026-07-28"))
+    );
     assert_eq!(server.count("server/discover"), 0);
     backend.end_session(fanlight_canonical::SessionKey(1));
-    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s"));
+    assert_eq!(
+        server.next_of("DELETE").await.header("mcp-session-id"),
+        Some("s")
+    );
 }
 
 #[tokio::test]
@@ -55,12 +75,22 @@ async fn server_describes_itself_to_clients_in_their_own_era() {
     assert!(own.json().get("supportedVersions").is_some());
     for _ in 0..2 {
         let described = backend.describe_to(&described_to("{}")).await.unwrap();
-        assert_eq!(described.json().as_text(), r#"{"protocolVersion":"2025-11-25","capabilities":{"logging":{}}}"#);
+        assert_eq!(
+            described.json().as_text(),
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"logging":{}}}"#
+        );
     }
-    assert_eq!(server.count("initialize"), 1, "known after the first client");
+    assert_eq!(
+        server.count("initialize"),
+        1,
+        "known after the first client"
+    );
     let mut modern_client = (*CallContext::internal()).clone();
     modern_client.caller = client(1);
-    assert_eq!(backend.describe_to(&modern_client).await.unwrap().json(), own.json());
+    assert_eq!(
+        backend.describe_to(&modern_client).await.unwrap().json(),
+        own.json()
+    );
 }
 
 #[tokio::test]
@@ -68,7 +98,10 @@ async fn server_without_the_legacy_era_is_asked_for_it_once() {
     type Refusal = fn(&Seen) -> Reply;
     let refusals: [(Refusal, usize); 5] = [
         (|seen| seen.error(400, REFUSAL), 1),
-        (|seen| seen.error(200, r#"{"code":-32601,"message":"no"}"#), 1),
+        (
+            |seen| seen.error(200, r#"{"code":-32601,"message":"no"}"#),
+            1,
+        ),
         (|_| status(404), 1),
         (|seen| seen.result("{}"), 1),
         // Sent once more, since a kept connection may end like this.
@@ -82,7 +115,12 @@ async fn server_without_the_legacy_era_is_asked_for_it_once() {
         .await;
         let backend = start(settings(server.transport()));
         for session in 1..=3 {
-            send(&backend, listening(call("x/y", ""), of_session(session, ROOTS)).0).await.unwrap();
+            send(
+                &backend,
+                listening(call("x/y", ""), of_session(session, ROOTS)).0,
+            )
+            .await
+            .unwrap();
         }
         assert_eq!(server.count("initialize"), times);
         let described = backend.describe_to(&described_to(ROOTS)).await.unwrap();
@@ -101,11 +139,21 @@ async fn server_whose_legacy_era_fails_for_now_is_used_in_the_modern_one() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0).await.unwrap();
-    assert_eq!(place(&server.next_of("x/y").await), (None, Some("2026-07-28")));
+    send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0)
+        .await
+        .unwrap();
+    assert_eq!(
+        place(&server.next_of("x/y").await),
+        (None, Some("2026-07-28"))
+    );
     fails.store(false, Ordering::Relaxed);
-    send(&backend, listening(call("x/y", ""), of_session(2, ROOTS)).0).await.unwrap();
-    assert_eq!(place(&server.next_of("x/y").await), (Some("s"), Some("2025-11-25")));
+    send(&backend, listening(call("x/y", ""), of_session(2, ROOTS)).0)
+        .await
+        .unwrap();
+    assert_eq!(
+        place(&server.next_of("x/y").await),
+        (Some("s"), Some("2025-11-25"))
+    );
 }
 
 #[tokio::test]
@@ -115,10 +163,19 @@ async fn stdio_clients_that_cannot_be_asked_share_the_modern_process() {
     child.on("x/y", scripted::Reply::result("{}"));
     let backend = start(settings(child.transport()));
     let ask = async |session, capabilities: &str| {
-        send(&backend, listening(call("x/y", ""), of_session(session, capabilities)).0).await.unwrap();
+        send(
+            &backend,
+            listening(call("x/y", ""), of_session(session, capabilities)).0,
+        )
+        .await
+        .unwrap();
     };
     ask(1, "{}").await;
-    ask(2, r#"{"experimental":{},"extensions":{"a/b":{}},"roots":null}"#).await;
+    ask(
+        2,
+        r#"{"experimental":{},"extensions":{"a/b":{}},"roots":null}"#,
+    )
+    .await;
     assert_eq!((child.started().len(), child.count("initialize")), (1, 0));
     ask(3, ROOTS).await;
     ask(4, r#"{"elicitation":{}}"#).await;
@@ -141,7 +198,11 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
         }
         "x/ask" => {
             let result = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id());
-            Reply::Gated(": asking\n\n".into(), Arc::clone(&gate), crate::support::server::event(&result))
+            Reply::Gated(
+                ": asking\n\n".into(),
+                Arc::clone(&gate),
+                crate::support::server::event(&result),
+            )
         }
         _ => legacy(seen, "s").unwrap_or_else(|| seen.result("{}")),
     })
@@ -155,7 +216,10 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
         server.next_of("x/ask").await;
         stream.send(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
         let question = inbox.question().await;
-        question.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
+        question
+            .answer
+            .send(Response::from_result(&Json::literal(r#"{"roots":[]}"#)))
+            .unwrap();
     };
     let (outcome, ()) = tokio::join!(send(&backend, asking), client_side);
     outcome.unwrap();
@@ -163,7 +227,11 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
 
 #[tokio::test]
 async fn first_call_waits_for_the_stream_that_its_server_may_ask_on() {
-    for (capabilities, refused, is_first) in [(ROOTS, false, true), (ROOTS, true, true), ("{}", false, false)] {
+    for (capabilities, refused, is_first) in [
+        (ROOTS, false, true),
+        (ROOTS, true, true),
+        ("{}", false, false),
+    ] {
         let (open, mut streams) = feeds();
         let server = Server::start(move |seen| match seen.verb.as_str() {
             "GET" if refused => status(405),
@@ -172,12 +240,24 @@ async fn first_call_waits_for_the_stream_that_its_server_may_ask_on() {
         });
         let mut server = server.await;
         let backend = start(settings(server.transport()));
-        send(&backend, listening(call("x/y", ""), of_session(1, capabilities)).0).await.unwrap();
-        let next = server.next_where(|seen| seen.verb == "GET" || seen.method() == "x/y").await;
+        send(
+            &backend,
+            listening(call("x/y", ""), of_session(1, capabilities)).0,
+        )
+        .await
+        .unwrap();
+        let next = server
+            .next_where(|seen| seen.verb == "GET" || seen.method() == "x/y")
+            .await;
         assert_eq!(next.verb == "GET", is_first, "{capabilities}");
         if !is_first {
-            let interest = fanlight_canonical::Interest { session: true, ..Default::default() };
-            let _listening = listen(&backend, interest, of_session(1, capabilities)).await.unwrap();
+            let interest = fanlight_canonical::Interest {
+                session: true,
+                ..Default::default()
+            };
+            let _listening = listen(&backend, interest, of_session(1, capabilities))
+                .await
+                .unwrap();
             streams.next().await;
         }
     }
@@ -189,11 +269,24 @@ const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_cha
 /// called.
 async fn changing() -> (Child, fanlight_canonical::Interest) {
     let child = Child::modern().await;
-    let legacy = LEGACY.replace(r#""capabilities":{}"#, r#""capabilities":{"tools":{"listChanged":true}}"#);
+    let legacy = LEGACY.replace(
+        r#""capabilities":{}"#,
+        r#""capabilities":{"tools":{"listChanged":true}}"#,
+    );
     child.on("initialize", scripted::Reply::result(legacy));
     child.on("x/y", scripted::Reply::result("{}"));
-    child.on("test/change", scripted::Reply::result("{}").after(&[CHANGED]));
-    (child, fanlight_canonical::Interest { tools: true, session: true, ..Default::default() })
+    child.on(
+        "test/change",
+        scripted::Reply::result("{}").after(&[CHANGED]),
+    );
+    (
+        child,
+        fanlight_canonical::Interest {
+            tools: true,
+            session: true,
+            ..Default::default()
+        },
+    )
 }
 
 #[tokio::test]
@@ -202,9 +295,17 @@ async fn client_served_in_the_legacy_era_receives_changes_that_the_modern_era_do
     child.on("subscriptions/listen", scripted::Reply::driven());
     let backend = start(settings(child.transport()));
     let acknowledging = async { child.stream(0).await.acknowledge("{}").await };
-    let (listener, ()) = tokio::join!(listen(&backend, interest, of_session(1, ROOTS)), acknowledging);
+    let (listener, ()) = tokio::join!(
+        listen(&backend, interest, of_session(1, ROOTS)),
+        acknowledging
+    );
     let (_listening, mut inbox) = listener.unwrap();
-    send(&backend, listening(call("test/change", ""), of_session(1, ROOTS)).0).await.unwrap();
+    send(
+        &backend,
+        listening(call("test/change", ""), of_session(1, ROOTS)).0,
+    )
+    .await
+    .unwrap();
     assert_eq!(inbox.text().await, CHANGED);
     backend.stop().await;
 }
@@ -218,12 +319,19 @@ async fn client_whose_own_connection_opens_while_it_begins_to_listen_receives_ch
     let opening = async {
         child.wait_for("subscriptions/listen", 1).await;
         // The session's own stream takes what was wanted of the base connection away.
-        send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0).await.unwrap();
+        send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0)
+            .await
+            .unwrap();
         child.wait_for("notifications/cancelled", 1).await;
     };
     let (listener, ()) = tokio::join!(beginning, opening);
     let (_listening, mut inbox) = listener.unwrap();
-    send(&backend, listening(call("test/change", ""), of_session(1, ROOTS)).0).await.unwrap();
+    send(
+        &backend,
+        listening(call("test/change", ""), of_session(1, ROOTS)).0,
+    )
+    .await
+    .unwrap();
     assert_eq!(inbox.text().await, CHANGED);
     backend.stop().await;
 }
@@ -243,8 +351,21 @@ async fn process_of_a_client_may_take_longer_to_start_than_the_era_takes_to_find
         tokio::time::sleep(probe * 2).await;
         gate.open();
     };
-    tokio::join!(send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0), starting).0.unwrap();
-    assert_eq!(child.started().len(), 2, "the client has a process of its own");
-    assert_eq!(child.received("x/y")[0].member("params._meta"), None, "which it is asked in its own era");
+    tokio::join!(
+        send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0),
+        starting
+    )
+    .0
+    .unwrap();
+    assert_eq!(
+        child.started().len(),
+        2,
+        "the client has a process of its own"
+    );
+    assert_eq!(
+        child.received("x/y")[0].member("params._meta"),
+        None,
+        "which it is asked in its own era"
+    );
     backend.stop().await;
 }

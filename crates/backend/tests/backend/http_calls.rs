@@ -9,16 +9,25 @@ use crate::support::{ask, call, listening, revision, send, settings, start};
 
 #[tokio::test]
 async fn answers_keep_their_bytes() {
-    const RESULT: &str = r#"{ "content" : [ ],"structuredContent":1E400,"_meta":{"\u0061":1.0},"x":null}"#;
+    const RESULT: &str =
+        r#"{ "content" : [ ],"structuredContent":1E400,"_meta":{"\u0061":1.0},"x":null}"#;
     let server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result(RESULT))).await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "prompts/get", r#"{"name":"a"}"#).await.unwrap(), RESULT);
+    assert_eq!(
+        ask(&backend, "prompts/get", r#"{"name":"a"}"#)
+            .await
+            .unwrap(),
+        RESULT
+    );
 }
 
 #[tokio::test]
 async fn body_may_arrive_in_pieces() {
     let server = Server::start(|seen| {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id());
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#,
+            seen.id()
+        );
         modern(seen).unwrap_or(Reply::Chunked(body))
     })
     .await;
@@ -29,13 +38,22 @@ async fn body_may_arrive_in_pieces() {
 #[tokio::test]
 async fn modern_requests_have_their_headers_and_no_others() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
-    let headers = vec![("authorization".into(), Secret::new("Bearer t")), ("mcp-name".into(), Secret::new("x"))];
-    let transport = TransportSettings::Http { url: server.url.clone(), headers };
+    let headers = vec![
+        ("authorization".into(), Secret::new("Bearer t")),
+        ("mcp-name".into(), Secret::new("x")),
+    ];
+    let transport = TransportSettings::Http {
+        url: server.url.clone(),
+        headers,
+    };
     let backend = start(settings(transport));
-    let (call, _inbox) = listening(call("resources/read", r#"{"uri":"file:///é"}"#), |context| {
-        context.wants_progress = true;
-        context.log_level = Some(LogLevel::Error);
-    });
+    let (call, _inbox) = listening(
+        call("resources/read", r#"{"uri":"file:///é"}"#),
+        |context| {
+            context.wants_progress = true;
+            context.log_level = Some(LogLevel::Error);
+        },
+    );
     send(&backend, call).await.unwrap();
     let read = server.next_of("resources/read").await;
     assert_eq!(read.header("mcp-name"), Some("=?base64?ZmlsZTovLy/DqQ==?="));
@@ -44,22 +62,37 @@ async fn modern_requests_have_their_headers_and_no_others() {
     assert_eq!(read.header("mcp-session-id"), None);
     let meta = read.params().get("_meta").unwrap();
     assert_eq!(meta.get("progressToken").unwrap().as_text(), read.id());
-    assert_eq!(meta.get("io.modelcontextprotocol/logLevel").unwrap().as_text(), r#""error""#);
+    assert_eq!(
+        meta.get("io.modelcontextprotocol/logLevel")
+            .unwrap()
+            .as_text(),
+        r#""error""#
+    );
 }
 
 #[tokio::test]
 async fn errors_with_an_http_status_are_answers() {
     let server = Server::start(|seen| {
         modern(seen).unwrap_or_else(|| match seen.method().as_str() {
-            "resources/read" => seen.error(400, r#"{"code":-32602,"message":"none such","data":1.0}"#),
+            "resources/read" => {
+                seen.error(400, r#"{"code":-32602,"message":"none such","data":1.0}"#)
+            }
             _ => seen.error(404, r#"{"code":-32601,"message":"m","data":{ }}"#),
         })
     })
     .await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "x/y", "").await.unwrap(), r#"{"code":-32601,"message":"m","data":{ }}"#);
-    let missing = ask(&backend, "resources/read", r#"{"uri":"a"}"#).await.unwrap();
-    assert_eq!(missing, r#"{"code":-32002,"message":"none such","data":1.0}"#);
+    assert_eq!(
+        ask(&backend, "x/y", "").await.unwrap(),
+        r#"{"code":-32601,"message":"m","data":{ }}"#
+    );
+    let missing = ask(&backend, "resources/read", r#"{"uri":"a"}"#)
+        .await
+        .unwrap();
+    assert_eq!(
+        missing,
+        r#"{"code":-32002,"message":"none such","data":1.0}"#
+    );
 }
 
 #[tokio::test]
@@ -86,11 +119,21 @@ async fn notifications_are_delivered_before_the_answer() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let (call, mut inbox) = listening(call("tools/call", r#"{"name":"a"}"#), |context| context.wants_progress = true);
+    let (call, mut inbox) = listening(call("tools/call", r#"{"name":"a"}"#), |context| {
+        context.wants_progress = true
+    });
     assert_eq!(send(&backend, call).await.unwrap(), r#"{"n":1.0}"#);
     for n in ["1", "2"] {
         let notification = inbox.recv().await.unwrap();
-        assert_eq!(notification.params().unwrap().get("progress").unwrap().as_text(), n);
+        assert_eq!(
+            notification
+                .params()
+                .unwrap()
+                .get("progress")
+                .unwrap()
+                .as_text(),
+            n
+        );
     }
     assert!(inbox.recv().await.is_none());
 }
@@ -102,8 +145,13 @@ async fn requests_of_a_legacy_server_are_answered_by_posts() {
             "tools/call" => Reply::Stream(
                 [
                     event(r#"{"jsonrpc":"2.0","id":"p\u0031","method":"ping"}"#),
-                    event(r#"{"jsonrpc":"2.0","id":5,"method":"sampling/createMessage","params":{}}"#),
-                    event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, seen.id())),
+                    event(
+                        r#"{"jsonrpc":"2.0","id":5,"method":"sampling/createMessage","params":{}}"#,
+                    ),
+                    event(&format!(
+                        r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#,
+                        seen.id()
+                    )),
                 ]
                 .concat(),
             ),
@@ -112,10 +160,24 @@ async fn requests_of_a_legacy_server_are_answered_by_posts() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), "{}");
+    assert_eq!(
+        ask(&backend, "tools/call", r#"{"name":"a"}"#)
+            .await
+            .unwrap(),
+        "{}"
+    );
     server.next_of("tools/call").await;
-    assert_eq!(server.next().await.body, r#"{"jsonrpc":"2.0","id":"p\u0031","result":{}}"#);
-    assert!(server.next().await.body.starts_with(r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"#));
+    assert_eq!(
+        server.next().await.body,
+        r#"{"jsonrpc":"2.0","id":"p\u0031","result":{}}"#
+    );
+    assert!(
+        server
+            .next()
+            .await
+            .body
+            .starts_with(r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"#)
+    );
 }
 
 #[tokio::test]
@@ -135,7 +197,9 @@ async fn batches_of_2025_03_26_are_understood() {
 
 #[tokio::test]
 async fn modern_request_is_cancelled_by_closing_its_stream() {
-    let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| Reply::Open(": working\n\n".into()))).await;
+    let mut server =
+        Server::start(|seen| modern(seen).unwrap_or_else(|| Reply::Open(": working\n\n".into())))
+            .await;
     let backend = start(settings(server.transport()));
     let request = backend.request(call("x/y", ""));
     tokio::select! {
@@ -156,13 +220,17 @@ async fn legacy_request_is_cancelled_by_a_notification() {
         asked = server.next_of("x/y") => asked,
     };
     let cancelled = server.next_of("notifications/cancelled").await;
-    assert_eq!(cancelled.params().get("requestId").unwrap().as_text(), asked.id());
+    assert_eq!(
+        cancelled.params().get("requestId").unwrap().as_text(),
+        asked.id()
+    );
     assert_eq!(cancelled.header("mcp-session-id"), Some("s"));
 }
 
 #[tokio::test]
 async fn log_level_of_a_legacy_server_follows_the_lowest_of_all_calls() {
-    let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
+    let mut server =
+        Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     for level in [LogLevel::Warning, LogLevel::Error, LogLevel::Debug] {
         let (call, _inbox) = listening(call("x/y", ""), |context| context.log_level = Some(level));
@@ -172,7 +240,9 @@ async fn log_level_of_a_legacy_server_follows_the_lowest_of_all_calls() {
     while methods.iter().filter(|method| *method == "x/y").count() < 3 {
         let seen = server.next().await;
         match seen.method().as_str() {
-            "logging/setLevel" => methods.push(seen.params().get("level").unwrap().as_text().to_owned()),
+            "logging/setLevel" => {
+                methods.push(seen.params().get("level").unwrap().as_text().to_owned())
+            }
             "x/y" => methods.push("x/y".into()),
             _ => {}
         }
@@ -185,7 +255,12 @@ async fn requests_unknown_to_the_modern_era_are_answered_locally() {
     let mut server = Server::start(|seen| modern(seen).unwrap()).await;
     let backend = start(settings(server.transport()));
     assert_eq!(ask(&backend, "ping", "").await.unwrap(), "{}");
-    assert_eq!(ask(&backend, "logging/setLevel", r#"{"level":"info"}"#).await.unwrap(), "{}");
+    assert_eq!(
+        ask(&backend, "logging/setLevel", r#"{"level":"info"}"#)
+            .await
+            .unwrap(),
+        "{}"
+    );
     assert_eq!(server.count("ping") + server.count("logging/setLevel"), 0);
 }
 
@@ -195,7 +270,10 @@ async fn stopping_ends_the_session() {
     let backend = start(settings(server.transport()));
     revision(&backend).await;
     backend.stop().await;
-    assert_eq!(server.next_of("DELETE").await.header("mcp-session-id"), Some("s"));
+    assert_eq!(
+        server.next_of("DELETE").await.header("mcp-session-id"),
+        Some("s")
+    );
     let error = ask(&backend, "x/y", "").await.unwrap_err();
     assert_eq!(error, fanlight_canonical::BackendError::ShuttingDown);
 }

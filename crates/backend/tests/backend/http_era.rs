@@ -25,11 +25,21 @@ async fn server_with_a_discovery_is_modern() {
     let probe = server.next().await;
     assert_eq!(probe.header("mcp-protocol-version"), Some("2026-07-28"));
     assert_eq!(probe.header("mcp-method"), Some("server/discover"));
-    assert_eq!(probe.header("accept"), Some("application/json, text/event-stream"));
-    let meta = probe.params().get("_meta").unwrap();
-    assert_eq!(meta.get("io.modelcontextprotocol/clientCapabilities").unwrap().as_text(), "{}");
     assert_eq!(
-        meta.get("io.modelcontextprotocol/clientInfo").unwrap().as_text(),
+        probe.header("accept"),
+        Some("application/json, text/event-stream")
+    );
+    let meta = probe.params().get("_meta").unwrap();
+    assert_eq!(
+        meta.get("io.modelcontextprotocol/clientCapabilities")
+            .unwrap()
+            .as_text(),
+        "{}"
+    );
+    assert_eq!(
+        meta.get("io.modelcontextprotocol/clientInfo")
+            .unwrap()
+            .as_text(),
         r#"{"name":"fanlight","version":"0.0.1"}"#
     );
 }
@@ -47,7 +57,8 @@ async fn server_without_a_modern_answer_is_legacy() {
                 400,
                 String::new(),
                 "application/json",
-                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"no session"},"id":null}"#.into(),
+                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"no session"},"id":null}"#
+                    .into(),
             ),
             (6, "server/discover") => Reply::Close,
             _ => legacy(seen, "s").unwrap(),
@@ -60,7 +71,10 @@ async fn server_without_a_modern_answer_is_legacy() {
 /// A server may end a kept connection at the moment at which the handshake arrives on it.
 #[tokio::test]
 async fn handshake_survives_a_connection_that_ends_before_the_answer() {
-    for (lost, agreed, probes) in [("server/discover", "2026-07-28", 2), ("initialize", "2025-11-25", 1)] {
+    for (lost, agreed, probes) in [
+        ("server/discover", "2026-07-28", 2),
+        ("initialize", "2025-11-25", 1),
+    ] {
         let is_lost = AtomicBool::new(false);
         let mut server = Server::start(move |seen| match seen.method().as_str() {
             method if method == lost && !is_lost.swap(true, Ordering::Relaxed) => Reply::Close,
@@ -89,13 +103,23 @@ async fn server_that_does_not_answer_the_probe_is_legacy() {
 #[tokio::test]
 async fn modern_error_that_offers_legacy_revisions_leads_to_initialize() {
     let mut server = Server::start(|seen| match seen.method().as_str() {
-        "server/discover" => seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#),
+        "server/discover" => seen.error(
+            400,
+            r#"{"code":-32022,"message":"m","data":{"supported":["2025-06-18"]}}"#,
+        ),
         _ => legacy(seen, "s").unwrap(),
     })
     .await;
     let _backend = start(settings(server.transport()));
     let initialize = server.next_of("initialize").await;
-    assert_eq!(initialize.params().get("protocolVersion").unwrap().as_text(), r#""2025-06-18""#);
+    assert_eq!(
+        initialize
+            .params()
+            .get("protocolVersion")
+            .unwrap()
+            .as_text(),
+        r#""2025-06-18""#
+    );
     assert_eq!(initialize.header("mcp-protocol-version"), None);
     let initialized = server.next().await;
     assert_eq!(initialized.method(), "notifications/initialized");
@@ -104,22 +128,46 @@ async fn modern_error_that_offers_legacy_revisions_leads_to_initialize() {
 
 #[tokio::test]
 async fn modern_error_without_revisions_is_an_error() {
-    let server = Server::start(|seen| seen.error(400, r#"{"code":-32020,"message":"odd headers"}"#)).await;
-    let error = start(settings(server.transport())).describe().await.unwrap_err();
-    assert!(error.to_string().contains("odd headers (-32020)"), "{error}");
     let server =
-        Server::start(|seen| seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["3000-01-01"]}}"#))
-            .await;
-    let error = start(settings(server.transport())).describe().await.unwrap_err();
-    assert_eq!(error, BackendError::NoCommonRevision { offered: "3000-01-01".into() });
+        Server::start(|seen| seen.error(400, r#"{"code":-32020,"message":"odd headers"}"#)).await;
+    let error = start(settings(server.transport()))
+        .describe()
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("odd headers (-32020)"),
+        "{error}"
+    );
+    let server = Server::start(|seen| {
+        seen.error(
+            400,
+            r#"{"code":-32022,"message":"m","data":{"supported":["3000-01-01"]}}"#,
+        )
+    })
+    .await;
+    let error = start(settings(server.transport()))
+        .describe()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        BackendError::NoCommonRevision {
+            offered: "3000-01-01".into()
+        }
+    );
 }
 
 #[tokio::test]
 async fn refused_credentials_are_no_verdict_on_the_era() {
     for refused in [401, 403] {
         let server = Server::start(move |_| status(refused)).await;
-        let error = start(settings(server.transport())).describe().await.unwrap_err();
-        let BackendError::NotConnected { cause, .. } = &error else { panic!("{error:?}") };
+        let error = start(settings(server.transport()))
+            .describe()
+            .await
+            .unwrap_err();
+        let BackendError::NotConnected { cause, .. } = &error else {
+            panic!("{error:?}")
+        };
         assert_eq!(**cause, BackendError::Unauthorized { status: refused });
     }
 }
@@ -134,7 +182,10 @@ async fn unreachable_server_is_no_verdict_on_the_era() {
     drop(server);
     let error = start(settings(transport)).describe().await.unwrap_err();
     assert!(error.is_unreachable(), "{error:?}");
-    assert!(error.to_string().contains("127.0.0.1") && !error.to_string().contains("s3cret"), "{error}");
+    assert!(
+        error.to_string().contains("127.0.0.1") && !error.to_string().contains("s3cret"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -146,7 +197,10 @@ async fn era_can_be_configured() {
     assert_eq!(server.count("server/discover"), 0);
     fixed.era = EraChoice::Modern;
     let error = start(fixed).describe().await.unwrap_err();
-    assert_eq!(error, BackendError::Status { status: 400 }.while_connecting());
+    assert_eq!(
+        error,
+        BackendError::Status { status: 400 }.while_connecting()
+    );
     assert_eq!(server.count("initialize"), 0);
 }
 
@@ -157,8 +211,16 @@ async fn unknown_revisions_are_not_used() {
         _ => legacy(seen, "s").unwrap(),
     })
     .await;
-    let error = start(settings(server.transport())).describe().await.unwrap_err();
-    assert_eq!(error, BackendError::NoCommonRevision { offered: "2042-01-01".into() });
+    let error = start(settings(server.transport()))
+        .describe()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        BackendError::NoCommonRevision {
+            offered: "2042-01-01".into()
+        }
+    );
 }
 
 #[tokio::test]
@@ -173,7 +235,13 @@ async fn old_revisions_have_no_version_header() {
         let backend = start(settings(server.transport()));
         ask(&backend, "tools/list", "").await.unwrap();
         let list = server.next_of("tools/list").await;
-        assert_eq!((list.header("mcp-protocol-version"), list.header("mcp-method")), (header, None));
+        assert_eq!(
+            (
+                list.header("mcp-protocol-version"),
+                list.header("mcp-method")
+            ),
+            (header, None)
+        );
         assert_eq!(list.header("mcp-session-id"), None);
     }
 }
@@ -187,21 +255,37 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
             let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
             legacy(seen, &format!("s{number}")).unwrap()
         }
-        method if !method.starts_with("notifications/") && seen.header("mcp-session-id") == Some("s1") => status(404),
+        method
+            if !method.starts_with("notifications/")
+                && seen.header("mcp-session-id") == Some("s1") =>
+        {
+            status(404)
+        }
         "tools/call" => seen.result(r#"{"n":1.0}"#),
         _ => legacy(seen, "").unwrap(),
     })
     .await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{"n":1.0}"#);
+    assert_eq!(
+        ask(&backend, "tools/call", r#"{"name":"a"}"#)
+            .await
+            .unwrap(),
+        r#"{"n":1.0}"#
+    );
     assert_eq!(sessions.load(Ordering::SeqCst), 2);
-    assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s1"));
+    assert_eq!(
+        server.next_of("tools/call").await.header("mcp-session-id"),
+        Some("s1")
+    );
     // The server rejects what every session can do: it did not read the call.
     assert_eq!(server.next().await.method(), "ping");
     assert_eq!(server.next().await.method(), "tools/list");
     // The era was not in doubt, so it is not asked for again.
     assert_eq!(server.next().await.method(), "initialize");
-    assert_eq!(server.next_of("tools/call").await.header("mcp-session-id"), Some("s2"));
+    assert_eq!(
+        server.next_of("tools/call").await.header("mcp-session-id"),
+        Some("s2")
+    );
     assert_eq!(server.count("tools/call"), 0);
 }
 
@@ -209,17 +293,24 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
 async fn list_answered_by_404_is_sent_at_most_twice() {
     let mut server = Server::start(|seen| modern(seen).unwrap_or_else(|| status(404))).await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(
+        ask(&backend, "prompts/list", "").await,
+        Err(BackendError::Status { status: 404 })
+    );
     assert_eq!(server.count("prompts/list"), 2);
     // The era has just been confirmed: this server means the request.
-    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 404 }));
+    assert_eq!(
+        ask(&backend, "prompts/list", "").await,
+        Err(BackendError::Status { status: 404 })
+    );
     assert_eq!(server.count("prompts/list"), 1);
 }
 
 /// Requests that the server has carried out, and rejects as if it had not.
 #[tokio::test]
 async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
-    let refused = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No such thing"},"id":null}"#;
+    let refused =
+        r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No such thing"},"id":null}"#;
     for is_modern in [true, false] {
         for code in [400, 404, 405] {
             for body in ["", r#"{"detail":"no"}"#, refused] {
@@ -238,8 +329,13 @@ async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
                         let answer = ask(&backend, method, r#"{"name":"a"}"#).await;
                         let case = format!("{code} {body} to {method}, modern: {is_modern}");
                         // An error of JSON-RPC is the call's own answer, though it names no request.
-                        let own = (body == refused).then(|| r#"{"code":-32000,"message":"No such thing"}"#.to_owned());
-                        assert_eq!(answer, own.ok_or(BackendError::Status { status: code }), "{case}");
+                        let own = (body == refused)
+                            .then(|| r#"{"code":-32000,"message":"No such thing"}"#.to_owned());
+                        assert_eq!(
+                            answer,
+                            own.ok_or(BackendError::Status { status: code }),
+                            "{case}"
+                        );
                         assert_eq!(server.count(method), 1, "{case}");
                     }
                 }
@@ -253,7 +349,11 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
     let sessions = Arc::new(AtomicUsize::new(0));
     let begun = Arc::clone(&sessions);
     let server = Server::start(move |seen| match seen.method().as_str() {
-        "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
+        "initialize" => legacy(
+            seen,
+            &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
+        )
+        .unwrap(),
         "tools/call" if seen.header("mcp-session-id") == Some("s1") => status(404),
         "tools/call" | "ping" => seen.result("{}"),
         _ => legacy(seen, "").unwrap(),
@@ -267,20 +367,30 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
 }
 
 /// An error that names no request, as servers write it that do not know a session.
-const FORGOTTEN: &str = r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
+const FORGOTTEN: &str =
+    r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
 
 #[tokio::test]
 async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
     for (code, kind, body, new_sessions) in [
         (400, "application/json", FORGOTTEN, 0),
         (404, "application/json", FORGOTTEN, 1),
-        (400, "text/plain", "checkout failed: your shopping session has expired", 0),
+        (
+            400,
+            "text/plain",
+            "checkout failed: your shopping session has expired",
+            0,
+        ),
         (404, "text/plain", "No such SESSION", 1),
     ] {
         let (sessions, ledger) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, ran) = (Arc::clone(&sessions), Arc::clone(&ledger));
         let server = Server::start(move |seen| match seen.method().as_str() {
-            "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
+            "initialize" => legacy(
+                seen,
+                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
+            )
+            .unwrap(),
             "tools/call" => {
                 ran.fetch_add(1, Ordering::SeqCst);
                 Reply::Whole(code, String::new(), kind, body.to_owned())
@@ -291,17 +401,28 @@ async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
         .await;
         let backend = start(settings(server.transport()));
         let outcome = backend.request(call("tools/call", "")).await;
-        assert_eq!(ledger.load(Ordering::SeqCst), 1, "{code} {body}: {outcome:?}");
+        assert_eq!(
+            ledger.load(Ordering::SeqCst),
+            1,
+            "{code} {body}: {outcome:?}"
+        );
         match kind {
             "application/json" => {
                 let error = outcome.unwrap().error().unwrap();
-                assert_eq!(error.as_text(), r#"{"code":-32001,"message":"Session not found"}"#);
+                assert_eq!(
+                    error.as_text(),
+                    r#"{"code":-32001,"message":"Session not found"}"#
+                );
             }
             _ => assert!(outcome.unwrap_err().may_have_run()),
         }
         // 404 asks for a new session, for the calls to come.
         ask(&backend, "prompts/list", "").await.unwrap();
-        assert_eq!(sessions.load(Ordering::SeqCst), 1 + new_sessions, "{code} {body}");
+        assert_eq!(
+            sessions.load(Ordering::SeqCst),
+            1 + new_sessions,
+            "{code} {body}"
+        );
     }
 }
 
@@ -316,8 +437,15 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
         let mut server = Server::start(move |seen| match seen.method().as_str() {
-            "initialize" => legacy(seen, &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1)).unwrap(),
-            method if !method.starts_with("notifications/") && seen.header("mcp-session-id") == Some("s1") => {
+            "initialize" => legacy(
+                seen,
+                &format!("s{}", begun.fetch_add(1, Ordering::SeqCst) + 1),
+            )
+            .unwrap(),
+            method
+                if !method.starts_with("notifications/")
+                    && seen.header("mcp-session-id") == Some("s1") =>
+            {
                 Reply::Whole(code, String::new(), kind, body.to_owned())
             }
             "tools/call" => {
@@ -351,7 +479,10 @@ async fn era_doubt_of_one_request_does_not_end_the_session_of_another() {
         async move { ask(&backend, "tools/call", "").await }
     });
     server.next_of("tools/call").await;
-    assert_eq!(ask(&backend, "prompts/list", "").await, Err(BackendError::Status { status: 400 }));
+    assert_eq!(
+        ask(&backend, "prompts/list", "").await,
+        Err(BackendError::Status { status: 400 })
+    );
     running.abort();
     let mut closed = false;
     loop {
@@ -367,19 +498,30 @@ async fn era_doubt_of_one_request_does_not_end_the_session_of_another() {
 async fn server_that_changes_its_era_is_probed_again() {
     let upgraded = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&upgraded);
-    let mut server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
-        (true, "tools/list") if seen.header("mcp-method").is_some() => seen.result(r#"{"tools":[]}"#),
-        (true, "tools/list" | "initialize") => status(400),
-        (true, _) => modern(seen).unwrap_or_else(|| status(400)),
-        (false, "tools/list") => seen.result(r#"{"old":true}"#),
-        (false, _) => legacy(seen, "s").unwrap(),
-    })
-    .await;
+    let mut server =
+        Server::start(
+            move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
+                (true, "tools/list") if seen.header("mcp-method").is_some() => {
+                    seen.result(r#"{"tools":[]}"#)
+                }
+                (true, "tools/list" | "initialize") => status(400),
+                (true, _) => modern(seen).unwrap_or_else(|| status(400)),
+                (false, "tools/list") => seen.result(r#"{"old":true}"#),
+                (false, _) => legacy(seen, "s").unwrap(),
+            },
+        )
+        .await;
     let backend = start(settings(server.transport()));
-    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), r#"{"old":true}"#);
+    assert_eq!(
+        ask(&backend, "tools/list", "").await.unwrap(),
+        r#"{"old":true}"#
+    );
     upgraded.store(true, Ordering::SeqCst);
     server.count("");
-    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), r#"{"tools":[]}"#);
+    assert_eq!(
+        ask(&backend, "tools/list", "").await.unwrap(),
+        r#"{"tools":[]}"#
+    );
     assert_eq!(backend.status().revision, Some("2026-07-28"));
     assert_eq!(server.count("tools/list"), 2);
 }
@@ -388,15 +530,19 @@ async fn server_that_changes_its_era_is_probed_again() {
 async fn modern_server_that_drops_the_revision_is_probed_again() {
     let downgraded = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&downgraded);
-    let server = Server::start(move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
-        (true, "tools/list") if seen.header("mcp-session-id").is_none() => {
-            seen.error(400, r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"]}}"#)
-        }
-        (_, "tools/list") => seen.result("{}"),
-        (true, _) => legacy(seen, "s").unwrap(),
-        (false, _) => modern(seen).unwrap(),
-    })
-    .await;
+    let server =
+        Server::start(
+            move |seen| match (now.load(Ordering::SeqCst), seen.method().as_str()) {
+                (true, "tools/list") if seen.header("mcp-session-id").is_none() => seen.error(
+                    400,
+                    r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"]}}"#,
+                ),
+                (_, "tools/list") => seen.result("{}"),
+                (true, _) => legacy(seen, "s").unwrap(),
+                (false, _) => modern(seen).unwrap(),
+            },
+        )
+        .await;
     let backend = start(settings(server.transport()));
     ask(&backend, "tools/list", "").await.unwrap();
     downgraded.store(true, Ordering::SeqCst);

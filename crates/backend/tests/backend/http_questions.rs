@@ -11,7 +11,9 @@ use fanlight_protocol::{Json, Response};
 use tokio::sync::Notify;
 
 use crate::support::server::{Reply, Seen, Server, event, legacy, modern};
-use crate::support::{MessageReceiver, PATIENCE, ask, call, listening, of_session, revision, send, settings, start};
+use crate::support::{
+    MessageReceiver, PATIENCE, ask, call, listening, of_session, revision, send, settings, start,
+};
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 
@@ -28,8 +30,14 @@ async fn asking(messages: &'static [&'static str], answers: usize) -> Server {
         }
         legacy(seen, "s").unwrap_or_else(|| match seen.method().as_str() {
             "tools/call" => {
-                let first = messages.iter().map(|message| event(&message.replace("$ID", &seen.id()))).collect();
-                let answer = event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id()));
+                let first = messages
+                    .iter()
+                    .map(|message| event(&message.replace("$ID", &seen.id())))
+                    .collect();
+                let answer = event(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#,
+                    seen.id()
+                ));
                 Reply::Gated(first, Arc::clone(&gate), answer)
             }
             _ => seen.result("{}"),
@@ -46,7 +54,10 @@ fn asker(capabilities: &str) -> (fanlight_canonical::Call, MessageReceiver) {
 }
 
 fn answer(question: ServerRequest, result: &'static str) {
-    question.answer.send(Response::from_result(&Json::literal(result))).unwrap();
+    question
+        .answer
+        .send(Response::from_result(&Json::literal(result)))
+        .unwrap();
 }
 
 /// The next answer that the server got.
@@ -74,15 +85,24 @@ async fn server_requests_and_replies_keep_their_bytes() {
     let client = async {
         let question = inbox.question().await;
         assert_eq!(question.method.as_str(), "elicitation/create");
-        assert_eq!(question.params.as_ref().unwrap().as_text(), r#"{ "message":"\u0042","n":1.0}"#);
+        assert_eq!(
+            question.params.as_ref().unwrap().as_text(),
+            r#"{ "message":"\u0042","n":1.0}"#
+        );
         // What follows the question arrives while it is open.
-        assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/progress");
+        assert_eq!(
+            inbox.recv().await.unwrap().method.as_str(),
+            "notifications/progress"
+        );
         answer(question, r#"{ "action" : "accept","n":1E400}"#);
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
     let seen = answered(&mut server).await;
-    assert_eq!(seen.body, r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "action" : "accept","n":1E400}}"#);
+    assert_eq!(
+        seen.body,
+        r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "action" : "accept","n":1E400}}"#
+    );
     assert_eq!(seen.header("mcp-session-id"), Some("s"));
     assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
 }
@@ -102,9 +122,15 @@ async fn several_server_requests_can_be_pending() {
     let client = async {
         let (first, second) = (inbox.question().await, inbox.question().await);
         answer(second, r#"{"second":true}"#);
-        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":2,"result":{"second":true}}"#);
+        assert_eq!(
+            answered(&mut server).await.body,
+            r#"{"jsonrpc":"2.0","id":2,"result":{"second":true}}"#
+        );
         answer(first, r#"{"first":true}"#);
-        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":1,"result":{"first":true}}"#);
+        assert_eq!(
+            answered(&mut server).await.body,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"first":true}}"#
+        );
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
@@ -129,10 +155,18 @@ async fn server_request_without_capability_is_refused() {
         assert_eq!(inbox.refused().await, ClientCapability::ElicitationByUrl);
         for (id, code) in [(1, -32601), (2, -32602)] {
             let body = answered(&mut server).await.body;
-            assert!(body.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#)), "{body}");
+            assert!(
+                body.starts_with(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#
+                )),
+                "{body}"
+            );
         }
         answer(inbox.question().await, r#"{"known":true}"#);
-        assert_eq!(answered(&mut server).await.body, r#"{"jsonrpc":"2.0","id":3,"result":{"known":true}}"#);
+        assert_eq!(
+            answered(&mut server).await.body,
+            r#"{"jsonrpc":"2.0","id":3,"result":{"known":true}}"#
+        );
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
@@ -147,7 +181,10 @@ async fn client_without_an_answer_is_reported_to_the_server() {
     let (outcome, ()) = tokio::join!(send(&backend, call), async { drop(inbox.question().await) });
     outcome.unwrap();
     let body = answered(&mut server).await.body;
-    assert!(body.starts_with(r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"#), "{body}");
+    assert!(
+        body.starts_with(r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32603,"#),
+        "{body}"
+    );
 
     let mut server = asking(ROOTS, 1).await;
     let mut settings = settings(server.transport());
@@ -158,7 +195,10 @@ async fn client_without_an_answer_is_reported_to_the_server() {
     outcome.unwrap();
     assert!(question.answer.is_closed());
     let body = answered(&mut server).await.body;
-    assert!(body.contains("-32603") && body.contains("did not answer within"), "{body}");
+    assert!(
+        body.contains("-32603") && body.contains("did not answer within"),
+        "{body}"
+    );
 }
 
 #[tokio::test]
@@ -171,7 +211,10 @@ async fn server_requests_beyond_the_limit_are_refused() {
     call.messages = messages;
     let client = async {
         let body = answered(&mut server).await.body;
-        assert!(body.contains("-32603") && body.contains("16 requests"), "{body}");
+        assert!(
+            body.contains("-32603") && body.contains("16 requests"),
+            "{body}"
+        );
         for _ in 0..16 {
             match inbox.recv().await {
                 Some(ServerMessage::Request(question)) => answer(question, "{}"),
@@ -192,7 +235,9 @@ async fn server_request_ends_with_its_call() {
         outcome = send(&backend, call) => panic!("{outcome:?}"),
         question = inbox.question() => question,
     };
-    tokio::time::timeout(PATIENCE, question.answer.closed()).await.unwrap();
+    tokio::time::timeout(PATIENCE, question.answer.closed())
+        .await
+        .unwrap();
     server.next_of("notifications/cancelled").await;
 }
 
@@ -211,7 +256,9 @@ async fn server_can_cancel_its_request() {
     let (call, mut inbox) = asker(ALL);
     let client = async {
         let (mut withdrawn, other) = (inbox.question().await, inbox.question().await);
-        tokio::time::timeout(PATIENCE, withdrawn.answer.closed()).await.unwrap();
+        tokio::time::timeout(PATIENCE, withdrawn.answer.closed())
+            .await
+            .unwrap();
         answer(other, "{}");
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
@@ -224,7 +271,9 @@ async fn in_a_hurry(server: &Server) -> Arc<Backend> {
     settings.timeouts.call = Duration::from_millis(500);
     let backend = start(settings);
     revision(&backend).await;
-    send(&backend, listening(call("x/y", ""), of_session(1, ALL)).0).await.unwrap();
+    send(&backend, listening(call("x/y", ""), of_session(1, ALL)).0)
+        .await
+        .unwrap();
     backend
 }
 
@@ -245,8 +294,13 @@ async fn deadline_is_paused_while_the_client_answers() {
     let server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 2).await;
     let backend = in_a_hurry(&server).await;
     let (call, mut inbox) = asker(ALL);
-    let (outcome, ()) = tokio::join!(send(&backend, call), async { answer(inbox.question().await, "{}") });
-    assert!(matches!(outcome, Err(BackendError::Timeout { sent: true, .. })), "{outcome:?}");
+    let (outcome, ()) = tokio::join!(send(&backend, call), async {
+        answer(inbox.question().await, "{}")
+    });
+    assert!(
+        matches!(outcome, Err(BackendError::Timeout { sent: true, .. })),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -276,8 +330,12 @@ async fn modern_asking(method: &'static str, continues: bool) -> Server {
         }
         modern(seen).unwrap_or_else(|| match seen.method().as_str() {
             "tools/call" => {
-                let asks = format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{{}}}}"#);
-                let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id());
+                let asks =
+                    format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{{}}}}"#);
+                let answer = format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#,
+                    seen.id()
+                );
                 Reply::Gated(event(&asks), Arc::clone(&gate), event(&answer))
             }
             _ => seen.result("{}"),
@@ -288,10 +346,19 @@ async fn modern_asking(method: &'static str, continues: bool) -> Server {
 
 #[tokio::test]
 async fn request_of_a_modern_server_is_refused_at_once() {
-    for (method, reply) in [("elicitation/create", "error"), ("sampling/createMessage", "error"), ("ping", "result")] {
+    for (method, reply) in [
+        ("elicitation/create", "error"),
+        ("sampling/createMessage", "error"),
+        ("ping", "result"),
+    ] {
         let mut server = modern_asking(method, true).await;
         let backend = start(settings(server.transport()));
-        assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{"n":1.0}"#);
+        assert_eq!(
+            ask(&backend, "tools/call", r#"{"name":"a"}"#)
+                .await
+                .unwrap(),
+            r#"{"n":1.0}"#
+        );
         let body = crate::support::json(&answered(&mut server).await.body);
         assert_eq!(body.get("id").unwrap().as_text(), r#""q""#);
         assert!(body.get(reply).is_some(), "{body}");
@@ -302,7 +369,12 @@ async fn request_of_a_modern_server_is_refused_at_once() {
 async fn modern_server_that_waits_for_its_refused_request_fails_the_call_soon() {
     let mut server = modern_asking("elicitation/create", false).await;
     let backend = start(settings(server.transport()));
-    let error = ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap_err();
-    assert!(matches!(error, BackendError::Malformed { .. }) && error.may_have_run(), "{error}");
+    let error = ask(&backend, "tools/call", r#"{"name":"a"}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, BackendError::Malformed { .. }) && error.may_have_run(),
+        "{error}"
+    );
     assert!(answered(&mut server).await.body.contains("input_required"));
 }

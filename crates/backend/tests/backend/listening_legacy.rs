@@ -25,11 +25,18 @@ pub(crate) fn telling(seen: &Seen, sessions: &AtomicUsize) -> Option<Reply> {
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"logging":{{}},"tools":{{"listChanged":true}},"prompts":{{}},"resources":{{"listChanged":true,"subscribe":true}}}}}}}}"#
     );
     let session = sessions.fetch_add(1, Ordering::Relaxed);
-    Some(Reply::Whole(200, format!("Mcp-Session-Id: s{session}\r\n"), "application/json", body))
+    Some(Reply::Whole(
+        200,
+        format!("Mcp-Session-Id: s{session}\r\n"),
+        "application/json",
+        body,
+    ))
 }
 
 /// A server whose streams the test writes to, and which answers anything else by `answer`.
-async fn streaming(answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> (Server, Feeds) {
+async fn streaming(
+    answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
+) -> (Server, Feeds) {
     let ((open, feeds), sessions) = (feeds(), AtomicUsize::new(0));
     let server = Server::start(move |seen| {
         answer(seen)
@@ -46,15 +53,24 @@ fn shared(mut settings: BackendSettings) -> Arc<Backend> {
 }
 
 fn tools() -> Interest {
-    Interest { tools: true, prompts: true, ..Interest::default() }
+    Interest {
+        tools: true,
+        prompts: true,
+        ..Interest::default()
+    }
 }
 
 fn resource(uri: &str) -> Interest {
-    Interest { uris: vec![uri.into()], ..Interest::default() }
+    Interest {
+        uris: vec![uri.into()],
+        ..Interest::default()
+    }
 }
 
 fn updated(uri: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#)
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#
+    )
 }
 
 fn numbered(id: u32, data: &str) -> String {
@@ -73,7 +89,13 @@ async fn stream_is_open_only_while_it_is_needed() {
     assert!(feeds.is_empty());
     let (listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     // The server does not declare notifications of changed prompts.
-    assert_eq!(listening.honoured, Interest { prompts: false, ..tools() });
+    assert_eq!(
+        listening.honoured,
+        Interest {
+            prompts: false,
+            ..tools()
+        }
+    );
     let feed = feeds.next().await;
     assert_eq!(feed.seen.header("mcp-session-id"), Some("s0"));
     assert_eq!(feed.seen.header("accept"), Some("text/event-stream"));
@@ -88,7 +110,16 @@ async fn stream_is_open_only_while_it_is_needed() {
     drop(second);
     feed.closed().await;
     // Interests that the server cannot serve need no stream.
-    let (none, _inbox) = listen(&backend, Interest { tools: false, ..tools() }, without_session).await.unwrap();
+    let (none, _inbox) = listen(
+        &backend,
+        Interest {
+            tools: false,
+            ..tools()
+        },
+        without_session,
+    )
+    .await
+    .unwrap();
     assert!(none.honoured.is_empty() && feeds.is_empty());
 }
 
@@ -98,7 +129,10 @@ async fn broken_stream_is_resumed_after_the_last_whole_event() {
     let backend = start(settings(server.transport()));
     let (_listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     let first = feeds.next().await;
-    first.raw(&format!("retry: 100\n{}id: 8\ndata: {{\"cut", numbered(7, TOOLS)));
+    first.raw(&format!(
+        "retry: 100\n{}id: 8\ndata: {{\"cut",
+        numbered(7, TOOLS)
+    ));
     assert_eq!(inbox.text().await, TOOLS);
     drop(first);
     let second = feeds.next().await;
@@ -115,7 +149,8 @@ async fn broken_stream_is_resumed_after_the_last_whole_event() {
 
 #[tokio::test]
 async fn stream_that_cannot_be_resumed_is_reopened_and_changes_are_announced() {
-    let (server, mut feeds) = streaming(|seen| seen.header("last-event-id").map(|_| status(400))).await;
+    let (server, mut feeds) =
+        streaming(|seen| seen.header("last-event-id").map(|_| status(400))).await;
     let backend = start(settings(server.transport()));
     let (_listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
     // One without numbers, then one whose numbers are of no use.
@@ -139,8 +174,16 @@ async fn server_without_a_stream_is_asked_once() {
     .await;
     let backend = start(settings(server.transport()));
     for _ in 0..3 {
-        let (listening, _inbox) =
-            listen(&backend, Interest { tools: true, ..resource("a:1") }, without_session).await.unwrap();
+        let (listening, _inbox) = listen(
+            &backend,
+            Interest {
+                tools: true,
+                ..resource("a:1")
+            },
+            without_session,
+        )
+        .await
+        .unwrap();
         assert!(listening.honoured.is_empty());
     }
     let mut gets = 0;
@@ -163,10 +206,15 @@ async fn resource_is_subscribed_to_once_for_all_listeners() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let interest = Interest { uris: vec!["a:1".into(), "a:no".into()], ..Interest::default() };
+    let interest = Interest {
+        uris: vec!["a:1".into(), "a:no".into()],
+        ..Interest::default()
+    };
     let (first, mut first_inbox) = listen(&backend, interest, without_session).await.unwrap();
     assert_eq!(first.honoured, resource("a:1"));
-    let (second, mut second_inbox) = listen(&backend, resource("a:1"), without_session).await.unwrap();
+    let (second, mut second_inbox) = listen(&backend, resource("a:1"), without_session)
+        .await
+        .unwrap();
     let feed = feeds.next().await;
     feed.send(&updated("a:1"));
     feed.send(&updated("a:2"));
@@ -178,7 +226,14 @@ async fn resource_is_subscribed_to_once_for_all_listeners() {
     drop(first);
     let (third, _inbox) = listen(&backend, tools(), without_session).await.unwrap();
     drop(second);
-    assert_eq!(server.next_of("resources/unsubscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
+    assert_eq!(
+        server
+            .next_of("resources/unsubscribe")
+            .await
+            .params()
+            .as_text(),
+        r#"{"uri":"a:1"}"#
+    );
     assert_eq!(server.count("resources/unsubscribe"), 0);
     assert!(feed.is_open());
     drop(third);
@@ -193,16 +248,31 @@ async fn lost_session_is_replaced_with_its_subscriptions() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let interest = Interest { tools: true, ..resource("a:1") };
+    let interest = Interest {
+        tools: true,
+        ..resource("a:1")
+    };
     let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
-    assert_eq!(server.next_of("resources/subscribe").await.header("mcp-session-id"), Some("s0"));
+    assert_eq!(
+        server
+            .next_of("resources/subscribe")
+            .await
+            .header("mcp-session-id"),
+        Some("s0")
+    );
     let feed = feeds.next().await;
     feed.raw("id: 1\nretry: 100\ndata:\n\n");
     drop(feed);
     let feed = feeds.next().await;
-    assert_eq!((last_event(&feed), feed.seen.header("mcp-session-id")), (None, Some("s1")));
+    assert_eq!(
+        (last_event(&feed), feed.seen.header("mcp-session-id")),
+        (None, Some("s1"))
+    );
     let again = server.next_of("resources/subscribe").await;
-    assert_eq!((again.params().as_text(), again.header("mcp-session-id")), (r#"{"uri":"a:1"}"#, Some("s1")));
+    assert_eq!(
+        (again.params().as_text(), again.header("mcp-session-id")),
+        (r#"{"uri":"a:1"}"#, Some("s1"))
+    );
     assert_eq!(inbox.text().await, TOOLS);
     assert_eq!(inbox.text().await, updated("a:1"));
     feed.send(TOOLS);
@@ -210,7 +280,12 @@ async fn lost_session_is_replaced_with_its_subscriptions() {
 }
 
 async fn ask(backend: &Backend, session: u64, method: &str, params: &str) -> String {
-    send(backend, listening(call(method, params), of_session(session, "{}")).0).await.unwrap()
+    send(
+        backend,
+        listening(call(method, params), of_session(session, "{}")).0,
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test]
@@ -221,26 +296,53 @@ async fn sessions_on_a_shared_connection_are_counted_per_resource() {
     })
     .await;
     let backend = shared(settings(server.transport()));
-    let session = Interest { session: true, ..Interest::default() };
-    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
-    let (_second, mut second) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
+    let session = Interest {
+        session: true,
+        ..Interest::default()
+    };
+    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}"))
+        .await
+        .unwrap();
+    let (_second, mut second) = listen(&backend, session, of_session(2, "{}"))
+        .await
+        .unwrap();
     let feed = feeds.next().await;
     let params = r#"{ "uri":"a:1","x":1.0}"#;
     assert_eq!(ask(&backend, 1, "resources/subscribe", params).await, "{}");
-    assert_eq!(server.next_of("resources/subscribe").await.params().as_text(), params);
+    assert_eq!(
+        server
+            .next_of("resources/subscribe")
+            .await
+            .params()
+            .as_text(),
+        params
+    );
     feed.send(&updated("a:1"));
     assert_eq!(first.text().await, updated("a:1"));
     assert_eq!(ask(&backend, 2, "resources/subscribe", params).await, "{}");
     feed.send(&updated("a:1"));
-    assert_eq!((first.text().await, second.text().await), (updated("a:1"), updated("a:1")));
+    assert_eq!(
+        (first.text().await, second.text().await),
+        (updated("a:1"), updated("a:1"))
+    );
     let refused = ask(&backend, 1, "resources/subscribe", r#"{"uri":"a:no"}"#).await;
     assert_eq!(refused, r#"{"code":-7,"message":"n\u006f","data":1.0}"#);
-    assert_eq!(ask(&backend, 1, "resources/unsubscribe", params).await, "{}");
+    assert_eq!(
+        ask(&backend, 1, "resources/unsubscribe", params).await,
+        "{}"
+    );
     feed.send(&updated("a:1"));
     assert_eq!(second.text().await, updated("a:1"));
     assert!(first.is_empty());
     backend.end_session(SessionKey(2));
-    assert_eq!(server.next_of("resources/unsubscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
+    assert_eq!(
+        server
+            .next_of("resources/unsubscribe")
+            .await
+            .params()
+            .as_text(),
+        r#"{"uri":"a:1"}"#
+    );
     assert_eq!(server.count("resources/subscribe"), 0);
 }
 
@@ -249,24 +351,39 @@ async fn log_messages_on_a_shared_connection_reach_sessions_by_level() {
     use fanlight_protocol::meta::LogLevel;
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = shared(settings(server.transport()));
-    let session = Interest { session: true, ..Interest::default() };
+    let session = Interest {
+        session: true,
+        ..Interest::default()
+    };
     let errors_only = |context: &mut fanlight_canonical::CallContext| {
         of_session(1, "{}")(context);
         context.log_level = Some(LogLevel::Error);
     };
-    let (_errors, mut errors) = listen(&backend, session.clone(), errors_only).await.unwrap();
-    let (_all, mut all) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
+    let (_errors, mut errors) = listen(&backend, session.clone(), errors_only)
+        .await
+        .unwrap();
+    let (_all, mut all) = listen(&backend, session, of_session(2, "{}"))
+        .await
+        .unwrap();
     let feed = feeds.next().await;
     let log = |level: &str| {
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}","data":1.0}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}","data":1.0}}}}"#
+        )
     };
     feed.send(&log("info"));
     feed.send(&log("error"));
     feed.send(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
-    assert_eq!((all.text().await, all.text().await), (log("info"), log("error")));
+    assert_eq!(
+        (all.text().await, all.text().await),
+        (log("info"), log("error"))
+    );
     assert_eq!(errors.text().await, log("error"));
     for inbox in [&mut errors, &mut all] {
-        assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/x");
+        assert_eq!(
+            inbox.recv().await.unwrap().method.as_str(),
+            "notifications/x"
+        );
     }
     // A later call of the session asks for more.
     let (mut info, _inbox) = listening(call("x/y", ""), errors_only);
@@ -297,7 +414,10 @@ async fn slow_subscription_delays_no_other() {
         quick = listen(&backend, resource("a:1"), without_session) => quick.unwrap(),
     };
     assert_eq!(quick.honoured, resource("a:1"));
-    assert_eq!(ask(&backend, 1, "resources/subscribe", r#"{"uri":"a:2"}"#).await, "{}");
+    assert_eq!(
+        ask(&backend, 1, "resources/subscribe", r#"{"uri":"a:2"}"#).await,
+        "{}"
+    );
     feeds.next().await.send(&updated("a:1"));
     assert_eq!(inbox.text().await, updated("a:1"));
 }
@@ -313,8 +433,14 @@ async fn subscription_is_sent_after_the_unsubscription_before_it() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let (_other, _inbox) = listen(&backend, resource("a:0"), without_session).await.unwrap();
-    drop(listen(&backend, resource("a:1"), without_session).await.unwrap());
+    let (_other, _inbox) = listen(&backend, resource("a:0"), without_session)
+        .await
+        .unwrap();
+    drop(
+        listen(&backend, resource("a:1"), without_session)
+            .await
+            .unwrap(),
+    );
     server.next_of("resources/unsubscribe").await;
     let mut again = pin!(listen(&backend, resource("a:1"), without_session));
     tokio::select! {
@@ -322,27 +448,56 @@ async fn subscription_is_sent_after_the_unsubscription_before_it() {
         _ = &mut again => panic!("its end is not answered"),
         _ = listen(&backend, resource("a:2"), without_session) => {}
     }
-    assert!(server.next_of("resources/subscribe").await.body.contains("a:2"));
+    assert!(
+        server
+            .next_of("resources/subscribe")
+            .await
+            .body
+            .contains("a:2")
+    );
     gate.notify_one();
     assert_eq!(again.await.unwrap().0.honoured, resource("a:1"));
-    assert!(server.next_of("resources/subscribe").await.body.contains("a:1"));
+    assert!(
+        server
+            .next_of("resources/subscribe")
+            .await
+            .body
+            .contains("a:1")
+    );
 }
 
 #[tokio::test]
 async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
     let well = Arc::new(AtomicBool::new(false));
     let is_well = Arc::clone(&well);
-    let failing = move |seen: &Seen| (seen.verb == "GET" && !is_well.load(Ordering::Relaxed)).then(|| status(503));
+    let failing = move |seen: &Seen| {
+        (seen.verb == "GET" && !is_well.load(Ordering::Relaxed)).then(|| status(503))
+    };
     let (mut server, mut feeds) = streaming(failing).await;
     let backend = start(settings(server.transport()));
-    let interest = Interest { tools: true, ..resource("a:1") };
-    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
+    let interest = Interest {
+        tools: true,
+        ..resource("a:1")
+    };
+    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session)
+        .await
+        .unwrap();
     assert_eq!(listening.honoured, interest);
-    assert_eq!(server.next_of("resources/subscribe").await.params().as_text(), r#"{"uri":"a:1"}"#);
+    assert_eq!(
+        server
+            .next_of("resources/subscribe")
+            .await
+            .params()
+            .as_text(),
+        r#"{"uri":"a:1"}"#
+    );
     // What was missed until the stream is there is made up for.
     well.store(true, Ordering::Relaxed);
     let feed = feeds.next().await;
-    assert_eq!((inbox.text().await, inbox.text().await), (TOOLS.to_owned(), updated("a:1")));
+    assert_eq!(
+        (inbox.text().await, inbox.text().await),
+        (TOOLS.to_owned(), updated("a:1"))
+    );
     feed.send(&updated("a:1"));
     assert_eq!(inbox.text().await, updated("a:1"));
 }
@@ -351,7 +506,12 @@ async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
 async fn silent_stream_delays_no_subscription() {
     let (server, _feeds) = streaming(|seen| (seen.verb == "GET").then_some(Reply::Hang)).await;
     let backend = start(settings(server.transport()));
-    let interest = Interest { tools: true, ..resource("a:1") };
-    let (listening, _inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
+    let interest = Interest {
+        tools: true,
+        ..resource("a:1")
+    };
+    let (listening, _inbox) = listen(&backend, interest.clone(), without_session)
+        .await
+        .unwrap();
     assert_eq!(listening.honoured, interest);
 }

@@ -7,24 +7,37 @@ use fanlight_canonical::Interest;
 use fanlight_protocol::Json;
 
 use crate::support::server::{Feed, Feeds, Seen, Server, feeds, modern};
-use crate::support::{MessageReceiver, call, listen, listening, of_session, send, settings, start, without_session};
+use crate::support::{
+    MessageReceiver, call, listen, listening, of_session, send, settings, start, without_session,
+};
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
 fn updated(uri: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#)
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{uri}"}}}}"#
+    )
 }
 
 fn tools() -> Interest {
-    Interest { tools: true, ..Interest::default() }
+    Interest {
+        tools: true,
+        ..Interest::default()
+    }
 }
 
 fn prompts() -> Interest {
-    Interest { prompts: true, ..Interest::default() }
+    Interest {
+        prompts: true,
+        ..Interest::default()
+    }
 }
 
 fn resource(uri: &str) -> Interest {
-    Interest { uris: vec![uri.into()], ..Interest::default() }
+    Interest {
+        uris: vec![uri.into()],
+        ..Interest::default()
+    }
 }
 
 /// A server whose subscriptions the test answers.
@@ -67,7 +80,11 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
     // The same again needs nothing of the server.
     let (second, mut second_inbox) = listen(&backend, tools(), without_session).await.unwrap();
     assert!(feeds.is_empty() && second.honoured == tools());
-    let third = async { listen(&backend, resource("a:1"), without_session).await.unwrap() };
+    let third = async {
+        listen(&backend, resource("a:1"), without_session)
+            .await
+            .unwrap()
+    };
     let ((_third, mut third_inbox), new) = tokio::join!(third, async {
         let feed = feeds.next().await;
         let expected = r#"{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}"#;
@@ -84,8 +101,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
     new.send(
         r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":4,"x":1.0}, "uri":"a:1"}}"#,
     );
-    let expected =
-        r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"x":1.0}, "uri":"a:1"}}"#;
+    let expected = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":{"x":1.0}, "uri":"a:1"}}"#;
     assert_eq!(heard(&mut third_inbox).await, expected);
     assert!(first_inbox.is_empty() && second_inbox.is_empty());
     backend.stop().await;
@@ -95,14 +111,27 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
 #[tokio::test]
 async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let interest = Interest { tools: true, prompts: true, uris: vec!["a:1".into(), "a:2".into()], ..resource("") };
-    let listener = async { listen(&backend, interest.clone(), without_session).await.unwrap() };
+    let interest = Interest {
+        tools: true,
+        prompts: true,
+        uris: vec!["a:1".into(), "a:2".into()],
+        ..resource("")
+    };
+    let listener = async {
+        listen(&backend, interest.clone(), without_session)
+            .await
+            .unwrap()
+    };
     let ((listening, _inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         feed.acknowledge(r#"{"promptsListChanged":true,"resourceSubscriptions":["a:2"]}"#);
         feed
     });
-    let honoured = Interest { tools: false, uris: vec!["a:2".into()], ..interest };
+    let honoured = Interest {
+        tools: false,
+        uris: vec!["a:2".into()],
+        ..interest
+    };
     assert_eq!(listening.honoured, honoured);
     drop(listening);
     feed.closed().await;
@@ -134,7 +163,10 @@ async fn subscription_shrinks_after_a_delay() {
 #[tokio::test]
 async fn ended_subscription_is_renewed_and_changes_are_announced() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let interest = Interest { tools: true, ..resource("a:1") };
+    let interest = Interest {
+        tools: true,
+        ..resource("a:1")
+    };
     let listener = async { listen(&backend, interest, without_session).await.unwrap() };
     let ((_listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
@@ -142,7 +174,10 @@ async fn ended_subscription_is_renewed_and_changes_are_announced() {
         feed
     });
     // Gracefully, and then by the end of the stream alone.
-    feed.send(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete"}}}}"#, feed.seen.id()));
+    feed.send(&format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete"}}}}"#,
+        feed.seen.id()
+    ));
     let mut ended = feed;
     for _ in 0..2 {
         drop(ended);
@@ -158,7 +193,8 @@ async fn ended_subscription_is_renewed_and_changes_are_announced() {
 #[tokio::test]
 async fn server_without_subscriptions_is_asked_once() {
     let mut server = Server::start(|seen: &Seen| {
-        modern(seen).unwrap_or_else(|| seen.error(404, r#"{"code":-32601,"message":"no such method"}"#))
+        modern(seen)
+            .unwrap_or_else(|| seen.error(404, r#"{"code":-32601,"message":"no such method"}"#))
     })
     .await;
     let backend = start(settings(server.transport()));
@@ -187,7 +223,16 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
         agree(&feed);
         feed
     });
-    let (bad, _inbox) = listen(&backend, Interest { tools: true, ..resource("bad:1") }, without_session).await.unwrap();
+    let (bad, _inbox) = listen(
+        &backend,
+        Interest {
+            tools: true,
+            ..resource("bad:1")
+        },
+        without_session,
+    )
+    .await
+    .unwrap();
     assert_eq!(bad.honoured, tools());
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);
@@ -208,23 +253,40 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
     let listener = async { listen(&backend, interest, without_session).await.unwrap() };
     let ((listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
-        assert_eq!(filter(&feed).as_text(), r#"{"taskIds":["t1"],"newThings":{"n":1.0}}"#);
+        assert_eq!(
+            filter(&feed).as_text(),
+            r#"{"taskIds":["t1"],"newThings":{"n":1.0}}"#
+        );
         let meta = feed.seen.params().get("_meta").unwrap();
-        let capabilities = meta.get("io.modelcontextprotocol/clientCapabilities").unwrap();
-        assert_eq!(capabilities.as_text(), r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+        let capabilities = meta
+            .get("io.modelcontextprotocol/clientCapabilities")
+            .unwrap();
+        assert_eq!(
+            capabilities.as_text(),
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#
+        );
         feed.acknowledge(r#"{"newThings":{"n":2}}"#);
         feed
     });
     assert!(listening.honoured.tasks.is_empty());
-    assert_eq!(listening.honoured.unknown.as_ref().unwrap().as_text(), r#"{"newThings":{"n":2}}"#);
+    assert_eq!(
+        listening.honoured.unknown.as_ref().unwrap().as_text(),
+        r#"{"newThings":{"n":2}}"#
+    );
     feed.send(
         r#"{"jsonrpc":"2.0","method":"notifications/new","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":4}}}"#,
     );
-    assert_eq!(heard(&mut inbox).await, r#"{"jsonrpc":"2.0","method":"notifications/new","params":{}}"#);
+    assert_eq!(
+        heard(&mut inbox).await,
+        r#"{"jsonrpc":"2.0","method":"notifications/new","params":{}}"#
+    );
     drop(listening);
     feed.closed().await;
     // The end of the backend ends such subscriptions too.
-    let interest = Interest { unknown: Some(Json::literal(r#"{"newThings":{}}"#)), ..Interest::default() };
+    let interest = Interest {
+        unknown: Some(Json::literal(r#"{"newThings":{}}"#)),
+        ..Interest::default()
+    };
     let listener = async { listen(&backend, interest, without_session).await.unwrap() };
     let ((_listening, mut inbox), feed) = tokio::join!(listener, async {
         let feed = feeds.next().await;
@@ -239,16 +301,28 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
 #[tokio::test]
 async fn sessions_subscribe_by_requests_and_receive_their_updates() {
     let (_server, mut feeds, backend) = subscribing().await;
-    let session = Interest { session: true, ..Interest::default() };
-    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}")).await.unwrap();
-    let (_second, mut second) = listen(&backend, session, of_session(2, "{}")).await.unwrap();
+    let session = Interest {
+        session: true,
+        ..Interest::default()
+    };
+    let (_first, mut first) = listen(&backend, session.clone(), of_session(1, "{}"))
+        .await
+        .unwrap();
+    let (_second, mut second) = listen(&backend, session, of_session(2, "{}"))
+        .await
+        .unwrap();
     let ask = async |session, method, uri: &str| {
         let call = call(method, &format!(r#"{{"uri":"{uri}"}}"#));
-        send(&backend, listening(call, of_session(session, "{}")).0).await.unwrap()
+        send(&backend, listening(call, of_session(session, "{}")).0)
+            .await
+            .unwrap()
     };
     let (answer, feed) = tokio::join!(ask(1, "resources/subscribe", "a:1"), async {
         let feed = feeds.next().await;
-        assert_eq!(filter(&feed).as_text(), r#"{"resourceSubscriptions":["a:1"]}"#);
+        assert_eq!(
+            filter(&feed).as_text(),
+            r#"{"resourceSubscriptions":["a:1"]}"#
+        );
         agree(&feed);
         feed
     });
@@ -256,7 +330,10 @@ async fn sessions_subscribe_by_requests_and_receive_their_updates() {
     feed.send(&updated("a:1/part"));
     assert_eq!(heard(&mut first).await, updated("a:1/part"));
     let (refused, ()) = tokio::join!(ask(2, "resources/subscribe", "a:2"), async {
-        feeds.next().await.acknowledge(r#"{"resourceSubscriptions":["a:1"]}"#);
+        feeds
+            .next()
+            .await
+            .acknowledge(r#"{"resourceSubscriptions":["a:1"]}"#);
     });
     assert!(refused.contains("-32602"), "{refused}");
     let (_, third) = (ask(1, "resources/unsubscribe", "a:1").await, feed);
@@ -326,8 +403,18 @@ async fn resource_refused_after_a_break_affects_only_resources() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let listener =
-        async { listen(&backend, Interest { tools: true, ..resource("a:1") }, without_session).await.unwrap() };
+    let listener = async {
+        listen(
+            &backend,
+            Interest {
+                tools: true,
+                ..resource("a:1")
+            },
+            without_session,
+        )
+        .await
+        .unwrap()
+    };
     let ((_listening, mut inbox), ()) = tokio::join!(listener, async {
         let feed = feeds.next().await;
         agree(&feed);

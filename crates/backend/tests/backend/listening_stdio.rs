@@ -10,7 +10,8 @@ use crate::support::{call, listen, listening, of_session, send, settings, start,
 
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-const UPDATED: &str = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
+const UPDATED: &str =
+    r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true}}"#;
 
 /// A legacy server that sends notifications on `test/tools` and `test/updated`.
@@ -24,7 +25,11 @@ async fn notifying() -> Child {
 }
 
 fn interest() -> Interest {
-    Interest { tools: true, uris: vec!["a:1".into()], ..Interest::default() }
+    Interest {
+        tools: true,
+        uris: vec!["a:1".into()],
+        ..Interest::default()
+    }
 }
 
 #[tokio::test]
@@ -38,9 +43,15 @@ async fn subscriptions_are_renewed_when_a_legacy_process_restarts() {
     for method in ["test/tools", "test/updated"] {
         send(&backend, call(method, "")).await.unwrap();
     }
-    assert_eq!((inbox.text().await.as_str(), inbox.text().await.as_str()), (TOOLS, UPDATED));
+    assert_eq!(
+        (inbox.text().await.as_str(), inbox.text().await.as_str()),
+        (TOOLS, UPDATED)
+    );
     send(&backend, call("test/exit", "")).await.unwrap_err();
-    assert_eq!((inbox.text().await.as_str(), inbox.text().await.as_str()), (TOOLS, UPDATED));
+    assert_eq!(
+        (inbox.text().await.as_str(), inbox.text().await.as_str()),
+        (TOOLS, UPDATED)
+    );
     assert_eq!(child.count("resources/subscribe"), 2);
     drop(listening);
     child.wait_for("resources/unsubscribe", 1).await;
@@ -53,9 +64,14 @@ async fn session_receives_everything_of_its_own_process() {
     let child = notifying().await;
     child.on("test/ask", Reply::driven());
     let backend = start(settings(child.transport()));
-    let session = Interest { session: true, ..Interest::default() };
+    let session = Interest {
+        session: true,
+        ..Interest::default()
+    };
     let capabilities = r#"{"roots":{}}"#;
-    let (_listening, mut inbox) = listen(&backend, session, of_session(1, capabilities)).await.unwrap();
+    let (_listening, mut inbox) = listen(&backend, session, of_session(1, capabilities))
+        .await
+        .unwrap();
     backend.describe().await.unwrap();
     assert_eq!(child.started().len(), 1);
     let ask = async |method: &str| {
@@ -63,18 +79,28 @@ async fn session_receives_everything_of_its_own_process() {
         (send(&backend, call).await.unwrap(), inbox)
     };
     ask("test/updated").await;
-    assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/resources/updated");
+    assert_eq!(
+        inbox.recv().await.unwrap().method.as_str(),
+        "notifications/resources/updated"
+    );
     let server = async {
         let call = child.stream(0).await;
         call.result("{}").await;
-        call.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#).await;
+        call.message(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#)
+            .await;
         call
     };
     let (_, call) = tokio::join!(ask("test/ask"), server);
     let question = inbox.question().await;
-    question.answer.send(Response::from_result(&Json::literal(r#"{"roots":[]}"#))).unwrap();
+    question
+        .answer
+        .send(Response::from_result(&Json::literal(r#"{"roots":[]}"#)))
+        .unwrap();
     let answer = child.answer_to(r#""q""#, &call.request).await;
-    assert_eq!(answer.text, r#"{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}"#);
+    assert_eq!(
+        answer.text,
+        r#"{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}"#
+    );
     backend.stop().await;
 }
 
@@ -84,20 +110,32 @@ async fn subscription_is_renewed_when_a_modern_process_restarts() {
     child.on("subscriptions/listen", Reply::listening());
     child.on("test/exit", Reply::fault(Fault::Die(0)));
     let backend = start(settings(child.transport()));
-    let interest = Interest { tools: true, ..Interest::default() };
-    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session).await.unwrap();
+    let interest = Interest {
+        tools: true,
+        ..Interest::default()
+    };
+    let (listening, mut inbox) = listen(&backend, interest.clone(), without_session)
+        .await
+        .unwrap();
     assert_eq!(listening.honoured, interest);
     let subscription = child.stream(0).await;
-    subscription.notify("notifications/tools/list_changed", r#""n":1.0"#).await;
-    let other = TOOLS
-        .replace("tools", "prompts")
-        .replace("}", r#","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":999}}}"#);
+    subscription
+        .notify("notifications/tools/list_changed", r#""n":1.0"#)
+        .await;
+    let other = TOOLS.replace("tools", "prompts").replace(
+        "}",
+        r#","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":999}}}"#,
+    );
     subscription.message(&other).await;
     subscription.message(TOOLS).await;
-    let stripped = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":1.0}}"#;
+    let stripped =
+        r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":1.0}}"#;
     // One is routed by its subscription, the other by what it is: their order is not kept.
     let heard = [inbox.text().await, inbox.text().await];
-    assert!(heard.iter().any(|text| text == stripped) && heard.iter().any(|text| text == TOOLS), "{heard:?}");
+    assert!(
+        heard.iter().any(|text| text == stripped) && heard.iter().any(|text| text == TOOLS),
+        "{heard:?}"
+    );
     send(&backend, call("test/exit", "")).await.unwrap_err();
     assert_eq!(inbox.text().await, TOOLS);
     assert_eq!(child.count("subscriptions/listen"), 2);

@@ -1,6 +1,11 @@
 //! Backends against real peers: HTTP servers in this process and scripted child processes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "all of this is test code")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "all of this is test code"
+)]
 
 mod continued_sessions;
 mod credentials;

@@ -45,15 +45,23 @@ async fn get(backend: &Backend, client: Client, method: &str, params: &str) -> S
 }
 
 fn is_unknown(answer: &str) -> bool {
-    json(answer).get("code").is_some_and(|code| code.as_i64() == Some(-32602))
+    json(answer)
+        .get("code")
+        .is_some_and(|code| code.as_i64() == Some(-32602))
 }
 
 fn named(task: &str) -> Interest {
-    Interest { tasks: vec![task.into()], ..Interest::default() }
+    Interest {
+        tasks: vec![task.into()],
+        ..Interest::default()
+    }
 }
 
 fn session() -> Interest {
-    Interest { session: true, ..Interest::default() }
+    Interest {
+        session: true,
+        ..Interest::default()
+    }
 }
 
 /// A modern server with one task per tool call, `t1`, whose subscriptions the test answers.
@@ -70,7 +78,10 @@ fn modern_tasks(seen: &Seen) -> crate::support::server::Reply {
 
 #[tokio::test]
 async fn task_of_another_principal_is_unknown_at_a_modern_server() {
-    for maker in [extension("ann"), Client("ann", Some(1), Some(TaskDialect::Extension))] {
+    for maker in [
+        extension("ann"),
+        Client("ann", Some(1), Some(TaskDialect::Extension)),
+    ] {
         let mut server = Server::start(modern_tasks).await;
         let backend = start(settings(server.transport()));
         get(&backend, maker, "tools/call", r#"{"name":"a"}"#).await;
@@ -87,7 +98,9 @@ async fn task_of_another_principal_is_unknown_at_a_modern_server() {
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
             assert_eq!(server.count(method), 0, "{method}");
         }
-        assert!(!is_unknown(&get(&backend, extension("ann"), "tasks/get", T1).await));
+        assert!(!is_unknown(
+            &get(&backend, extension("ann"), "tasks/get", T1).await
+        ));
     }
 }
 
@@ -95,15 +108,26 @@ async fn task_of_another_principal_is_unknown_at_a_modern_server() {
 async fn task_of_another_principal_is_unknown_when_its_client_has_translated_tasks() {
     let mut server = Server::start(modern_tasks).await;
     let backend = start(settings(server.transport()));
-    get(&backend, requested("ann"), "tools/call", r#"{"name":"a","task":{}}"#).await;
+    get(
+        &backend,
+        requested("ann"),
+        "tools/call",
+        r#"{"name":"a","task":{}}"#,
+    )
+    .await;
     for client in [requested("bob"), requested("eve")] {
         assert!(is_unknown(&get(&backend, client, "tasks/get", T1).await));
     }
-    assert!(is_unknown(&get(&backend, extension("bob"), "tasks/get", T1).await));
+    assert!(is_unknown(
+        &get(&backend, extension("bob"), "tasks/get", T1).await
+    ));
     assert_eq!(server.count("tasks/get"), 0);
     let listed = get(&backend, requested("ann"), "tasks/list", "").await;
     assert!(listed.contains("t1"), "{listed}");
-    assert_eq!(get(&backend, requested("bob"), "tasks/list", "").await, r#"{"tasks":[]}"#);
+    assert_eq!(
+        get(&backend, requested("bob"), "tasks/list", "").await,
+        r#"{"tasks":[]}"#
+    );
 }
 
 #[tokio::test]
@@ -114,13 +138,28 @@ async fn immediate_task_of_another_principal_is_unknown() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    let created = json(&get(&backend, requested("ann"), "tools/call", r#"{"name":"a","task":{}}"#).await);
-    let params = format!(r#"{{"taskId":{}}}"#, created.get("task").unwrap().get("taskId").unwrap());
+    let created = json(
+        &get(
+            &backend,
+            requested("ann"),
+            "tools/call",
+            r#"{"name":"a","task":{}}"#,
+        )
+        .await,
+    );
+    let params = format!(
+        r#"{{"taskId":{}}}"#,
+        created.get("task").unwrap().get("taskId").unwrap()
+    );
     for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
         let answer = get(&backend, requested("bob"), method, &params).await;
         assert!(is_unknown(&answer), "{method}: {answer}");
     }
-    assert!(get(&backend, requested("ann"), "tasks/result", &params).await.starts_with(r#"{"content":[]"#));
+    assert!(
+        get(&backend, requested("ann"), "tasks/result", &params)
+            .await
+            .starts_with(r#"{"content":[]"#)
+    );
 }
 
 #[tokio::test]
@@ -133,19 +172,25 @@ async fn task_notification_reaches_only_the_principal_that_made_the_task() {
     .await;
     let backend = start(settings(server.transport()));
     // Bob names the task before it exists, Eve when it does.
-    let (early, stream) = tokio::join!(listen(&backend, named("t1"), extension("bob").context()), async {
-        let stream = streams.next().await;
-        stream.acknowledge(r#"{"taskIds":["t1"]}"#);
-        stream
-    });
+    let (early, stream) = tokio::join!(
+        listen(&backend, named("t1"), extension("bob").context()),
+        async {
+            let stream = streams.next().await;
+            stream.acknowledge(r#"{"taskIds":["t1"]}"#);
+            stream
+        }
+    );
     let (_early, mut bobs) = early.unwrap();
     get(&backend, extension("ann"), "tools/call", r#"{"name":"a"}"#).await;
-    let (late, mut eves) = listen(&backend, named("t1"), extension("eve").context()).await.unwrap();
+    let (late, mut eves) = listen(&backend, named("t1"), extension("eve").context())
+        .await
+        .unwrap();
     assert_eq!(late.honoured, Interest::default());
-    let (listening, mut anns) = listen(&backend, named("t1"), extension("ann").context()).await.unwrap();
+    let (listening, mut anns) = listen(&backend, named("t1"), extension("ann").context())
+        .await
+        .unwrap();
     assert_eq!(listening.honoured, named("t1"));
-    let changed =
-        r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"working","ttlMs":null}}"#;
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"working","ttlMs":null}}"#;
     stream.send(changed);
     assert_eq!(anns.text().await, changed);
     assert!(bobs.is_empty() && eves.is_empty());
@@ -161,8 +206,17 @@ async fn session_messages_reach_only_the_principal_of_the_session() {
         if seen.verb == "GET" {
             return open(seen);
         }
-        let session = || format!("s{}", sessions.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let session = if seen.method() == "initialize" { session() } else { String::new() };
+        let session = || {
+            format!(
+                "s{}",
+                sessions.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+            )
+        };
+        let session = if seen.method() == "initialize" {
+            session()
+        } else {
+            String::new()
+        };
         legacy(seen, &session).unwrap_or_else(|| seen.result("{}"))
     })
     .await;
@@ -190,9 +244,14 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
     // Each process answers with its own number, and asks and reports progress before.
     let child = Child::legacy().await;
     let process = Reply::conclude(|call, _| format!(r#"{{"process":{}}}"#, call.process.unwrap()));
-    let progress =
-        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
-    child.on("test/call", process.asking(&[progress, r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list"}"#]));
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
+    child.on(
+        "test/call",
+        process.asking(&[
+            progress,
+            r#"{"jsonrpc":"2.0","id":"q-{call}","method":"roots/list"}"#,
+        ]),
+    );
     let backend = start(settings(child.transport()));
     let call_of = async |name: &'static str| {
         let (call, mut inbox) = listening(call("test/call", "{}"), |context| {
@@ -201,7 +260,10 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
             context.wants_progress = true;
         });
         let asked = async {
-            assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/progress");
+            assert_eq!(
+                inbox.recv().await.unwrap().method.as_str(),
+                "notifications/progress"
+            );
             let request = inbox.question().await;
             let answer = fanlight_protocol::Response::from_result(&json(r#"{"roots":[]}"#));
             request.answer.send(answer).unwrap();
@@ -222,7 +284,8 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
 async fn resource_subscription_is_ended_only_by_its_principal() {
     let child = Child::legacy().await;
     child.declares(r#"{"resources":{"subscribe":true}}"#);
-    let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
+    let updated =
+        r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1"}}"#;
     child.on("test/update", Reply::result("{}").after(&[updated]));
     let mut settings = settings(child.transport());
     settings.sessions = SessionPolicy::Shared;
@@ -233,8 +296,17 @@ async fn resource_subscription_is_ended_only_by_its_principal() {
     get(&backend, ann, "resources/subscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, bob, "resources/unsubscribe", r#"{"uri":"a:1"}"#).await;
     get(&backend, ann, "test/update", "").await;
-    assert_eq!(anns.recv().await.unwrap().method.as_str(), "notifications/resources/updated");
+    assert_eq!(
+        anns.recv().await.unwrap().method.as_str(),
+        "notifications/resources/updated"
+    );
     assert!(bobs.is_empty());
     backend.stop().await;
-    assert_eq!((child.count("resources/subscribe"), child.count("resources/unsubscribe")), (1, 0));
+    assert_eq!(
+        (
+            child.count("resources/subscribe"),
+            child.count("resources/unsubscribe")
+        ),
+        (1, 0)
+    );
 }

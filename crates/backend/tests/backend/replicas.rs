@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fanlight_backend::{BackendSettings, EndpointUrl, Endpoints, LookUp, Server as Connected, TransportSettings};
+use fanlight_backend::{
+    BackendSettings, EndpointUrl, Endpoints, LookUp, Server as Connected, TransportSettings,
+};
 use fanlight_canonical::{BackendClient, BackendState, Caller, Interest, Principal, TaskDialect};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -16,14 +18,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::listening_legacy::telling;
 use crate::support::server::{Feed, Feeds, Reply, Seen, Server, feeds, legacy, modern};
-use crate::support::{PATIENCE, call, listen_to, listening, of_session, send_to, settings, without_session};
+use crate::support::{
+    PATIENCE, call, listen_to, listening, of_session, send_to, settings, without_session,
+};
 
 /// A server at these URLs.
 fn several(urls: &[&str]) -> BackendSettings {
-    let endpoint = |url: &&str| EndpointUrl { url: (*url).to_owned(), zone: None };
-    let endpoints = Endpoints { urls: urls.iter().map(endpoint).collect(), resolve: None, zone: None };
-    let transport = TransportSettings::Http { url: urls[0].to_owned(), headers: Vec::new() };
-    BackendSettings { endpoints, ..settings(transport) }
+    let endpoint = |url: &&str| EndpointUrl {
+        url: (*url).to_owned(),
+        zone: None,
+    };
+    let endpoints = Endpoints {
+        urls: urls.iter().map(endpoint).collect(),
+        resolve: None,
+        zone: None,
+    };
+    let transport = TransportSettings::Http {
+        url: urls[0].to_owned(),
+        headers: Vec::new(),
+    };
+    BackendSettings {
+        endpoints,
+        ..settings(transport)
+    }
 }
 
 async fn connected(settings: BackendSettings, endpoints: usize) -> Arc<dyn BackendClient> {
@@ -36,8 +53,10 @@ async fn connected(settings: BackendSettings, endpoints: usize) -> Arc<dyn Backe
 async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool) {
     let waiting = async {
         loop {
-            let ready =
-                server.endpoints().into_iter().filter(|it| matches!(it.state, BackendState::Ready) && !it.is_leaving);
+            let ready = server
+                .endpoints()
+                .into_iter()
+                .filter(|it| matches!(it.state, BackendState::Ready) && !it.is_leaving);
             let places: Vec<String> = ready.map(|it| it.place).collect();
             if is_it(&places) {
                 return;
@@ -45,7 +64,9 @@ async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool)
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("the endpoints are others");
+    tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .expect("the endpoints are others");
 }
 
 /// A server of the extension for tasks, which makes one with this id and knows no other.
@@ -74,12 +95,17 @@ async fn ask_as(server: &dyn BackendClient, name: &str, method: &str, params: &s
         context.caller = Caller::request_of(Principal::named("issuer", name));
         context.tasks = Some(TaskDialect::Extension);
     });
-    send_to(server, call).await.unwrap_or_else(|error| format!("{error:?}"))
+    send_to(server, call)
+        .await
+        .unwrap_or_else(|error| format!("{error:?}"))
 }
 
 #[tokio::test]
 async fn task_is_asked_for_at_the_endpoint_that_has_made_it() {
-    let (mut one, mut two) = (Server::start(task_server("one")).await, Server::start(task_server("two")).await);
+    let (mut one, mut two) = (
+        Server::start(task_server("one")).await,
+        Server::start(task_server("two")).await,
+    );
     let server = connected(several(&[&one.url, &two.url]), 2).await;
     let mut made = Vec::new();
     while !["one", "two"].iter().all(|id| made.contains(id)) {
@@ -87,7 +113,13 @@ async fn task_is_asked_for_at_the_endpoint_that_has_made_it() {
         made.extend(["one", "two"].into_iter().filter(|id| answer.contains(id)));
     }
     for id in ["one", "two", "one", "two"] {
-        let answer = ask_as(&*server, "ann", "tasks/get", &format!(r#"{{"taskId":"{id}"}}"#)).await;
+        let answer = ask_as(
+            &*server,
+            "ann",
+            "tasks/get",
+            &format!(r#"{{"taskId":"{id}"}}"#),
+        )
+        .await;
         assert!(answer.contains("completed"), "{answer}");
     }
     assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (2, 2));
@@ -109,7 +141,10 @@ async fn task_of_an_endpoint_that_has_gone_is_asked_for_at_the_others() {
     assert!(made.contains("shared"), "{made}");
     drop(one);
     let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"shared"}"#).await;
-    assert!(answer.contains("Unreachable") || answer.contains("ClosedEarly"), "{answer}");
+    assert!(
+        answer.contains("Unreachable") || answer.contains("ClosedEarly"),
+        "{answer}"
+    );
     let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"shared"}"#).await;
     assert!(answer.contains("cannot connect"), "{answer}");
 }
@@ -117,7 +152,8 @@ async fn task_of_an_endpoint_that_has_gone_is_asked_for_at_the_others() {
 /// Both endpoints open their sessions under the same id.
 #[tokio::test]
 async fn endpoint_that_gives_another_ones_session_id_gets_none_of_its_calls() {
-    let answer = |seen: &Seen| legacy(seen, "same").unwrap_or_else(|| seen.result(r#"{"content":[]}"#));
+    let answer =
+        |seen: &Seen| legacy(seen, "same").unwrap_or_else(|| seen.result(r#"{"content":[]}"#));
     let (mut one, mut two) = (Server::start(answer).await, Server::start(answer).await);
     let server = connected(several(&[&one.url, &two.url]), 2).await;
     for session in 0..12 {
@@ -128,19 +164,32 @@ async fn endpoint_that_gives_another_ones_session_id_gets_none_of_its_calls() {
         }
     }
     let of = |server: &mut Server| {
-        let calls = std::iter::from_fn(|| server.try_next()).filter(|seen| seen.method() == "tools/call");
-        let session = |seen: Seen| seen.params().get("arguments").unwrap().get("session").unwrap().as_text().to_owned();
+        let calls =
+            std::iter::from_fn(|| server.try_next()).filter(|seen| seen.method() == "tools/call");
+        let session = |seen: Seen| {
+            seen.params()
+                .get("arguments")
+                .unwrap()
+                .get("session")
+                .unwrap()
+                .as_text()
+                .to_owned()
+        };
         calls.map(session).collect::<BTreeSet<_>>()
     };
     let (at_one, at_two) = (of(&mut one), of(&mut two));
-    assert!(at_one.is_disjoint(&at_two) && at_one.len() + at_two.len() == 12, "{at_one:?} {at_two:?}");
+    assert!(
+        at_one.is_disjoint(&at_two) && at_one.len() + at_two.len() == 12,
+        "{at_one:?} {at_two:?}"
+    );
     assert!(!at_one.is_empty() && !at_two.is_empty());
 }
 
 #[tokio::test]
 async fn subscriptions_of_a_session_go_with_it_to_another_endpoint() {
     let sessions = AtomicUsize::new(0);
-    let answer = Arc::new(move |seen: &Seen| telling(seen, &sessions).unwrap_or_else(|| seen.result("{}")));
+    let answer =
+        Arc::new(move |seen: &Seen| telling(seen, &sessions).unwrap_or_else(|| seen.result("{}")));
     let start = || {
         let answer = Arc::clone(&answer);
         Server::start(move |seen| answer(seen))
@@ -151,13 +200,22 @@ async fn subscriptions_of_a_session_go_with_it_to_another_endpoint() {
         let (call, _inbox) = listening(call(method, params), of_session(1, "{}"));
         send_to(&*server, call).await
     };
-    ask("resources/subscribe", r#"{"uri":"a:1"}"#).await.unwrap();
-    let (gone, mut left) = if one.count("resources/subscribe") == 1 { (one, two) } else { (two, one) };
+    ask("resources/subscribe", r#"{"uri":"a:1"}"#)
+        .await
+        .unwrap();
+    let (gone, mut left) = if one.count("resources/subscribe") == 1 {
+        (one, two)
+    } else {
+        (two, one)
+    };
     drop(gone);
     // A connection that breaks under a request says nothing of whether it ran; the next one is elsewhere.
     while ask("prompts/get", r#"{"name":"p"}"#).await.is_err() {}
     let again = left.next_of("resources/subscribe").await;
-    assert_eq!(again.params().get("uri").unwrap().as_str().as_deref(), Some("a:1"));
+    assert_eq!(
+        again.params().get("uri").unwrap().as_str().as_deref(),
+        Some("a:1")
+    );
 }
 
 /// A server whose subscriptions the test answers.
@@ -177,19 +235,28 @@ async fn listening_goes_on_at_another_endpoint_when_its_own_has_gone() {
     settings.health.interval = Some(Duration::from_millis(50));
     let server = connected(settings, 2).await;
     let agree = |feed: &Feed| feed.acknowledge(r#"{"toolsListChanged":true}"#);
-    let interest = Interest { tools: true, ..Interest::default() };
-    let (listening, (first_is_one, first)) =
-        tokio::join!(listen_to(&*server, interest.clone(), without_session), async {
+    let interest = Interest {
+        tools: true,
+        ..Interest::default()
+    };
+    let (listening, (first_is_one, first)) = tokio::join!(
+        listen_to(&*server, interest.clone(), without_session),
+        async {
             let found = tokio::select! { feed = at_one.next() => (true, feed), feed = at_two.next() => (false, feed) };
             agree(&found.1);
             found
-        });
+        }
+    );
     let (listening, mut inbox) = listening.unwrap();
     assert_eq!(listening.honoured, interest);
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     first.send(CHANGED);
     assert_eq!(inbox.text().await, CHANGED);
-    let (gone, _stays, mut elsewhere) = if first_is_one { (one, two, at_two) } else { (two, one, at_one) };
+    let (gone, _stays, mut elsewhere) = if first_is_one {
+        (one, two, at_two)
+    } else {
+        (two, one, at_one)
+    };
     drop((gone, first));
     let second = elsewhere.next().await;
     agree(&second);
@@ -219,7 +286,11 @@ impl Names {
 }
 
 impl LookUp for Names {
-    fn look_up(&self, _host: String, _port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    fn look_up(
+        &self,
+        _host: String,
+        _port: u16,
+    ) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
         self.asked.send_modify(|asked| *asked += 1);
         let found = self.addresses.lock().unwrap().clone();
         async move { Ok(found) }.boxed()
@@ -241,19 +312,31 @@ async fn addresses_of_a_host_are_endpoints_that_come_and_go() {
     };
     let (one, two) = (start(0).await, start(1).await);
     let address = |server: &Server| -> SocketAddr {
-        server.url.trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap()
+        server
+            .url
+            .trim_start_matches("http://")
+            .trim_end_matches("/mcp")
+            .parse()
+            .unwrap()
     };
-    let names = Arc::new(Names { addresses: Mutex::new(vec![address(&one)]), asked: watch::Sender::default() });
+    let names = Arc::new(Names {
+        addresses: Mutex::new(vec![address(&one)]),
+        asked: watch::Sender::default(),
+    });
     let mut settings = several(&["http://pay.internal:81/mcp"]);
     settings.endpoints.resolve = Some(Duration::from_millis(20));
     settings.names = Arc::clone(&names) as _;
     let server = connected(settings, 1).await;
     let ask = async |times: usize| {
         for _ in 0..times {
-            let answer = send_to(&*server, call("prompts/get", r#"{"name":"p"}"#)).await.unwrap();
+            let answer = send_to(&*server, call("prompts/get", r#"{"name":"p"}"#))
+                .await
+                .unwrap();
             assert!(answer.contains("complete"), "{answer}");
         }
-        calls.each_ref().map(|calls| calls.swap(0, Ordering::SeqCst))
+        calls
+            .each_ref()
+            .map(|calls| calls.swap(0, Ordering::SeqCst))
     };
     assert_eq!(ask(4).await, [4, 0]);
     names.answer(&[address(&one), address(&two)]).await;
@@ -262,7 +345,10 @@ async fn addresses_of_a_host_are_endpoints_that_come_and_go() {
     assert!(shares.iter().all(|share| *share > 2), "{shares:?}");
     names.answer(&[address(&two)]).await;
     let of_two = address(&two).to_string();
-    wait_for(&*server, |places| places.len() == 1 && places[0].ends_with(&of_two)).await;
+    wait_for(&*server, |places| {
+        places.len() == 1 && places[0].ends_with(&of_two)
+    })
+    .await;
     assert_eq!(ask(4).await, [0, 4]);
     // A name server that is away takes nothing away.
     names.answer(&[]).await;

@@ -8,11 +8,14 @@ use fanlight_canonical::BackendError;
 use crate::support::server::{Feeds, Reply, Seen, Server, event, feeds, legacy, modern, status};
 use crate::support::{MessageReceiver, call, listening, of_session, send, settings, start};
 
-const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1.0}}"#;
+const LOG: &str =
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1.0}}"#;
 
 /// A server whose streams the test writes to: that of `tools/call`, and those that go on with it
 /// unless `answer` says otherwise.
-async fn closing(answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static) -> (Server, Feeds) {
+async fn closing(
+    answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
+) -> (Server, Feeds) {
     let (open, feeds) = feeds();
     let server = Server::start(move |seen| {
         let stream = seen.verb == "GET" || seen.method() == "tools/call";
@@ -24,13 +27,21 @@ async fn closing(answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static
     (server, feeds)
 }
 
-fn calling(backend: &Backend) -> (impl Future<Output = Result<String, BackendError>>, MessageReceiver) {
+fn calling(
+    backend: &Backend,
+) -> (
+    impl Future<Output = Result<String, BackendError>>,
+    MessageReceiver,
+) {
     let (call, inbox) = listening(call("tools/call", r#"{"name":"a"}"#), of_session(1, "{}"));
     (send(backend, call), inbox)
 }
 
 fn answer(seen: &Seen) -> String {
-    event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#, seen.id()))
+    event(&format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"n":1.0}}}}"#,
+        seen.id()
+    ))
 }
 
 #[tokio::test]
@@ -42,7 +53,9 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
         let post = feeds.next().await;
         // The event that primes the stream, and a message in the middle of which it breaks off.
         post.raw("id: e1\nretry: 150\ndata:\n\n");
-        post.raw(&format!("id: e2\ndata: {LOG}\n\nid: e3\ndata: {{\"jsonrpc\""));
+        post.raw(&format!(
+            "id: e2\ndata: {LOG}\n\nid: e3\ndata: {{\"jsonrpc\""
+        ));
         assert_eq!(inbox.text().await, LOG);
         let seen = post.seen.clone();
         drop(post);
@@ -71,7 +84,10 @@ async fn stream_without_event_ids_is_not_resumed() {
     let backend = start(settings(_server.transport()));
     let (called, _inbox) = calling(&backend);
     let (outcome, ()) = tokio::join!(called, async {
-        feeds.next().await.raw(&format!("retry: 100\n{}id: 1\ndata: cut", event(LOG)));
+        feeds
+            .next()
+            .await
+            .raw(&format!("retry: 100\n{}id: 1\ndata: cut", event(LOG)));
     });
     assert_eq!(outcome, Err(BackendError::ClosedEarly));
     assert!(feeds.is_empty());

@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 
 use crate::support::server::{Reply, Seen, Server, event, legacy, status};
 use crate::support::{
-    PATIENCE, ask, call, listen, listening, of_session, revision, send, settings, start, without_session,
+    PATIENCE, ask, call, listen, listening, of_session, revision, send, settings, start,
+    without_session,
 };
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
@@ -30,7 +31,11 @@ impl Streams {
     }
 
     fn raw(&self, number: usize, text: String) {
-        self.0.lock().unwrap()[number].as_ref().expect("the stream is open").send(text).unwrap();
+        self.0.lock().unwrap()[number]
+            .as_ref()
+            .expect("the stream is open")
+            .send(text)
+            .unwrap();
     }
 
     fn say(&self, number: usize, data: &str) {
@@ -86,10 +91,18 @@ async fn sse_transport_is_tried_last() {
     let backend = start(settings(server.transport()));
     assert_eq!(revision(&backend).await, "2024-11-05");
     assert_eq!(backend.status().transport, "sse");
-    let order: Vec<_> = [server.next().await, server.next().await, server.next().await, server.next().await]
-        .map(|seen| (seen.verb.clone(), seen.target.clone(), seen.method()))
-        .into();
-    let order: Vec<_> = order.iter().map(|(verb, target, method)| [verb.as_str(), target, method]).collect();
+    let order: Vec<_> = [
+        server.next().await,
+        server.next().await,
+        server.next().await,
+        server.next().await,
+    ]
+    .map(|seen| (seen.verb.clone(), seen.target.clone(), seen.method()))
+    .into();
+    let order: Vec<_> = order
+        .iter()
+        .map(|(verb, target, method)| [verb.as_str(), target, method])
+        .collect();
     assert_eq!(
         order,
         [
@@ -100,8 +113,19 @@ async fn sse_transport_is_tried_last() {
         ]
     );
     // What the server says keeps its bytes.
-    assert_eq!(ask(&backend, "tools/list", "").await.unwrap(), r#"{ "n":1.0}"#);
-    assert!(backend.describe().await.unwrap().json().as_text().contains(r#""x":1.0"#));
+    assert_eq!(
+        ask(&backend, "tools/list", "").await.unwrap(),
+        r#"{ "n":1.0}"#
+    );
+    assert!(
+        backend
+            .describe()
+            .await
+            .unwrap()
+            .json()
+            .as_text()
+            .contains(r#""x":1.0"#)
+    );
 }
 
 #[tokio::test]
@@ -109,7 +133,10 @@ async fn sse_transport_is_tried_first_if_remembered_or_configured() {
     for configured in [false, true] {
         let (mut server, streams) = old("message", |_, _| None).await;
         let transport = match configured {
-            true => TransportSettings::Sse { url: server.url.clone(), headers: Vec::new() },
+            true => TransportSettings::Sse {
+                url: server.url.clone(),
+                headers: Vec::new(),
+            },
             false => server.transport(),
         };
         let backend = start(settings(transport));
@@ -127,7 +154,8 @@ async fn sse_transport_is_tried_first_if_remembered_or_configured() {
 
 #[tokio::test]
 async fn streamable_http_server_is_not_asked_for_the_sse_transport() {
-    let mut server = Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
+    let mut server =
+        Server::start(|seen| legacy(seen, "s").unwrap_or_else(|| seen.result("{}"))).await;
     let backend = start(settings(server.transport()));
     assert_eq!(revision(&backend).await, "2025-11-25");
     ask(&backend, "tools/list", "").await.unwrap();
@@ -138,19 +166,39 @@ async fn streamable_http_server_is_not_asked_for_the_sse_transport() {
         _ => legacy(seen, "s").unwrap_or_else(|| seen.result("{}")),
     })
     .await;
-    let backend = start(settings(TransportSettings::Sse { url: server.url.clone(), headers: Vec::new() }));
-    assert_eq!((revision(&backend).await, backend.status().transport), ("2025-11-25", "http"));
+    let backend = start(settings(TransportSettings::Sse {
+        url: server.url.clone(),
+        headers: Vec::new(),
+    }));
+    assert_eq!(
+        (revision(&backend).await, backend.status().transport),
+        ("2025-11-25", "http")
+    );
     assert_eq!(server.count_verb("GET"), 1);
 }
 
 #[tokio::test]
 async fn first_error_is_reported_if_there_is_no_sse_transport() {
-    for get in [|| status(404), || Reply::Open(event("{}")), || Reply::Open(String::new()), || Reply::Close] {
-        let server = Server::start(move |seen| if seen.verb == "GET" { get() } else { status(404) }).await;
+    for get in [
+        || status(404),
+        || Reply::Open(event("{}")),
+        || Reply::Open(String::new()),
+        || Reply::Close,
+    ] {
+        let server = Server::start(move |seen| {
+            if seen.verb == "GET" {
+                get()
+            } else {
+                status(404)
+            }
+        })
+        .await;
         let mut settings = settings(server.transport());
         settings.timeouts.probe = Duration::from_millis(500);
         let error = start(settings).describe().await.unwrap_err();
-        let BackendError::NotConnected { cause, .. } = &error else { panic!("{error:?}") };
+        let BackendError::NotConnected { cause, .. } = &error else {
+            panic!("{error:?}")
+        };
         assert_eq!(**cause, BackendError::Status { status: 404 });
     }
     // Who wants a modern server does not get another.
@@ -163,9 +211,16 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
 
 #[tokio::test]
 async fn messages_are_not_sent_to_another_origin() {
-    for endpoint in ["http://127.0.0.1:1/message", "//evil.example/message", "https://127.0.0.1/message"] {
+    for endpoint in [
+        "http://127.0.0.1:1/message",
+        "//evil.example/message",
+        "https://127.0.0.1/message",
+    ] {
         let (server, _streams) = old(endpoint, |_, _| None).await;
-        let error = start(settings(server.transport())).describe().await.unwrap_err();
+        let error = start(settings(server.transport()))
+            .describe()
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("another origin"), "{error}");
     }
 }
@@ -192,11 +247,24 @@ async fn server_requests_progress_and_notifications_are_delivered() {
         assert!(inbox.text().await.contains(r#""progress":1.0"#));
         let question = inbox.question().await;
         assert_eq!(question.params.unwrap().as_text(), r#"{ "x":1E400}"#);
-        question.answer.send(Response::from_result(&Json::literal(r#"{"roots":[],"y":1.0}"#))).unwrap();
+        question
+            .answer
+            .send(Response::from_result(&Json::literal(
+                r#"{"roots":[],"y":1.0}"#,
+            )))
+            .unwrap();
         let called = server.next_of("tools/call").await;
-        let answer = server.next_where(|seen| seen.method().is_empty() && seen.verb == "POST").await;
-        assert_eq!(answer.body, r#"{"jsonrpc":"2.0","id":"q\u0041","result":{"roots":[],"y":1.0}}"#);
-        let last = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"done":1.0}}}}"#, called.id());
+        let answer = server
+            .next_where(|seen| seen.method().is_empty() && seen.verb == "POST")
+            .await;
+        assert_eq!(
+            answer.body,
+            r#"{"jsonrpc":"2.0","id":"q\u0041","result":{"roots":[],"y":1.0}}"#
+        );
+        let last = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"done":1.0}}}}"#,
+            called.id()
+        );
         streams.say(Streams::of(&called), &last);
     };
     let (answer, ()) = tokio::join!(send(&backend, call), client);
@@ -207,7 +275,10 @@ async fn server_requests_progress_and_notifications_are_delivered() {
 async fn list_changes_are_delivered() {
     let (mut server, streams) = old("/message", |_, _| None).await;
     let backend = start(settings(server.transport()));
-    let interest = Interest { tools: true, ..Interest::default() };
+    let interest = Interest {
+        tools: true,
+        ..Interest::default()
+    };
     let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
     let opened = server.next_of("notifications/initialized").await;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
@@ -217,7 +288,10 @@ async fn list_changes_are_delivered() {
 
 #[tokio::test]
 async fn broken_stream_fails_calls_as_possibly_run() {
-    let (mut server, streams) = old("/message", |seen, _| (seen.method() == "tools/call").then(TAKEN)).await;
+    let (mut server, streams) = old("/message", |seen, _| {
+        (seen.method() == "tools/call").then(TAKEN)
+    })
+    .await;
     let backend = start(settings(server.transport()));
     revision(&backend).await;
     let running = send(&backend, call("tools/call", r#"{"name":"a"}"#));
@@ -226,7 +300,10 @@ async fn broken_stream_fails_calls_as_possibly_run() {
     };
     let (outcome, ()) = tokio::join!(running, breaking);
     let error = outcome.unwrap_err();
-    assert!(error == BackendError::ClosedEarly && error.may_have_run(), "{error:?}");
+    assert!(
+        error == BackendError::ClosedEarly && error.may_have_run(),
+        "{error:?}"
+    );
     // Nobody sends it again, and the next call is served.
     assert!(ask(&backend, "tools/list", "").await.is_ok());
     assert_eq!(server.count("tools/call"), 0);
@@ -251,7 +328,8 @@ async fn refused_request_has_not_run() {
     let left = Arc::clone(&refusing);
     let (mut server, _streams) = old("/message", move |seen, _| {
         let mut left = left.lock().unwrap();
-        let is_refused = matches!(seen.method().as_str(), "tools/call" | "ping" | "tools/list") && *left > 0;
+        let is_refused =
+            matches!(seen.method().as_str(), "tools/call" | "ping" | "tools/list") && *left > 0;
         is_refused.then(|| {
             *left -= 1;
             status(404)
@@ -260,13 +338,24 @@ async fn refused_request_has_not_run() {
     .await;
     let backend = start(settings(server.transport()));
     // A session that the server knows no more: the call is sent again on a new one.
-    assert_eq!(ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap(), r#"{ "n":1.0}"#);
-    assert_eq!((server.count("tools/call"), *refusing.lock().unwrap()), (2, 0));
+    assert_eq!(
+        ask(&backend, "tools/call", r#"{"name":"a"}"#)
+            .await
+            .unwrap(),
+        r#"{ "n":1.0}"#
+    );
+    assert_eq!(
+        (server.count("tools/call"), *refusing.lock().unwrap()),
+        (2, 0)
+    );
 }
 
 #[tokio::test]
 async fn dropped_call_is_cancelled() {
-    let (mut server, _streams) = old("/message", |seen, _| (seen.method() == "tools/call").then(TAKEN)).await;
+    let (mut server, _streams) = old("/message", |seen, _| {
+        (seen.method() == "tools/call").then(TAKEN)
+    })
+    .await;
     let backend = start(settings(server.transport()));
     revision(&backend).await;
     let mut running = Box::pin(backend.request(call("tools/call", r#"{"name":"a"}"#)));
@@ -276,20 +365,34 @@ async fn dropped_call_is_cancelled() {
     };
     drop(running);
     let cancelled = server.next_of("notifications/cancelled").await;
-    assert_eq!(cancelled.params().get("requestId").unwrap().as_text(), called.id());
+    assert_eq!(
+        cancelled.params().get("requestId").unwrap().as_text(),
+        called.id()
+    );
 }
 
 #[tokio::test]
 async fn message_over_the_limit_ends_the_stream() {
     let (server, _streams) = old("/message", |seen, say| {
         (seen.method() == "tools/call").then(|| {
-            say(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"x":"{}"}}}}"#, seen.id(), "x".repeat(1 << 20)));
+            say(&format!(
+                r#"{{"jsonrpc":"2.0","id":{},"result":{{"x":"{}"}}}}"#,
+                seen.id(),
+                "x".repeat(1 << 20)
+            ));
             TAKEN()
         })
     })
     .await;
     let backend = start(settings(server.transport()));
-    let error = ask(&backend, "tools/call", r#"{"name":"a"}"#).await.unwrap_err();
+    let error = ask(&backend, "tools/call", r#"{"name":"a"}"#)
+        .await
+        .unwrap_err();
     assert_eq!(error, BackendError::ResponseTooLarge { limit: 1 << 20 });
-    assert!(tokio::time::timeout(PATIENCE, ask(&backend, "tools/list", "")).await.unwrap().is_ok());
+    assert!(
+        tokio::time::timeout(PATIENCE, ask(&backend, "tools/list", ""))
+            .await
+            .unwrap()
+            .is_ok()
+    );
 }

@@ -30,7 +30,9 @@ async fn exited_process_fails_its_calls_and_is_restarted() {
     revision(&backend).await;
     let waiting = spawned(&backend, "test/wait");
     let dying = spawned(&backend, "test/die");
-    let error = BackendError::Exited { status: Some("exit status: 3".into()) };
+    let error = BackendError::Exited {
+        status: Some("exit status: 3".into()),
+    };
     assert_eq!(dying.await.unwrap(), Err(error.clone()));
     assert_eq!(waiting.await.unwrap(), Err(error.clone()));
     assert!(error.may_have_run());
@@ -48,7 +50,12 @@ async fn killed_process_is_reported_with_its_signal() {
     child.on("test/die", Reply::fault(Fault::Kill));
     let backend = start(settings(child.transport()));
     let error = ask(&backend, "test/die", "").await.unwrap_err();
-    assert_eq!(error, BackendError::Exited { status: Some("signal: 9 (SIGKILL)".into()) });
+    assert_eq!(
+        error,
+        BackendError::Exited {
+            status: Some("signal: 9 (SIGKILL)".into())
+        }
+    );
     backend.stop().await;
 }
 
@@ -57,7 +64,10 @@ async fn answer_before_an_exit_is_delivered() {
     let child = Child::modern().await;
     child.on("test/last", Reply::result(r#"{"n":1.0}"#).exiting(0));
     let backend = start(settings(child.transport()));
-    assert_eq!(ask(&backend, "test/last", "").await.unwrap(), r#"{"n":1.0}"#);
+    assert_eq!(
+        ask(&backend, "test/last", "").await.unwrap(),
+        r#"{"n":1.0}"#
+    );
     backend.stop().await;
 }
 
@@ -67,7 +77,10 @@ async fn process_that_keeps_exiting_is_restarted_with_delays() {
     child.on("test/die", Reply::fault(Fault::Die(1)));
     let backend = start(settings(child.transport()));
     for _ in 0..2 {
-        assert!(matches!(ask(&backend, "test/die", "").await, Err(BackendError::Exited { .. })));
+        assert!(matches!(
+            ask(&backend, "test/die", "").await,
+            Err(BackendError::Exited { .. })
+        ));
     }
     let error = ask(&backend, "test/die", "").await.unwrap_err();
     assert!(error.is_unreachable(), "{error:?}");
@@ -108,9 +121,15 @@ async fn invalid_lines_are_logged_once_and_affect_no_call() {
     let log = Log::catch();
     let child = Child::modern().await;
     let noise = b"loading \x1b[2Jplugins\n\n[1,2\nid: 3\n{\"jsonrpc\":\"2.0\"}\n\xff\n";
-    child.on("test/noise", Reply::fault(Fault::Garbage(noise.to_vec(), r#"{"n":1.0}"#.to_owned())));
+    child.on(
+        "test/noise",
+        Reply::fault(Fault::Garbage(noise.to_vec(), r#"{"n":1.0}"#.to_owned())),
+    );
     let backend = start(settings(child.transport()));
-    assert_eq!(ask(&backend, "test/noise", "").await.unwrap(), r#"{"n":1.0}"#);
+    assert_eq!(
+        ask(&backend, "test/noise", "").await.unwrap(),
+        r#"{"n":1.0}"#
+    );
     backend.stop().await;
     let text = log.text();
     let warnings: Vec<_> = text.lines().filter(|line| line.contains("WARN")).collect();
@@ -129,7 +148,10 @@ async fn invalid_answer_fails_its_call() {
     let backend = start(settings(child.transport()));
     for method in ["test/odd", "test/deep", "test/broken"] {
         let error = ask(&backend, method, "").await.unwrap_err();
-        assert!(matches!(error, BackendError::Malformed { .. }), "{method}: {error:?}");
+        assert!(
+            matches!(error, BackendError::Malformed { .. }),
+            "{method}: {error:?}"
+        );
     }
     backend.stop().await;
 }
@@ -137,13 +159,30 @@ async fn invalid_answer_fails_its_call() {
 #[tokio::test]
 async fn id_may_be_returned_in_another_form() {
     let child = Child::modern().await;
-    let written = |write: fn(&str) -> String| Reply::written(move |request| write(request.member("id").unwrap()));
-    child.on("test/string", written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"n":1.0}}}}"#)));
-    child.on("test/fraction", written(|id| format!(r#"{{"jsonrpc":"2.0","id":{id}.0,"result":{{"n":2.0}}}}"#)));
-    child.on("test/odd", written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":7}}"#)));
+    let written = |write: fn(&str) -> String| {
+        Reply::written(move |request| write(request.member("id").unwrap()))
+    };
+    child.on(
+        "test/string",
+        written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"n":1.0}}}}"#)),
+    );
+    child.on(
+        "test/fraction",
+        written(|id| format!(r#"{{"jsonrpc":"2.0","id":{id}.0,"result":{{"n":2.0}}}}"#)),
+    );
+    child.on(
+        "test/odd",
+        written(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":7}}"#)),
+    );
     let backend = start(settings(child.transport()));
-    assert_eq!(ask(&backend, "test/string", "").await.unwrap(), r#"{"n":1.0}"#);
-    assert_eq!(ask(&backend, "test/fraction", "").await.unwrap(), r#"{"n":2.0}"#);
+    assert_eq!(
+        ask(&backend, "test/string", "").await.unwrap(),
+        r#"{"n":1.0}"#
+    );
+    assert_eq!(
+        ask(&backend, "test/fraction", "").await.unwrap(),
+        r#"{"n":2.0}"#
+    );
     let error = ask(&backend, "test/odd", "").await.unwrap_err();
     assert!(matches!(error, BackendError::Malformed { .. }), "{error:?}");
     backend.stop().await;
@@ -159,7 +198,10 @@ async fn line_over_the_limit_fails_its_call_only() {
     // The id is last.
     let unknown_line = |request: &Received| {
         let text = "x".repeat(200_000);
-        format!(r#"{{"result":{{"a":"{text}"}},"id":{}}}"#, request.member("id").unwrap())
+        format!(
+            r#"{{"result":{{"a":"{text}"}},"id":{}}}"#,
+            request.member("id").unwrap()
+        )
     };
     let mut settings = settings(child.transport());
     settings.limits.message_bytes = 100_000;
@@ -168,7 +210,10 @@ async fn line_over_the_limit_fails_its_call_only() {
     let too_large = BackendError::ResponseTooLarge { limit: 100_000 };
     // Found by its id, though another waits.
     let waiting = spawned(&backend, "test/wait");
-    assert_eq!(spawned(&backend, "test/large").await.unwrap(), Err(too_large.clone()));
+    assert_eq!(
+        spawned(&backend, "test/large").await.unwrap(),
+        Err(too_large.clone())
+    );
     // The id comes too late to be seen, and two calls could be meant.
     let unknown = spawned(&backend, "test/unknown");
     let stream = child.stream(0).await;
@@ -176,7 +221,10 @@ async fn line_over_the_limit_fails_its_call_only() {
     gate.open();
     assert_eq!(waiting.await.unwrap().unwrap(), "{}");
     // Now it is the only one.
-    assert_eq!(ask(&backend, "test/large", "").await, Err(too_large.clone()));
+    assert_eq!(
+        ask(&backend, "test/large", "").await,
+        Err(too_large.clone())
+    );
     unknown.abort();
     let _ = unknown.await;
     let answered = async {
@@ -197,9 +245,18 @@ async fn call_has_a_deadline_and_is_cancelled() {
     let after = settings.timeouts.call;
     let backend = start(settings);
     revision(&backend).await;
-    assert_eq!(ask(&backend, "test/slow", "").await, Err(BackendError::Timeout { after, sent: true }));
-    let (slow, cancelled) = (child.received("test/slow"), child.wait_for("notifications/cancelled", 1).await);
-    assert_eq!(cancelled[0].member("params.requestId"), slow[0].member("id"));
+    assert_eq!(
+        ask(&backend, "test/slow", "").await,
+        Err(BackendError::Timeout { after, sent: true })
+    );
+    let (slow, cancelled) = (
+        child.received("test/slow"),
+        child.wait_for("notifications/cancelled", 1).await,
+    );
+    assert_eq!(
+        cancelled[0].member("params.requestId"),
+        slow[0].member("id")
+    );
     backend.stop().await;
 }
 
@@ -222,7 +279,9 @@ async fn stopping_does_not_wait_for_a_handshake() {
     child.on("server/discover", Reply::fault(Fault::Hang));
     let backend = start(settings(child.transport()));
     child.wait_for("server/discover", 1).await;
-    tokio::time::timeout(PATIENCE / 4, backend.stop()).await.unwrap();
+    tokio::time::timeout(PATIENCE / 4, backend.stop())
+        .await
+        .unwrap();
     assert!(!exists(child.started()[0]));
 }
 
@@ -273,5 +332,8 @@ async fn running_call_ends_with_the_backend() {
     assert!(futures_util::FutureExt::now_or_never(&mut waiting).is_none());
     let (outcome, ()) = tokio::join!(waiting, backend.stop());
     assert!(outcome.unwrap_err().may_have_run());
-    assert_eq!(ask(&backend, "test/wait", "").await, Err(BackendError::ShuttingDown));
+    assert_eq!(
+        ask(&backend, "test/wait", "").await,
+        Err(BackendError::ShuttingDown)
+    );
 }

@@ -9,7 +9,9 @@ use fanlight_protocol::{Json, Response};
 use fanlight_testkit::scripted::{Fault, Gate, Reply};
 
 use crate::support::child::Child;
-use crate::support::{MessageReceiver, PATIENCE, call, json, listening, of_session, send, settings, start};
+use crate::support::{
+    MessageReceiver, PATIENCE, call, json, listening, of_session, send, settings, start,
+};
 
 const ROOTS: &str = r#"{"roots":{}}"#;
 
@@ -20,7 +22,10 @@ const ASK: &str = r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","para
 /// A server whose `test/ask` asks for the roots and responds with the client's whole response.
 async fn asking() -> Child {
     let child = Child::legacy().await;
-    child.on("test/ask", Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[ASK]));
+    child.on(
+        "test/ask",
+        Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[ASK]),
+    );
     child
 }
 
@@ -32,7 +37,10 @@ fn as_client(method: &str, key: u64) -> (Call, MessageReceiver) {
 }
 
 fn answer(question: ServerRequest, result: &'static str) {
-    question.answer.send(Response::from_result(&Json::literal(result))).unwrap();
+    question
+        .answer
+        .send(Response::from_result(&Json::literal(result)))
+        .unwrap();
 }
 
 #[tokio::test]
@@ -44,7 +52,10 @@ async fn server_requests_and_replies_keep_their_bytes() {
         let question = inbox.question().await;
         assert_eq!(question.method.as_str(), "roots/list");
         assert_eq!(question.params.as_ref().unwrap().as_text(), r#"{ "n":1.0}"#);
-        answer(question, "{ \"roots\" :\n[{\"uri\":\"file:///a\",\"n\":1.0}]}");
+        answer(
+            question,
+            "{ \"roots\" :\n[{\"uri\":\"file:///a\",\"n\":1.0}]}",
+        );
     };
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(
@@ -59,7 +70,10 @@ async fn server_requests_are_answered_in_any_order() {
     let child = Child::legacy().await;
     child.on("test/ask", Reply::driven());
     let backend = start(settings(child.transport()));
-    let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, r#"{"roots":{},"elicitation":{}}"#));
+    let (call, mut inbox) = listening(
+        call("test/ask", ""),
+        of_session(1, r#"{"roots":{},"elicitation":{}}"#),
+    );
     let client = async {
         let (first, second) = (inbox.question().await, inbox.question().await);
         answer(second, r#"{"action":"cancel"}"#);
@@ -69,10 +83,13 @@ async fn server_requests_are_answered_in_any_order() {
     };
     let server = async {
         let call = child.stream(0).await;
-        call.message(r#"{"jsonrpc":"2.0","id":91,"method":"roots/list"}"#).await;
-        call.message(r#"{"jsonrpc":"2.0","id":92,"method":"elicitation/create","params":{}}"#).await;
+        call.message(r#"{"jsonrpc":"2.0","id":91,"method":"roots/list"}"#)
+            .await;
+        call.message(r#"{"jsonrpc":"2.0","id":92,"method":"elicitation/create","params":{}}"#)
+            .await;
         child.answer_to("92", &call.request).await;
-        call.message(r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#).await;
+        call.message(r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#)
+            .await;
         child.answer_to("91", &call.request).await;
         call.result("{}").await;
     };
@@ -88,7 +105,10 @@ async fn server_request_without_capability_is_refused() {
     for capabilities in ["{}", r#"{"sampling":{}}"#] {
         let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, capabilities));
         let told = send(&backend, call).await.unwrap();
-        assert!(told.starts_with(r#"{"jsonrpc":"2.0","id":"q\u0041","error":{"code":-32601,"#), "{told}");
+        assert!(
+            told.starts_with(r#"{"jsonrpc":"2.0","id":"q\u0041","error":{"code":-32601,"#),
+            "{told}"
+        );
         assert_eq!(inbox.refused().await, ClientCapability::Roots);
         assert!(inbox.recv().await.is_none());
     }
@@ -123,9 +143,15 @@ async fn server_request_is_for_the_oldest_call_of_its_session() {
 async fn clients_without_session_get_no_process_that_another_was_asked_in() {
     let child = Child::legacy().await;
     let ask = ASK.replace("q\\u0041", "q-{call}");
-    child.on("test/ask", Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[&ask]));
+    child.on(
+        "test/ask",
+        Reply::conclude(|_, answers| answers[0].text.clone()).asking(&[&ask]),
+    );
     let backend = start(settings(child.transport()));
-    for (key, roots) in [(1, r#"{"roots":[{"uri":"file:///1"}]}"#), (2, r#"{"roots":[{"uri":"file:///2"}]}"#)] {
+    for (key, roots) in [
+        (1, r#"{"roots":[{"uri":"file:///1"}]}"#),
+        (2, r#"{"roots":[{"uri":"file:///2"}]}"#),
+    ] {
         let (asking, mut inbox) = as_client("test/ask", key);
         let client = async { answer(inbox.question().await, roots) };
         let (told, ()) = tokio::join!(send(&backend, asking), client);
@@ -138,7 +164,8 @@ async fn clients_without_session_get_no_process_that_another_was_asked_in() {
 }
 
 #[tokio::test]
-async fn clients_without_session_share_a_process_in_which_no_client_was_asked_one_after_the_other() {
+async fn clients_without_session_share_a_process_in_which_no_client_was_asked_one_after_the_other()
+{
     let child = Child::legacy().await;
     child.on("test/wait", Reply::fault(Fault::Hang));
     child.on("test/quick", Reply::result("{}"));
@@ -148,7 +175,9 @@ async fn clients_without_session_share_a_process_in_which_no_client_was_asked_on
         child.wait_for("test/wait", 1).await;
         // The first has its process to itself while its call runs; later calls share another.
         for key in 2..5 {
-            send(&backend, as_client("test/quick", key).0).await.unwrap();
+            send(&backend, as_client("test/quick", key).0)
+                .await
+                .unwrap();
         }
     };
     tokio::select! {
@@ -163,12 +192,17 @@ async fn clients_without_session_share_a_process_in_which_no_client_was_asked_on
 async fn server_request_ends_with_its_call_or_when_cancelled() {
     let child = Child::legacy().await;
     child.on("test/withdraw", Reply::driven());
-    child.on("test/ask", Reply::fault(Fault::Hang).after(&[r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#]));
+    child.on(
+        "test/ask",
+        Reply::fault(Fault::Hang).after(&[r#"{"jsonrpc":"2.0","id":93,"method":"roots/list"}"#]),
+    );
     let backend = start(settings(child.transport()));
     let (withdrawing, mut inbox) = listening(call("test/withdraw", ""), of_session(1, ROOTS));
     let client = async {
         let (mut withdrawn, other) = (inbox.question().await, inbox.question().await);
-        tokio::time::timeout(PATIENCE, withdrawn.answer.closed()).await.unwrap();
+        tokio::time::timeout(PATIENCE, withdrawn.answer.closed())
+            .await
+            .unwrap();
         answer(other, NO_ROOTS);
     };
     let server = async {
@@ -191,7 +225,9 @@ async fn server_request_ends_with_its_call_or_when_cancelled() {
         outcome = send(&backend, asking) => panic!("{outcome:?}"),
         question = inbox.question() => question,
     };
-    tokio::time::timeout(PATIENCE, question.answer.closed()).await.unwrap();
+    tokio::time::timeout(PATIENCE, question.answer.closed())
+        .await
+        .unwrap();
     backend.stop().await;
 }
 
@@ -203,7 +239,12 @@ async fn deadline_is_paused_while_the_client_answers() {
     settings.timeouts.call = Duration::from_secs(1);
     let backend = start(settings);
     crate::support::revision(&backend).await;
-    send(&backend, listening(call("test/x", ""), of_session(1, ROOTS)).0).await.unwrap();
+    send(
+        &backend,
+        listening(call("test/x", ""), of_session(1, ROOTS)).0,
+    )
+    .await
+    .unwrap();
     let (call, mut inbox) = listening(call("test/ask", ""), of_session(1, ROOTS));
     let client = async {
         let question = inbox.question().await;

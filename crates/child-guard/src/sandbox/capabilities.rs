@@ -5,7 +5,8 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities,
 };
 
 /// Keeps programs that this process becomes from getting capabilities. Before a change of the user, which takes the right to.
@@ -25,11 +26,27 @@ pub(super) fn limit() -> io::Result<()> {
 /// Takes all capabilities from this process, for good: it must have set `no_new_privs`.
 pub(super) fn drop_all() -> io::Result<()> {
     // Systems without ambient capabilities say that the argument is invalid.
-    clear_ambient_capability_set().or_else(|error| if error == Errno::INVAL { Ok(()) } else { Err(failed(error)) })?;
+    clear_ambient_capability_set().or_else(|error| {
+        if error == Errno::INVAL {
+            Ok(())
+        } else {
+            Err(failed(error))
+        }
+    })?;
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(failed)
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .map_err(failed)
 }
 
 fn failed(error: Errno) -> io::Error {
-    io::Error::other(format!("sandbox: the system does not take its capabilities: {error}"))
+    io::Error::other(format!(
+        "sandbox: the system does not take its capabilities: {error}"
+    ))
 }

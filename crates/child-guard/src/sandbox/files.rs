@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use fanlight_settings::{Landlock, SYSTEM_FOLDERS};
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath, PathFd,
-    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
+    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _,
+    RulesetError, RulesetStatus,
 };
 
 use super::option;
@@ -16,7 +17,13 @@ use super::option;
 const FILES: ABI = ABI::V3;
 
 /// Devices that hold nothing, which nearly every program opens.
-const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+const DEVICES: [&str; 5] = [
+    "/dev/full",
+    "/dev/null",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+];
 
 /// Restricts this process and its descendants, for good.
 pub(super) fn restrict(landlock: &Landlock) -> io::Result<()> {
@@ -27,29 +34,46 @@ pub(super) fn restrict(landlock: &Landlock) -> io::Result<()> {
     })?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),
-        weaker => Err(option("landlock", format!("the system enforces only a part of it ({weaker:?})"))),
+        weaker => Err(option(
+            "landlock",
+            format!("the system enforces only a part of it ({weaker:?})"),
+        )),
     }
 }
 
 fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
-    let ports = [(&landlock.connect, AccessNet::ConnectTcp), (&landlock.bind, AccessNet::BindTcp)];
-    let mut ruleset =
-        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(FILES))?;
+    let ports = [
+        (&landlock.connect, AccessNet::ConnectTcp),
+        (&landlock.bind, AccessNet::BindTcp),
+    ];
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(FILES))?;
     for (_, access) in ports.iter().filter(|(ports, _)| ports.is_some()) {
         ruleset = ruleset.handle_access(*access)?;
     }
     let mut created = ruleset.create()?;
     // Where a file really is counts, whatever links lead to it.
-    let except: Vec<PathBuf> = landlock.except.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let except: Vec<PathBuf> = landlock
+        .except
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
     for path in &landlock.read {
-        let is_of_system = SYSTEM_FOLDERS.iter().any(|folder| path == Path::new(folder));
+        let is_of_system = SYSTEM_FOLDERS
+            .iter()
+            .any(|folder| path == Path::new(folder));
         created = allow_except(created, path, if is_of_system { &except } else { &[] })?;
     }
     for path in &landlock.write {
         created = allow(created, path, AccessFs::from_all(FILES))?;
     }
     for device in DEVICES {
-        created = allow(created, Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile)?;
+        created = allow(
+            created,
+            Path::new(device),
+            AccessFs::ReadFile | AccessFs::WriteFile,
+        )?;
     }
     for (ports, access) in ports {
         for port in ports.iter().flatten() {
@@ -61,7 +85,11 @@ fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
 
 /// Allows a path to be read, without those in `except`. Landlock can only allow: of a folder that holds one of them, what
 /// it has besides is allowed piece by piece.
-fn allow_except(created: RulesetCreated, path: &Path, except: &[PathBuf]) -> Result<RulesetCreated, RulesetError> {
+fn allow_except(
+    created: RulesetCreated,
+    path: &Path,
+    except: &[PathBuf],
+) -> Result<RulesetCreated, RulesetError> {
     let (mut created, mut pending) = (created, vec![path.to_owned()]);
     while let Some(path) = pending.pop() {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -71,7 +99,8 @@ fn allow_except(created: RulesetCreated, path: &Path, except: &[PathBuf]) -> Res
         if except.iter().any(|own| own.starts_with(&real)) {
             let entries = fs::read_dir(&real).into_iter().flatten().flatten();
             // What a link leads to has a place of its own.
-            let own = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+            let own =
+                entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
             pending.extend(own.map(|entry| entry.path()));
         } else {
             created = allow(created, &path, AccessFs::from_read(FILES))?;
@@ -81,12 +110,24 @@ fn allow_except(created: RulesetCreated, path: &Path, except: &[PathBuf]) -> Res
 }
 
 /// Allows a path. One that does not exist cannot be allowed, which restricts more and not less.
-fn allow(created: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+fn allow(
+    created: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = PathFd::new(path) else {
         use std::io::Write as _;
-        let _ = writeln!(io::stderr(), "sandbox.landlock: {} does not exist, or cannot be opened", path.display());
+        let _ = writeln!(
+            io::stderr(),
+            "sandbox.landlock: {} does not exist, or cannot be opened",
+            path.display()
+        );
         return Ok(created);
     };
-    let access = if path.is_dir() { access } else { access & AccessFs::from_file(FILES) };
+    let access = if path.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(FILES)
+    };
     created.add_rule(PathBeneath::new(file, access))
 }

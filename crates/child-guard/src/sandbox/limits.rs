@@ -10,7 +10,10 @@ use super::{option, user};
 /// Limits this process, and with it the server that it becomes.
 pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
     if sandbox.processes.is_some() && user::is_root(sandbox) {
-        return Err(option("processes", "the system does not limit the processes of root: set `user` to another"));
+        return Err(option(
+            "processes",
+            "the system does not limit the processes of root: set `user` to another",
+        ));
     }
     let limits = [
         // What Linux counts is memory that is private and writable: programs such as node reserve far more addresses.
@@ -20,7 +23,10 @@ pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
     ];
     for (name, resource, limit) in limits {
         if let Some(limit) = limit {
-            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+            let limit = Rlimit {
+                current: Some(limit),
+                maximum: Some(limit),
+            };
             setrlimit(resource, limit).map_err(|error| option(name, error))?;
         }
     }

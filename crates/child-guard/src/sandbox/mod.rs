@@ -16,7 +16,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use fanlight_settings::Sandbox;
-use rustix::process::{DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal};
+use rustix::process::{
+    DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
+};
 
 use crate::order::{Order, Unbuffered, read_sandbox};
 use system_calls::Protected;
@@ -65,7 +67,10 @@ fn restrict(sandbox: &Sandbox, order: &Order, command: &mut Command) -> io::Resu
         user::describe(command, order, user);
     }
     capabilities::drop_all()?;
-    let protected = Protected { guard, fanlight: order.parent };
+    let protected = Protected {
+        guard,
+        fanlight: order.parent,
+    };
     system_calls::forbid(sandbox, (!is_confined).then_some(&protected))
 }
 
@@ -73,7 +78,8 @@ fn restrict(sandbox: &Sandbox, order: &Order, command: &mut Command) -> io::Resu
 fn refused(sandbox: &Sandbox, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied if sandbox.landlock.is_some() => {
-            let hint = "sandbox.landlock must let it read the program, its interpreter and its libraries";
+            let hint =
+                "sandbox.landlock must let it read the program, its interpreter and its libraries";
             io::Error::new(error.kind(), format!("{error}: {hint}"))
         }
         io::ErrorKind::PermissionDenied if sandbox.user.is_some() => {

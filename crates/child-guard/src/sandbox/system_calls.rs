@@ -10,8 +10,8 @@ use fanlight_settings::Sandbox;
 use nix::libc;
 use rustix::process::{Pid, getpgid};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
 };
 
 /// What the numbers of system calls of the x32 ABI have in addition: another way to the same calls.
@@ -22,10 +22,20 @@ const F_SETOWN_EX: i32 = 15;
 const FIOSETOWN: i32 = 0x8901;
 const SIOCSPGRP: i32 = 0x8902;
 /// The families of sockets that stay.
-const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+const FAMILIES: [i32; 4] = [
+    libc::AF_UNIX,
+    libc::AF_INET,
+    libc::AF_INET6,
+    libc::AF_NETLINK,
+];
 /// The protocols of Internet sockets that stay. MPTCP and SCTP reach TCP ports, or the like, unseen by Landlock.
-const PROTOCOLS: [i32; 5] =
-    [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+const PROTOCOLS: [i32; 5] = [
+    libc::IPPROTO_IP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_ICMPV6,
+];
 /// The part of a socket's type that is not a flag (`SOCK_TYPE_MASK`).
 const TYPE: u64 = 0xf;
 
@@ -39,12 +49,24 @@ impl Protected {
     /// Their numbers, those of the guard's threads, which stand for it as well, and those of their groups. Threads of
     /// Fanlight come and go; should it end, the guard ends the server.
     fn numbers(&self) -> Vec<i32> {
-        let pids = [Some(self.guard), i32::try_from(self.fanlight).ok().and_then(Pid::from_raw)];
+        let pids = [
+            Some(self.guard),
+            i32::try_from(self.fanlight).ok().and_then(Pid::from_raw),
+        ];
         let pids: Vec<Pid> = pids.into_iter().flatten().collect();
         let groups = pids.iter().filter_map(|pid| getpgid(Some(*pid)).ok());
-        let mut numbers: Vec<i32> = pids.iter().copied().chain(groups).map(|pid| pid.as_raw_nonzero().get()).collect();
-        let threads = fs::read_dir(format!("/proc/{}/task", self.guard)).into_iter().flatten().flatten();
-        numbers.extend(threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok()));
+        let mut numbers: Vec<i32> = pids
+            .iter()
+            .copied()
+            .chain(groups)
+            .map(|pid| pid.as_raw_nonzero().get())
+            .collect();
+        let threads = fs::read_dir(format!("/proc/{}/task", self.guard))
+            .into_iter()
+            .flatten()
+            .flatten();
+        numbers
+            .extend(threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok()));
         numbers.sort_unstable();
         numbers.dedup();
         numbers
@@ -58,7 +80,9 @@ pub(super) fn forbid(sandbox: &Sandbox, protected: Option<&Protected>) -> io::Re
 }
 
 fn refused(error: impl std::fmt::Display) -> io::Error {
-    io::Error::other(format!("sandbox: the system cannot enforce it: it needs seccomp ({error})"))
+    io::Error::other(format!(
+        "sandbox: the system cannot enforce it: it needs seccomp ({error})"
+    ))
 }
 
 fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFilter, Error> {
@@ -83,7 +107,10 @@ fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFil
     if let Some(protected) = protected {
         rules.forbid_signals(protected)?;
     }
-    let (others, these) = (SeccompAction::Allow, SeccompAction::Errno(libc::EACCES.unsigned_abs()));
+    let (others, these) = (
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::EACCES.unsigned_abs()),
+    );
     SeccompFilter::new(rules.0, others, these, std::env::consts::ARCH.try_into()?)
 }
 
@@ -97,11 +124,21 @@ struct Rules(BTreeMap<i64, Vec<SeccompRule>>);
 type Condition = Result<SeccompCondition, Error>;
 
 fn is(argument: u8, value: i32) -> Condition {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value.cast_unsigned()))
+    SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        u64::from(value.cast_unsigned()),
+    )
 }
 
 fn is_not(argument: u8, value: i32) -> Condition {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(value.cast_unsigned()))
+    SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Ne,
+        u64::from(value.cast_unsigned()),
+    )
 }
 
 fn is_not_null(argument: u8) -> Condition {
@@ -111,14 +148,27 @@ fn is_not_null(argument: u8) -> Condition {
 /// Whether the bits of `mask` are those of `value`.
 fn has(argument: u8, mask: u64, value: i32) -> Condition {
     let value = u64::from(value.cast_unsigned());
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
+    SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::MaskedEq(mask),
+        value,
+    )
 }
 
 impl Rules {
     /// Forbids a call where all of these conditions hold; in any case without conditions.
-    fn add(&mut self, call: i64, conditions: impl IntoIterator<Item = Condition>) -> Result<(), Error> {
+    fn add(
+        &mut self,
+        call: i64,
+        conditions: impl IntoIterator<Item = Condition>,
+    ) -> Result<(), Error> {
         let conditions: Vec<_> = conditions.into_iter().collect::<Result<_, _>>()?;
-        let numbers = if cfg!(target_arch = "x86_64") { vec![call, X32 + x32(call)] } else { vec![call] };
+        let numbers = if cfg!(target_arch = "x86_64") {
+            vec![call, X32 + x32(call)]
+        } else {
+            vec![call]
+        };
         for number in numbers {
             let rules = self.0.entry(number).or_default();
             if !conditions.is_empty() {
@@ -140,9 +190,16 @@ impl Rules {
             }
         }
         // A socket that is made one of another protocol later.
-        self.add(libc::SYS_setsockopt, [is(1, libc::IPPROTO_TCP), is(2, TCP_ULP)])?;
+        self.add(
+            libc::SYS_setsockopt,
+            [is(1, libc::IPPROTO_TCP), is(2, TCP_ULP)],
+        )?;
         // Its operations are those of other calls, which this filter does not see.
-        for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+        for call in [
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_io_uring_register,
+        ] {
             self.add(call, [])?;
         }
         Ok(())
@@ -150,7 +207,11 @@ impl Rules {
 
     /// Connections that are made by sending, which Landlock does not see.
     fn forbid_fast_open(&mut self) -> Result<(), Error> {
-        for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+        for (call, flags) in [
+            (libc::SYS_sendto, 3),
+            (libc::SYS_sendmsg, 2),
+            (libc::SYS_sendmmsg, 3),
+        ] {
             let mask = u64::from(libc::MSG_FASTOPEN.cast_unsigned());
             self.add(call, [has(flags, mask, libc::MSG_FASTOPEN)])?;
         }
@@ -159,7 +220,10 @@ impl Rules {
 
     fn forbid_tcp(&mut self) -> Result<(), Error> {
         for family in [libc::AF_INET, libc::AF_INET6] {
-            self.add(libc::SYS_socket, [is(0, family), has(1, TYPE, libc::SOCK_STREAM)])?;
+            self.add(
+                libc::SYS_socket,
+                [is(0, family), has(1, TYPE, libc::SOCK_STREAM)],
+            )?;
         }
         Ok(())
     }

@@ -20,7 +20,10 @@ pub(super) fn find(user: &str) -> io::Result<User> {
     let found = found.map_err(|error| option("user", error))?;
     let found = found.ok_or_else(|| option("user", format!("there is no user {user:?}")))?;
     if !geteuid().is_root() && found.uid.as_raw() != geteuid().as_raw() {
-        return Err(option("user", "only root can start processes of another user"));
+        return Err(option(
+            "user",
+            "only root can start processes of another user",
+        ));
     }
     Ok(found)
 }

@@ -36,7 +36,12 @@ pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditErro
     }
     let before = parse(client, text)?;
     let path = section(client, &before);
-    if at(&before, &path).and_then(|servers| find(servers, &entry.name)).map(item).as_ref() == Some(&entry.value) {
+    if at(&before, &path)
+        .and_then(|servers| find(servers, &entry.name))
+        .map(item)
+        .as_ref()
+        == Some(&entry.value)
+    {
         return Ok(text.to_owned());
     }
     let changed = match client.language() {
@@ -44,7 +49,14 @@ pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditErro
         Language::Toml => toml::add(plain, &path, &entry.name, &entry.value),
         Language::Yaml => yaml::add(plain, &before, &path, &entry.name, &entry.value),
     };
-    checked(client, text, &before, changed, &entry.name, Some(&entry.value))
+    checked(
+        client,
+        text,
+        &before,
+        changed,
+        &entry.name,
+        Some(&entry.value),
+    )
 }
 
 /// The text of a client's file without the entry of this name.
@@ -89,7 +101,10 @@ fn parse(client: Client, text: &str) -> Result<Node, EditError> {
         // Of two values with one key, readers take one or the other.
         Ok(Some(root)) if matches!(root.value, Value::Map(_)) && !repeats_key(&root) => Ok(root),
         Ok(_) => Err(EditError::ByHand),
-        Err(error) => Err(EditError::Malformed(source.position(error.span.start).line, error.message)),
+        Err(error) => Err(EditError::Malformed(
+            source.position(error.span.start).line,
+            error.message,
+        )),
     }
 }
 
@@ -98,7 +113,9 @@ fn repeats_key(node: &Node) -> bool {
     match &node.value {
         Value::Map(members) => {
             let mut keys = HashSet::new();
-            members.iter().any(|member| !keys.insert(member.key.as_str()) || repeats_key(&member.value))
+            members
+                .iter()
+                .any(|member| !keys.insert(member.key.as_str()) || repeats_key(&member.value))
         }
         Value::List(items) => items.iter().any(repeats_key),
         _ => false,
@@ -110,7 +127,11 @@ fn section(client: Client, root: &Node) -> Vec<&'static str> {
     // Version 2 of OpenCode has them one level deeper.
     let nested = root.field("mcp").and_then(|mcp| mcp.field("servers"));
     let is_nested = nested.is_some_and(|servers| servers.field("type").is_none());
-    if client == Client::OpenCode && is_nested { vec!["mcp", "servers"] } else { vec![client.section()] }
+    if client == Client::OpenCode && is_nested {
+        vec!["mcp", "servers"]
+    } else {
+        vec![client.section()]
+    }
 }
 
 fn at<'n>(root: &'n Node, path: &[&str]) -> Option<&'n Node> {
@@ -127,7 +148,8 @@ fn find<'n>(servers: &'n Node, name: &str) -> Option<&'n Node> {
 }
 
 fn is_named(item: &Node, name: &str) -> bool {
-    item.field("name").is_some_and(|node| matches!(&node.value, Value::String(text) if text == name))
+    item.field("name")
+        .is_some_and(|node| matches!(&node.value, Value::String(text) if text == name))
 }
 
 /// The changed text with the byte order mark of the old one, if it says what it should.
@@ -152,7 +174,11 @@ fn checked(
     if found != value || !others_are_same {
         return Err(EditError::ByHand);
     }
-    let mark = if text.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+    let mark = if text.starts_with('\u{feff}') {
+        "\u{feff}"
+    } else {
+        ""
+    };
     Ok(format!("{mark}{changed}"))
 }
 
@@ -162,7 +188,9 @@ fn member<'i>(item: &'i Item, path: &[&str]) -> Option<&'i Item> {
 
 fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
     match servers {
-        Item::List(items) => items.iter().find(|item| item.member("name") == Some(&Item::text(name))),
+        Item::List(items) => items
+            .iter()
+            .find(|item| item.member("name") == Some(&Item::text(name))),
         _ => servers.member(name),
     }
 }
@@ -171,7 +199,13 @@ fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
 fn without(file: &Item, path: &[&str], name: &str) -> Item {
     let Some((key, rest)) = path.split_first() else {
         return match file {
-            Item::Map(members) => Item::Map(members.iter().filter(|(key, _)| key != name).cloned().collect()),
+            Item::Map(members) => Item::Map(
+                members
+                    .iter()
+                    .filter(|(key, _)| key != name)
+                    .cloned()
+                    .collect(),
+            ),
             Item::List(items) => {
                 let is_other = |item: &&Item| item.member("name") != Some(&Item::text(name));
                 Item::List(items.iter().filter(is_other).cloned().collect())
@@ -179,7 +213,9 @@ fn without(file: &Item, path: &[&str], name: &str) -> Item {
             other => other.clone(),
         };
     };
-    let Item::Map(members) = file else { return file.clone() };
+    let Item::Map(members) = file else {
+        return file.clone();
+    };
     let is_empty = |item: &Item| match item {
         Item::Map(members) => members.is_empty(),
         Item::List(items) => items.is_empty(),
@@ -204,18 +240,26 @@ pub(crate) fn item(node: &Node) -> Item {
         Value::Number(digits) => Item::Number(digits.clone()),
         Value::String(text) => Item::text(text.clone()),
         Value::List(items) => Item::List(items.iter().map(item).collect()),
-        Value::Map(members) => Item::map(members.iter().map(|Member { key, value, .. }| (key.clone(), item(value)))),
+        Value::Map(members) => Item::map(
+            members
+                .iter()
+                .map(|Member { key, value, .. }| (key.clone(), item(value))),
+        ),
     }
 }
 
 /// The start of the line that holds a byte.
 fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |found| found + 1)
+    text.get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |found| found + 1)
 }
 
 /// The end of the line that holds a byte, behind its line break.
 fn line_end(text: &str, at: usize) -> usize {
-    text.get(at..).and_then(|after| after.find('\n')).map_or(text.len(), |found| at + found + 1)
+    text.get(at..)
+        .and_then(|after| after.find('\n'))
+        .map_or(text.len(), |found| at + found + 1)
 }
 
 /// The white space that a line begins with.
@@ -238,7 +282,11 @@ fn inserted(text: &str, at: usize, new: &str) -> String {
 
 /// A text with `new` instead of what is between two places.
 fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
-    format!("{}{new}{}", text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default())
+    format!(
+        "{}{new}{}",
+        text.get(..start).unwrap_or_default(),
+        text.get(end..).unwrap_or_default()
+    )
 }
 
 #[cfg(test)]

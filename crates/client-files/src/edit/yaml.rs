@@ -6,10 +6,17 @@ use super::{at, find, indent_of, inserted, is_named, line_break, line_end, line_
 use crate::item::Item;
 
 /// A text with an entry in the section at `path`, which is a mapping, or a list of mappings with names.
-pub(super) fn add(text: &str, root: &Node, path: &[&str], name: &str, value: &Item) -> Option<String> {
+pub(super) fn add(
+    text: &str,
+    root: &Node,
+    path: &[&str],
+    name: &str,
+    value: &Item,
+) -> Option<String> {
     let [key] = path else { return None };
     // An entry of a list has its name in it.
-    let is_list = value.member("name") == Some(&Item::text(name)) && value.member("type") != Some(&Item::text("stdio"));
+    let is_list = value.member("name") == Some(&Item::text(name))
+        && value.member("type") != Some(&Item::text("stdio"));
     let is_list = match root.field(key).map(|node| &node.value) {
         Some(Value::List(_)) => true,
         Some(Value::Map(_)) => false,
@@ -22,10 +29,20 @@ pub(super) fn add(text: &str, root: &Node, path: &[&str], name: &str, value: &It
         };
         lines.replace('\n', line_break(text))
     };
-    let Value::Map(sections) = &root.value else { return None };
+    let Value::Map(sections) = &root.value else {
+        return None;
+    };
     let Some(section) = sections.iter().find(|section| section.key == *key) else {
-        let end = if text.ends_with('\n') { "" } else { line_break(text) };
-        return Some(format!("{text}{end}{key}:{}{}", line_break(text), lines("  ")));
+        let end = if text.ends_with('\n') {
+            ""
+        } else {
+            line_break(text)
+        };
+        return Some(format!(
+            "{text}{end}{key}:{}{}",
+            line_break(text),
+            lines("  ")
+        ));
     };
     if let Some(known) = at(root, path).and_then(|servers| find(servers, name)) {
         let (start, end) = block(text, root, path, name, known)?;
@@ -64,25 +81,52 @@ pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Opti
         return Some(text);
     }
     // An empty section would be null.
-    let Value::Map(sections) = &root.value else { return None };
-    let section = sections.iter().find(|section| Some(&section.key.as_str()) == path.first())?;
-    Some(spliced(&text, line_start(&text, section.key_span.start), line_end(&text, section.key_span.start), ""))
+    let Value::Map(sections) = &root.value else {
+        return None;
+    };
+    let section = sections
+        .iter()
+        .find(|section| Some(&section.key.as_str()) == path.first())?;
+    Some(spliced(
+        &text,
+        line_start(&text, section.key_span.start),
+        line_end(&text, section.key_span.start),
+        "",
+    ))
 }
 
 /// The lines of an entry.
-fn block(text: &str, root: &Node, path: &[&str], name: &str, known: &Node) -> Option<(usize, usize)> {
+fn block(
+    text: &str,
+    root: &Node,
+    path: &[&str],
+    name: &str,
+    known: &Node,
+) -> Option<(usize, usize)> {
     let start = match &at(root, path)?.value {
-        Value::Map(entries) => entries.iter().find(|entry| entry.key == name)?.key_span.start,
+        Value::Map(entries) => {
+            entries
+                .iter()
+                .find(|entry| entry.key == name)?
+                .key_span
+                .start
+        }
         Value::List(items) => items.iter().find(|item| is_named(item, name))?.span.start,
         _ => return None,
     };
-    Some((line_start(text, start), line_end(text, last_byte(known).max(start))))
+    Some((
+        line_start(text, start),
+        line_end(text, last_byte(known).max(start)),
+    ))
 }
 
 /// The last byte of the last value in a node; the span of a mapping reaches to what follows it.
 fn last_byte(node: &Node) -> usize {
     match &node.value {
-        Value::Map(entries) => entries.iter().map(|entry| last_byte(&entry.value).max(entry.key_span.end)).max(),
+        Value::Map(entries) => entries
+            .iter()
+            .map(|entry| last_byte(&entry.value).max(entry.key_span.end))
+            .max(),
         Value::List(items) => items.iter().map(last_byte).max(),
         _ => None,
     }

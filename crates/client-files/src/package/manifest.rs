@@ -21,37 +21,66 @@ pub fn manifest(root: &Node, folder: &str, system: System) -> Result<PackagedSer
         System::Windows => "win32",
     };
     let own = config.and_then(|config| config.field("platform_overrides")?.field(override_name));
-    let member = |key: &str| own.and_then(|own| own.field(key)).or_else(|| config.and_then(|config| config.field(key)));
-    let mut filler =
-        Filler { prefix: variable_name(&name), folder, config: root.field("user_config"), variables: Vec::new() };
+    let member = |key: &str| {
+        own.and_then(|own| own.field(key))
+            .or_else(|| config.and_then(|config| config.field(key)))
+    };
+    let mut filler = Filler {
+        prefix: variable_name(&name),
+        folder,
+        config: root.field("user_config"),
+        variables: Vec::new(),
+    };
     let (command, args) = match member("command").and_then(string) {
         Some(command) => {
             let args = match member("args").map(|args| &args.value) {
-                Some(Value::List(items)) => items.iter().filter_map(string).flat_map(|arg| filler.words(arg)).collect(),
+                Some(Value::List(items)) => items
+                    .iter()
+                    .filter_map(string)
+                    .flat_map(|arg| filler.words(arg))
+                    .collect(),
                 _ => Vec::new(),
             };
             (filler.filled(command), args)
         }
         None => started(server, &filler)?,
     };
-    let mut members = vec![("command", Item::text(command)), ("args", Item::texts(args))];
+    let mut members = vec![
+        ("command", Item::text(command)),
+        ("args", Item::texts(args)),
+    ];
     if let Some(Value::Map(pairs)) = member("env").map(|env| &env.value) {
-        let pair =
-            |pair: &fanlight_document::Entry| Some((pair.key.clone(), Item::text(filler.filled(string(&pair.value)?))));
+        let pair = |pair: &fanlight_document::Entry| {
+            Some((
+                pair.key.clone(),
+                Item::text(filler.filled(string(&pair.value)?)),
+            ))
+        };
         let env: Vec<_> = pairs.iter().filter_map(pair).collect();
         members.push(("env", Item::map(env)));
     }
-    Ok(PackagedServer { name, value: Item::map(members), variables: filler.variables, notes: Vec::new() })
+    Ok(PackagedServer {
+        name,
+        value: Item::map(members),
+        variables: filler.variables,
+        notes: Vec::new(),
+    })
 }
 
 /// The command of a kind of server that does not say it.
 fn started(server: &Node, filler: &Filler<'_>) -> Result<(String, Vec<String>), String> {
-    let entry = text(server, "entry_point").ok_or("its manifest says neither `mcp_config` nor `entry_point`")?;
+    let entry = text(server, "entry_point")
+        .ok_or("its manifest says neither `mcp_config` nor `entry_point`")?;
     let path = format!("{}/{entry}", filler.folder);
     match text(server, "type").as_deref() {
         Some("node") => Ok(("node".to_owned(), vec![path])),
         Some("python") => Ok(("python3".to_owned(), vec![path])),
-        Some("uv") => Ok(("uv".to_owned(), ["run", "--directory", filler.folder, &path].map(str::to_owned).to_vec())),
+        Some("uv") => Ok((
+            "uv".to_owned(),
+            ["run", "--directory", filler.folder, &path]
+                .map(str::to_owned)
+                .to_vec(),
+        )),
         Some("binary") => Ok((path, Vec::new())),
         _ => Err("its manifest has a server of a kind that is not known here".to_owned()),
     }
@@ -76,12 +105,17 @@ struct Filler<'n> {
 impl<'n> Filler<'n> {
     /// The words of an argument: of a value that may be several, one for each.
     fn words(&mut self, argument: &str) -> Vec<String> {
-        let only = argument.strip_prefix("${user_config.").and_then(|rest| rest.strip_suffix('}'));
+        let only = argument
+            .strip_prefix("${user_config.")
+            .and_then(|rest| rest.strip_suffix('}'));
         if let Some(asked) = only.and_then(|key| self.asked(key))
             && is_true(asked, "multiple")
         {
-            let defaults: Vec<String> =
-                items(asked, "default").iter().filter_map(string).map(|text| self.filled(text)).collect();
+            let defaults: Vec<String> = items(asked, "default")
+                .iter()
+                .filter_map(string)
+                .map(|text| self.filled(text))
+                .collect();
             if !defaults.is_empty() {
                 return defaults;
             }
@@ -97,7 +131,9 @@ impl<'n> Filler<'n> {
         let mut result = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            let Some((name, tail)) = after.split_once('}') else { break };
+            let Some((name, tail)) = after.split_once('}') else {
+                break;
+            };
             result.push_str(before);
             result.push_str(&self.value(name));
             rest = tail;
@@ -124,15 +160,24 @@ impl<'n> Filler<'n> {
     fn of_user(&mut self, key: &str) -> String {
         let name = format!("{}_{}", self.prefix, variable_name(key));
         let asked = self.asked(key);
-        let describe =
-            |node: &Node| text(node, "description").or_else(|| text(node, "title")).map(|text| text.into_owned());
+        let describe = |node: &Node| {
+            text(node, "description")
+                .or_else(|| text(node, "title"))
+                .map(|text| text.into_owned())
+        };
         let about = asked.and_then(describe).unwrap_or_default();
-        let default = asked.and_then(|asked| text(asked, "default")).map(|default| default.into_owned());
+        let default = asked
+            .and_then(|asked| text(asked, "default"))
+            .map(|default| default.into_owned());
         if !self.variables.iter().any(|(known, _)| *known == name) {
             self.variables.push((name.clone(), about));
         }
         // What may be left out is empty.
-        let default = default.or_else(|| asked.filter(|asked| !is_true(asked, "required")).map(|_| String::new()));
+        let default = default.or_else(|| {
+            asked
+                .filter(|asked| !is_true(asked, "required"))
+                .map(|_| String::new())
+        });
         reference(&name, default.as_deref())
     }
 }

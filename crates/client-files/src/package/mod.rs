@@ -25,17 +25,37 @@ pub struct PackagedServer {
 /// A name of letters, digits and `-`, of the last part of a longer one.
 fn short_name(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') {
+            c
+        } else {
+            '-'
+        }
+    };
     let name: String = last.chars().map(plain).take(64).collect();
     let name = name.trim_matches('-');
-    if name.is_empty() { "server".to_owned() } else { name.to_owned() }
+    if name.is_empty() {
+        "server".to_owned()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// The name of a variable.
 fn variable_name(text: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
     let name: String = text.chars().map(plain).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{name}")
+    } else {
+        name
+    }
 }
 
 /// `${NAME}`, or with a default `${NAME:-default}`.
@@ -65,7 +85,10 @@ fn items<'n>(node: &'n Node, key: &str) -> &'n [Node] {
 }
 
 fn is_true(node: &Node, key: &str) -> bool {
-    matches!(node.field(key).map(|node| &node.value), Some(Value::Bool(true)))
+    matches!(
+        node.field(key).map(|node| &node.value),
+        Some(Value::Bool(true))
+    )
 }
 
 #[cfg(test)]

@@ -4,13 +4,17 @@ use super::*;
 use crate::places::System;
 
 fn tree(text: &str) -> Node {
-    fanlight_document::parse(&Source::new(text), Syntax::Json).unwrap().unwrap()
+    fanlight_document::parse(&Source::new(text), Syntax::Json)
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
 fn package_of_each_registry_is_started_by_its_runner() {
     let package = |package: &str| {
-        let text = format!(r#"{{"name": "io.github.me/weather", "version": "1.0.0", "packages": [{package}]}}"#);
+        let text = format!(
+            r#"{{"name": "io.github.me/weather", "version": "1.0.0", "packages": [{package}]}}"#
+        );
         server_json(&tree(&text)).map(|server| server.value.to_flow())
     };
     let npm = r#"{"registryType": "npm", "identifier": "@me/weather", "version": "1.2.3", "transport": {"type": "stdio"},
@@ -21,15 +25,25 @@ fn package_of_each_registry_is_started_by_its_runner() {
         r#"{"command": "npx", "args": ["-y", "@me/weather@1.2.3", "serve", "--unit", "c"], "env": {"KEY": "${KEY}"}}"#
     );
     let pypi = r#"{"registryType": "pypi", "identifier": "weather", "version": "1.0", "runtimeHint": "uvx"}"#;
-    assert_eq!(package(pypi).unwrap(), r#"{"command": "uvx", "args": ["weather@1.0"]}"#);
+    assert_eq!(
+        package(pypi).unwrap(),
+        r#"{"command": "uvx", "args": ["weather@1.0"]}"#
+    );
     let oci = r#"{"registryType": "oci", "identifier": "images.example/me/weather:1", "environmentVariables": [
         {"name": "KEY", "isSecret": true}]}"#;
     assert_eq!(
         package(oci).unwrap(),
         r#"{"command": "docker", "args": ["run", "-i", "--rm", "-e", "KEY", "images.example/me/weather:1"], "env": {"KEY": "${KEY}"}}"#
     );
-    assert!(package(r#"{"registryType": "mcpb", "identifier": "https://h/x.mcpb"}"#).unwrap_err().contains("bundle"));
-    assert!(package(r#"{"registryType": "npm", "identifier": "x", "transport": {"type": "sse"}}"#).is_err());
+    assert!(
+        package(r#"{"registryType": "mcpb", "identifier": "https://h/x.mcpb"}"#)
+            .unwrap_err()
+            .contains("bundle")
+    );
+    assert!(
+        package(r#"{"registryType": "npm", "identifier": "x", "transport": {"type": "sse"}}"#)
+            .is_err()
+    );
 }
 
 #[test]
@@ -45,7 +59,13 @@ fn remote_server_has_headers_with_variables() {
         server.value.to_flow(),
         r#"{"url": "https://${TENANT}.h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X-Region": "eu"}}"#
     );
-    assert_eq!(server.variables, [("TENANT".to_owned(), "Who".to_owned()), ("TOKEN".to_owned(), String::new())]);
+    assert_eq!(
+        server.variables,
+        [
+            ("TENANT".to_owned(), "Who".to_owned()),
+            ("TOKEN".to_owned(), String::new())
+        ]
+    );
 }
 
 #[test]
@@ -64,12 +84,23 @@ fn bundle_is_started_where_it_is_unpacked() {
         server.value.to_flow(),
         r#"{"command": "node", "args": ["/b/server/index.js", "${HOME}/Desktop", "${HOME}/Documents"], "env": {"API_KEY": "${FILE_TOOLS_API_KEY}", "LEVEL": "${FILE_TOOLS_LEVEL:-info}"}}"#
     );
-    assert_eq!(server.variables[0], ("FILE_TOOLS_API_KEY".to_owned(), "Key".to_owned()));
+    assert_eq!(
+        server.variables[0],
+        ("FILE_TOOLS_API_KEY".to_owned(), "Key".to_owned())
+    );
     let windows = manifest(&tree(text), "/b", System::Windows).unwrap();
-    assert!(windows.value.to_flow().starts_with(r#"{"command": "node.exe""#));
+    assert!(
+        windows
+            .value
+            .to_flow()
+            .starts_with(r#"{"command": "node.exe""#)
+    );
     let short = r#"{"name": "x", "server": {"type": "python", "entry_point": "main.py"}}"#;
     assert_eq!(
-        manifest(&tree(short), "/b", System::Linux).unwrap().value.to_flow(),
+        manifest(&tree(short), "/b", System::Linux)
+            .unwrap()
+            .value
+            .to_flow(),
         r#"{"command": "python3", "args": ["/b/main.py"]}"#
     );
 }

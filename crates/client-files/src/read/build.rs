@@ -5,8 +5,16 @@ use fanlight_document::{Entry, Node, Span, Value};
 /// The entry `mcpServers` with these servers, at the place of the client's entry.
 pub(super) fn servers_entry(section: Option<&Entry>, root: &Node, servers: Vec<Entry>) -> Entry {
     let start = Span::new(root.span.start, root.span.start);
-    let (key_span, span) = section.map_or((start, start), |entry| (entry.key_span, entry.value.span));
-    Entry { key: "mcpServers".to_owned(), key_span, value: Node { span, value: Value::Map(servers) } }
+    let (key_span, span) =
+        section.map_or((start, start), |entry| (entry.key_span, entry.value.span));
+    Entry {
+        key: "mcpServers".to_owned(),
+        key_span,
+        value: Node {
+            span,
+            value: Value::Map(servers),
+        },
+    }
 }
 
 /// The entry of a key. Of a duplicate key the last.
@@ -32,22 +40,40 @@ pub(super) fn text(node: &Node) -> Option<&str> {
 
 /// A server with other members.
 pub(super) fn with_members(server: &Entry, members: Vec<Entry>) -> Entry {
-    Entry { value: Node { span: server.value.span, value: Value::Map(members) }, ..server.clone() }
+    Entry {
+        value: Node {
+            span: server.value.span,
+            value: Value::Map(members),
+        },
+        ..server.clone()
+    }
 }
 
 /// An entry under another key.
 pub(super) fn renamed(entry: &Entry, key: &str) -> Entry {
-    Entry { key: key.to_owned(), ..entry.clone() }
+    Entry {
+        key: key.to_owned(),
+        ..entry.clone()
+    }
 }
 
 /// An entry with another value, which is at the place of the old one.
 pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
-    Entry { key: key.to_owned(), key_span: entry.key_span, value: Node { span: entry.value.span, value } }
+    Entry {
+        key: key.to_owned(),
+        key_span: entry.key_span,
+        value: Node {
+            span: entry.value.span,
+            value,
+        },
+    }
 }
 
 /// An entry of a time limit under this key. `unit` is that of a plain number; limits of nothing are left out.
 pub(super) fn time_limit(entry: &Entry, key: &str, unit: Unit) -> Option<Entry> {
-    let Value::Number(digits) = &entry.value.value else { return Some(renamed(entry, key)) };
+    let Value::Number(digits) = &entry.value.value else {
+        return Some(renamed(entry, key));
+    };
     let amount: f64 = digits.parse().ok()?;
     let is_milliseconds = unit == Unit::Milliseconds || (unit == Unit::Either && amount >= 1000.0);
     let unit = if is_milliseconds { "ms" } else { "s" };
@@ -67,14 +93,22 @@ pub(super) enum Unit {
 pub(super) fn map_texts(node: &Node, change: &dyn Fn(&str) -> String) -> Node {
     let value = match &node.value {
         Value::String(text) => Value::String(change(text)),
-        Value::List(items) => Value::List(items.iter().map(|item| map_texts(item, change)).collect()),
+        Value::List(items) => {
+            Value::List(items.iter().map(|item| map_texts(item, change)).collect())
+        }
         Value::Map(entries) => {
-            let mapped = |entry: &Entry| Entry { value: map_texts(&entry.value, change), ..entry.clone() };
+            let mapped = |entry: &Entry| Entry {
+                value: map_texts(&entry.value, change),
+                ..entry.clone()
+            };
             Value::Map(entries.iter().map(mapped).collect())
         }
         other => other.clone(),
     };
-    Node { span: node.span, value }
+    Node {
+        span: node.span,
+        value,
+    }
 }
 
 /// Adds entries to the mapping `key`, which is made if it is not there.
@@ -82,7 +116,11 @@ pub(super) fn extend(members: &mut Vec<Entry>, key: &str, from: &Entry, more: Ve
     if more.is_empty() {
         return;
     }
-    match members.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.value.value) {
+    match members
+        .iter_mut()
+        .find(|entry| entry.key == key)
+        .map(|entry| &mut entry.value.value)
+    {
         Some(Value::Map(entries)) => entries.extend(more),
         _ => members.push(replaced(from, key, Value::Map(more))),
     }
@@ -113,15 +151,24 @@ pub(super) fn braced(text: &str) -> String {
 }
 
 /// Replaces each `open`…`close` by what `change` makes of its trimmed content; what it makes nothing of stays.
-pub(crate) fn expressions(text: &str, open: &str, close: &str, change: &dyn Fn(&str) -> Option<String>) -> String {
+pub(crate) fn expressions(
+    text: &str,
+    open: &str,
+    close: &str,
+    change: &dyn Fn(&str) -> Option<String>,
+) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(open) {
-        let Some((content, tail)) = after.split_once(close) else { break };
+        let Some((content, tail)) = after.split_once(close) else {
+            break;
+        };
         result.push_str(before);
         match change(content.trim()) {
             Some(changed) => result.push_str(&changed),
-            None => [open, content, close].iter().for_each(|part| result.push_str(part)),
+            None => [open, content, close]
+                .iter()
+                .for_each(|part| result.push_str(part)),
         }
         rest = tail;
     }

@@ -15,23 +15,39 @@ pub(super) fn servers(root: &Node) -> Entry {
         return section.clone();
     }
     let mut servers: Vec<Entry> = Vec::new();
-    for entry in section.map(|section| entries(&section.value)).unwrap_or_default() {
+    for entry in section
+        .map(|section| entries(&section.value))
+        .unwrap_or_default()
+    {
         servers.push(server(Client::ClaudeCode, entry));
     }
-    let projects = find(root, "projects").map(|projects| entries(&projects.value)).unwrap_or_default();
+    let projects = find(root, "projects")
+        .map(|projects| entries(&projects.value))
+        .unwrap_or_default();
     for project in projects {
         let disabled = names(&project.value, "disabledMcpServers");
-        for entry in find(&project.value, "mcpServers").map(|section| entries(&section.value)).unwrap_or_default() {
+        for entry in find(&project.value, "mcpServers")
+            .map(|section| entries(&section.value))
+            .unwrap_or_default()
+        {
             let mut entry = in_folder(&server(Client::ClaudeCode, entry), &project.key);
             if disabled.contains(&entry.key.as_str()) {
                 switch_off(&mut entry);
             }
-            if servers.iter().any(|known| known.key == entry.key && is_same(&known.value, &entry.value)) {
+            if servers
+                .iter()
+                .any(|known| known.key == entry.key && is_same(&known.value, &entry.value))
+            {
                 continue;
             }
             if servers.iter().any(|known| known.key == entry.key) {
-                let folder = Path::new(&project.key).file_name().map(|name| name.to_string_lossy().into_owned());
-                entry.key = free_name(&servers, &format!("{}-{}", entry.key, folder.unwrap_or_default()));
+                let folder = Path::new(&project.key)
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned());
+                entry.key = free_name(
+                    &servers,
+                    &format!("{}-{}", entry.key, folder.unwrap_or_default()),
+                );
             }
             servers.push(entry);
         }
@@ -42,7 +58,9 @@ pub(super) fn servers(root: &Node) -> Entry {
 /// A server of a project, which Claude Code starts in the project's folder.
 fn in_folder(entry: &Entry, folder: &str) -> Entry {
     let mut entry = Entry {
-        value: map_texts(&entry.value, &|text| text.replace("${CLAUDE_PROJECT_DIR}", folder)),
+        value: map_texts(&entry.value, &|text| {
+            text.replace("${CLAUDE_PROJECT_DIR}", folder)
+        }),
         ..entry.clone()
     };
     let is_command = find(&entry.value, "command").is_some() && find(&entry.value, "cwd").is_none();
@@ -65,8 +83,17 @@ fn switch_off(entry: &mut Entry) {
 
 fn free_name(servers: &[Entry], name: &str) -> String {
     let is_free = |name: &str| servers.iter().all(|server| server.key != name);
-    let numbered = |number: usize| if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
-    (1..).map(numbered).find(|name| is_free(name)).unwrap_or_default()
+    let numbered = |number: usize| {
+        if number == 1 {
+            name.to_owned()
+        } else {
+            format!("{name}-{number}")
+        }
+    };
+    (1..)
+        .map(numbered)
+        .find(|name| is_free(name))
+        .unwrap_or_default()
 }
 
 fn names<'n>(node: &'n Node, key: &str) -> Vec<&'n str> {
@@ -81,13 +108,21 @@ fn is_same(left: &Node, right: &Node) -> bool {
     match (&left.value, &right.value) {
         (Value::Null, Value::Null) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
-        (Value::Number(left), Value::Number(right)) | (Value::String(left), Value::String(right)) => left == right,
+        (Value::Number(left), Value::Number(right))
+        | (Value::String(left), Value::String(right)) => left == right,
         (Value::List(left), Value::List(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_same(left, right))
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| is_same(left, right))
         }
         (Value::Map(left), Value::Map(right)) => {
-            let has =
-                |entry: &Entry| right.iter().any(|other| other.key == entry.key && is_same(&entry.value, &other.value));
+            let has = |entry: &Entry| {
+                right
+                    .iter()
+                    .any(|other| other.key == entry.key && is_same(&entry.value, &other.value))
+            };
             left.len() == right.len() && left.iter().all(has)
         }
         _ => false,

@@ -22,9 +22,14 @@ pub(super) fn servers(root: &Node) -> Entry {
         allowed.as_ref().is_some_and(|names| !names.contains(&name))
             || excluded.as_ref().is_some_and(|names| names.contains(&name))
     };
-    let found = section.map(|section| entries(&section.value)).unwrap_or_default();
+    let found = section
+        .map(|section| entries(&section.value))
+        .unwrap_or_default();
     let one = |entry: &Entry| {
-        let entry = Entry { value: map_texts(&entry.value, &braced), ..entry.clone() };
+        let entry = Entry {
+            value: map_texts(&entry.value, &braced),
+            ..entry.clone()
+        };
         let mut entry = server(Client::Gemini, &entry);
         let has_http = find(&entry.value, "httpUrl").is_some();
         let off = is_off(&entry.key).then(|| replaced(&entry, "disabled", Value::Bool(true)));

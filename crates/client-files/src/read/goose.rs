@@ -3,22 +3,36 @@
 use fanlight_document::{Entry, Node, Value};
 
 use super::build::{
-    Unit, braced, entries, find, map_texts, renamed, replaced, servers_entry, time_limit, with_members,
+    Unit, braced, entries, find, map_texts, renamed, replaced, servers_entry, time_limit,
+    with_members,
 };
 use super::servers::says;
 
 /// The extensions that are MCP servers. Those that are part of Goose are left out.
 pub(super) fn servers(root: &Node) -> Entry {
     let section = find(root, "extensions");
-    let found = section.map(|section| entries(&section.value)).unwrap_or_default();
-    let is_server = |entry: &&Entry| ["stdio", "sse", "streamable_http"].iter().any(|kind| says(entry, "type", kind));
-    servers_entry(section, root, found.iter().filter(is_server).map(one).collect())
+    let found = section
+        .map(|section| entries(&section.value))
+        .unwrap_or_default();
+    let is_server = |entry: &&Entry| {
+        ["stdio", "sse", "streamable_http"]
+            .iter()
+            .any(|kind| says(entry, "type", kind))
+    };
+    servers_entry(
+        section,
+        root,
+        found.iter().filter(is_server).map(one).collect(),
+    )
 }
 
 fn one(entry: &Entry) -> Entry {
     let mut members = Vec::new();
     for member in entries(&entry.value) {
-        let member = &Entry { value: map_texts(&member.value, &braced), ..member.clone() };
+        let member = &Entry {
+            value: map_texts(&member.value, &braced),
+            ..member.clone()
+        };
         match (member.key.as_str(), &member.value.value) {
             (_, Value::Null) => {}
             ("cmd", _) => members.push(renamed(member, "command")),

@@ -75,11 +75,21 @@ impl ClientFile {
         if recognize::is_for_servers_alone(client)
             && let Value::Map(others) = &root.value
         {
-            let is_other = |entry: &&Entry| !["mcpServers", "servers", "inputs"].contains(&entry.key.as_str());
+            let is_other =
+                |entry: &&Entry| !["mcpServers", "servers", "inputs"].contains(&entry.key.as_str());
             entries.extend(others.iter().filter(is_other).cloned());
         }
-        let root_node = Node { span: root.span, value: Value::Map(entries) };
-        Self { client, root: root_node, inputs: inputs::inputs(root), project: recognize::project_of(path), notes }
+        let root_node = Node {
+            span: root.span,
+            value: Value::Map(entries),
+        };
+        Self {
+            client,
+            root: root_node,
+            inputs: inputs::inputs(root),
+            project: recognize::project_of(path),
+            notes,
+        }
     }
 }
 

@@ -18,18 +18,29 @@ pub(super) fn client_of(path: &Path, root: &Node) -> Option<Client> {
         return Some(Client::Codex);
     }
     let client = by_name(path, &name).or_else(|| by_content(root));
-    client.or_else(|| if has("mcpServers") { by_hint(path, &name) } else { None })
+    client.or_else(|| {
+        if has("mcpServers") {
+            by_hint(path, &name)
+        } else {
+            None
+        }
+    })
 }
 
 /// Whether a node is a list of mappings that have names.
 fn is_list_of_named(node: &Node) -> bool {
-    let Value::List(items) = &node.value else { return false };
+    let Value::List(items) = &node.value else {
+        return false;
+    };
     !items.is_empty() && items.iter().all(|item| find(item, "name").is_some())
 }
 
 /// The client whose file has this name, and where several have the same name, this folder.
 fn by_name(path: &Path, name: &str) -> Option<Client> {
-    let folder = |folder: &str| path.components().any(|part| part.as_os_str().eq_ignore_ascii_case(folder));
+    let folder = |folder: &str| {
+        path.components()
+            .any(|part| part.as_os_str().eq_ignore_ascii_case(folder))
+    };
     Some(match name {
         "claude_desktop_config.json" => Client::ClaudeDesktop,
         ".claude.json" | ".mcp.json" => Client::ClaudeCode,
@@ -67,7 +78,9 @@ fn by_content(root: &Node) -> Option<Client> {
         Some(Client::Continue)
     } else if is_list("inputs") && is_map("servers") {
         Some(Client::VsCode)
-    } else if is_map("projects") && (section("numStartups").is_some() || any("projects", &["mcpServers"])) {
+    } else if is_map("projects")
+        && (section("numStartups").is_some() || any("projects", &["mcpServers"]))
+    {
         Some(Client::ClaudeCode)
     } else if !has_servers && any("extensions", &["cmd", "uri", "bundled"]) {
         Some(Client::Goose)
@@ -94,16 +107,28 @@ fn by_hint(path: &Path, name: &str) -> Option<Client> {
         ("lm-studio", Client::LmStudio),
         ("lm_studio", Client::LmStudio),
     ];
-    let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
+    let folder = path
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let words = |text: &str| -> Vec<String> {
-        text.to_lowercase().split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned).collect()
+        text.to_lowercase()
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .map(str::to_owned)
+            .collect()
     };
     let (in_name, in_folder) = (words(name), words(folder));
     let names = |hint: &str| {
         let hint = words(hint);
-        [&in_name, &in_folder].into_iter().any(|words| words.windows(hint.len()).any(|part| part == hint))
+        [&in_name, &in_folder]
+            .into_iter()
+            .any(|words| words.windows(hint.len()).any(|part| part == hint))
     };
-    HINTS.into_iter().find(|(hint, _)| names(hint)).map(|(_, client)| client)
+    HINTS
+        .into_iter()
+        .find(|(hint, _)| names(hint))
+        .map(|(_, client)| client)
 }
 
 /// Whether the client's file has servers and little else. Options of Fanlight may be added to it.
@@ -122,12 +147,24 @@ pub(super) fn is_for_servers_alone(client: Client) -> bool {
 
 /// The folder of the project that a file belongs to.
 pub(super) fn project_of(path: &Path) -> Option<PathBuf> {
-    const OF_PROJECT: [&str; 8] = [".vscode", ".cursor", ".roo", ".gemini", ".zed", ".codex", ".continue", ".opencode"];
+    const OF_PROJECT: [&str; 8] = [
+        ".vscode",
+        ".cursor",
+        ".roo",
+        ".gemini",
+        ".zed",
+        ".codex",
+        ".continue",
+        ".opencode",
+    ];
     let folder = path.parent()?;
     let name = path.file_name()?.to_str()?;
     if [".mcp.json", "opencode.json", "opencode.jsonc"].contains(&name) {
         return Some(folder.to_owned());
     }
-    let is_known = folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| OF_PROJECT.contains(&name));
+    let is_known = folder
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| OF_PROJECT.contains(&name));
     is_known.then(|| folder.parent().unwrap_or(Path::new("")).to_owned())
 }

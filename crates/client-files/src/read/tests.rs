@@ -7,10 +7,16 @@ use crate::item::Item;
 /// The servers of a file, as JSON in one line, and what is noted.
 fn read(path: &str, text: &str) -> (Client, String, Vec<String>) {
     let path = Path::new(path);
-    let root = fanlight_document::parse(&Source::new(text), Syntax::of(path, text)).unwrap().unwrap();
+    let root = fanlight_document::parse(&Source::new(text), Syntax::of(path, text))
+        .unwrap()
+        .unwrap();
     let file = ClientFile::read(path, &root).unwrap();
     let servers = item(file.root.field("mcpServers").unwrap());
-    (file.client, servers.to_flow(), file.notes.into_iter().map(|note| note.message).collect())
+    (
+        file.client,
+        servers.to_flow(),
+        file.notes.into_iter().map(|note| note.message).collect(),
+    )
 }
 
 fn servers(path: &str, text: &str) -> String {
@@ -23,7 +29,9 @@ fn servers(path: &str, text: &str) -> String {
 fn files_are_recognised_by_name_or_content() {
     let of = |path: &str, text: &str| {
         let path = Path::new(path);
-        let root = fanlight_document::parse(&Source::new(text), Syntax::of(path, text)).unwrap().unwrap();
+        let root = fanlight_document::parse(&Source::new(text), Syntax::of(path, text))
+            .unwrap()
+            .unwrap();
         ClientFile::read(path, &root).map(|file| file.client)
     };
     let plain = r#"{"mcpServers": {}}"#;
@@ -31,12 +39,30 @@ fn files_are_recognised_by_name_or_content() {
     assert_eq!(of("/h/.mcp.json", plain), Some(Client::ClaudeCode));
     assert_eq!(of("gemini-settings.json", plain), Some(Client::Gemini));
     assert_eq!(of("samples/cline.json", plain), Some(Client::Cline));
-    assert_eq!(of("any.json", r#"{"context_servers": {}}"#), Some(Client::Zed));
-    assert_eq!(of("any.yaml", "mcpServers:\n- name: a\n"), Some(Client::Continue));
-    assert_eq!(of("any.json", r#"{"inputs": [], "servers": {}}"#), Some(Client::VsCode));
+    assert_eq!(
+        of("any.json", r#"{"context_servers": {}}"#),
+        Some(Client::Zed)
+    );
+    assert_eq!(
+        of("any.yaml", "mcpServers:\n- name: a\n"),
+        Some(Client::Continue)
+    );
+    assert_eq!(
+        of("any.json", r#"{"inputs": [], "servers": {}}"#),
+        Some(Client::VsCode)
+    );
     assert_eq!(of("any.toml", "a = 1"), Some(Client::Codex));
-    assert_eq!(of("any.json", r#"{"mcp": {"a": {"type": "local"}}}"#), Some(Client::OpenCode));
-    for own in ["mcp.json", "fanlight.yaml", "fanlight-claude.json", "conf.d/a.json", "room/x.json"] {
+    assert_eq!(
+        of("any.json", r#"{"mcp": {"a": {"type": "local"}}}"#),
+        Some(Client::OpenCode)
+    );
+    for own in [
+        "mcp.json",
+        "fanlight.yaml",
+        "fanlight-claude.json",
+        "conf.d/a.json",
+        "room/x.json",
+    ] {
         assert_eq!(of(own, plain), None, "{own}");
     }
 }
@@ -72,8 +98,14 @@ fn zed_has_commands_in_two_forms_and_leaves_extensions_out() {
         "c": {"source": "extension", "settings": {"k": "v"}}}}"#;
     let (client, servers, notes) = read("settings.json", text);
     assert_eq!(client, Client::Zed);
-    assert_eq!(servers, r#"{"a": {"command": "x", "args": ["1"]}, "b": {"command": "y", "enabled": false}}"#);
-    assert_eq!(notes, ["the server `c` is of an extension of Zed and is left out"]);
+    assert_eq!(
+        servers,
+        r#"{"a": {"command": "x", "args": ["1"]}, "b": {"command": "y", "enabled": false}}"#
+    );
+    assert_eq!(
+        notes,
+        ["the server `c` is of an extension of Zed and is left out"]
+    );
 }
 
 #[test]
@@ -91,7 +123,10 @@ fn goose_leaves_what_is_built_in_out() {
 fn opencode_has_commands_as_lists_in_both_versions() {
     let server = r#""a": {"type": "local", "command": ["x", "1"], "environment": {"K": "{env:V}"}, "timeout": 5000}"#;
     let expected = r#"{"a": {"command": "x", "args": ["1"], "env": {"K": "${V:-}"}, "startTimeout": "5000ms"}}"#;
-    for text in [format!("{{\"mcp\": {{{server}}}}}"), format!("{{\"mcp\": {{\"servers\": {{{server}}}}}}}")] {
+    for text in [
+        format!("{{\"mcp\": {{{server}}}}}"),
+        format!("{{\"mcp\": {{\"servers\": {{{server}}}}}}}"),
+    ] {
         assert_eq!(servers("opencode.json", &text), expected);
     }
     let (_, servers, notes) = read("opencode.json", r#"{"mcp": {"jira": {"enabled": true}}}"#);
@@ -126,20 +161,23 @@ fn shared_notation_keeps_what_has_a_meaning() {
     let text = r#"{"inputs": [{"id": "key", "type": "promptString", "description": "Key", "password": true}], "servers": {
         "a": {"type": "stdio", "command": "${workspaceFolder:app}${/}x", "env": {"K": "${input:key}", "GONE": null}, "sandbox": {}}}}"#;
     let path = Path::new("/p/.vscode/mcp.json");
-    let root = fanlight_document::parse(&Source::new(text), Syntax::Json).unwrap().unwrap();
+    let root = fanlight_document::parse(&Source::new(text), Syntax::Json)
+        .unwrap()
+        .unwrap();
     let file = ClientFile::read(path, &root).unwrap();
     assert_eq!(file.project.as_deref(), Some(Path::new("/p")));
     assert_eq!(file.inputs.len(), 1);
     assert!(file.inputs[0].is_secret && file.inputs[0].description == "Key");
     assert_eq!(Input::variable(&file.inputs[0].id), "INPUT_KEY");
-    let Item::Map(members) = item(&file.root) else { panic!("no mapping") };
+    let Item::Map(members) = item(&file.root) else {
+        panic!("no mapping")
+    };
     assert_eq!(members.len(), 1, "{members:?}");
     assert_eq!(
         members[0].1.to_flow(),
         r#"{"a": {"type": "stdio", "command": "${workspaceFolder}/x", "env": {"K": "${input:key}"}}}"#
     );
-    let cline =
-        r#"{"mcpServers": {"a": {"url": "http://h/", "type": "streamableHttp", "timeout": 60, "tools": ["t"]}}}"#;
+    let cline = r#"{"mcpServers": {"a": {"url": "http://h/", "type": "streamableHttp", "timeout": 60, "tools": ["t"]}}}"#;
     assert_eq!(
         servers("cline_mcp_settings.json", cline),
         r#"{"a": {"url": "http://h/", "type": "streamableHttp", "timeout": "60s", "includeTools": ["t"]}}"#

@@ -10,7 +10,9 @@ use crate::client::Client;
 /// The servers of a file. Those of extensions are left out: only Zed knows how they are started.
 pub(super) fn servers(root: &Node, notes: &mut Vec<Note>) -> Entry {
     let section = find(root, "context_servers");
-    let found = section.map(|section| entries(&section.value)).unwrap_or_default();
+    let found = section
+        .map(|section| entries(&section.value))
+        .unwrap_or_default();
     let mut servers = Vec::new();
     for entry in found {
         if is_reachable(entry) {
@@ -18,7 +20,10 @@ pub(super) fn servers(root: &Node, notes: &mut Vec<Note>) -> Entry {
         } else {
             notes.push(Note {
                 span: entry.key_span,
-                message: format!("the server `{}` is of an extension of Zed and is left out", entry.key),
+                message: format!(
+                    "the server `{}` is of an extension of Zed and is left out",
+                    entry.key
+                ),
                 help: "write its `command` to have it here",
             });
         }
@@ -36,7 +41,9 @@ fn one(entry: &Entry) -> Entry {
                     match part.key.as_str() {
                         "path" => members.push(renamed(part, "command")),
                         "args" | "env" if !part.value.is_null() => members.push(part.clone()),
-                        "timeout" => members.push(replaced(part, "timeout", part.value.value.clone())),
+                        "timeout" => {
+                            members.push(replaced(part, "timeout", part.value.value.clone()))
+                        }
                         _ => {}
                     }
                 }

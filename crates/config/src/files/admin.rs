@@ -20,20 +20,41 @@ use crate::{MAX_FILE_SIZE, text_file};
 /// # Errors
 ///
 /// Every other error of `admin`, or the one reason why the file cannot be read.
-pub fn load_admin(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Admin, ConfigErrors> {
+pub fn load_admin(
+    path: &Path,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Admin, ConfigErrors> {
     let (text, _) = text_file::read(path, MAX_FILE_SIZE)?;
-    let Tree { source, mut root, client, masked, findings } = Tree::new(&text, path)?;
+    let Tree {
+        source,
+        mut root,
+        client,
+        masked,
+        findings,
+    } = Tree::new(&text, path)?;
     // A file that cannot be read may have variables of servers alone.
     let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
     let environment = Environment::of_variables(env);
     let variables = Variables::new(environment, path, client.as_ref(), own, true);
-    if let Some(Node { value: Value::Map(entries), .. }) = &mut root {
+    if let Some(Node {
+        value: Value::Map(entries),
+        ..
+    }) = &mut root
+    {
         entries.retain(|entry| entry.key == "admin");
     }
     let is_of_client = client.is_some();
-    let mut reader = Reader { is_of_client, ..Reader::new(Config::SECTION, &source, &variables, findings) };
+    let mut reader = Reader {
+        is_of_client,
+        ..Reader::new(Config::SECTION, &source, &variables, findings)
+    };
     let folder = path.parent().unwrap_or(Path::new(""));
-    let config = root.as_ref().map(|root| file::read(&mut reader, root, folder, true)).unwrap_or_default();
+    let config = root
+        .as_ref()
+        .map(|root| file::read(&mut reader, root, folder, true))
+        .unwrap_or_default();
     let errors = reader.findings.conclude(path, &source, &masked).err();
-    errors.and_then(ConfigErrors::without_missing_variables).map_or(Ok(config.admin), Err)
+    errors
+        .and_then(ConfigErrors::without_missing_variables)
+        .map_or(Ok(config.admin), Err)
 }

@@ -18,25 +18,44 @@ pub(super) fn included(
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for pattern in patterns {
         let wrong = |message: String| {
-            ConfigErrors::of_file(first, message, &format!("see `{option}` in docs/configuration.md"))
+            ConfigErrors::of_file(
+                first,
+                message,
+                &format!("see `{option}` in docs/configuration.md"),
+            )
         };
         let whole = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(pattern);
-        let whole = if Path::new(pattern).is_absolute() { PathBuf::from(pattern) } else { whole };
-        let found = glob::glob(&whole.to_string_lossy())
-            .map_err(|error| wrong(format!("`{option}` has the pattern {}: {}", quoted(pattern), error.msg)))?;
+        let whole = if Path::new(pattern).is_absolute() {
+            PathBuf::from(pattern)
+        } else {
+            whole
+        };
+        let found = glob::glob(&whole.to_string_lossy()).map_err(|error| {
+            wrong(format!(
+                "`{option}` has the pattern {}: {}",
+                quoted(pattern),
+                error.msg
+            ))
+        })?;
         let before = files.len();
         for file in found {
-            let file = file.map_err(|error| wrong(format!("`{option}` cannot read a folder: {error}")))?;
+            let file =
+                file.map_err(|error| wrong(format!("`{option}` cannot read a folder: {error}")))?;
             if file.is_file() && !files.contains(&file) && file != first {
                 files.push(file);
             }
         }
         let is_pattern = pattern.contains(['*', '?', '[']);
         if files.len() == before && !is_pattern {
-            return Err(wrong(format!("`{option}` names {}, and there is no such file", quoted(pattern))));
+            return Err(wrong(format!(
+                "`{option}` names {}, and there is no such file",
+                quoted(pattern)
+            )));
         }
         if files.len() > MAX_FILES {
-            return Err(wrong(format!("`{option}` names more than {MAX_FILES} files")));
+            return Err(wrong(format!(
+                "`{option}` names more than {MAX_FILES} files"
+            )));
         }
         // New files may appear where the part without `*` ends.
         let plain = Path::new(pattern).components().take_while(|part| {

@@ -17,10 +17,16 @@ pub fn key_file(
     paths: &[PathBuf],
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
-    let Some(first) = paths.first() else { return Ok(None) };
+    let Some(first) = paths.first() else {
+        return Ok(None);
+    };
     let (text, _) = text_file::read(first, MAX_FILE_SIZE)?;
     let environment = Environment::of_variables(env);
-    let kind = First { has_further: true, reads_files: true, is_lenient: true };
+    let kind = First {
+        has_further: true,
+        reads_files: true,
+        is_lenient: true,
+    };
     let config = parse_first(&text, first, environment, kind, &mut ())?.config;
     let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
     Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))

@@ -52,8 +52,13 @@ struct Known(Vec<(String, PathBuf, usize)>);
 
 impl Known {
     fn add(&mut self, root: &Node, source: &Source, origin: &Path) {
-        for node in ["mcpServers", "servers"].into_iter().filter_map(|key| root.field(key)) {
-            let Value::Map(entries) = &node.value else { continue };
+        for node in ["mcpServers", "servers"]
+            .into_iter()
+            .filter_map(|key| root.field(key))
+        {
+            let Value::Map(entries) = &node.value else {
+                continue;
+            };
             for entry in entries {
                 let line = source.position(entry.key_span.start).line;
                 self.0.push((entry.key.clone(), origin.to_owned(), line));
@@ -72,7 +77,10 @@ impl Known {
 /// # Errors
 ///
 /// Every error of every file, or the one reason why one cannot be read.
-pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, ConfigErrors> {
+pub fn load_all(
+    paths: &[PathBuf],
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Loaded, ConfigErrors> {
     load_all_in(paths, Environment::with_unread_secrets(env))
 }
 
@@ -81,7 +89,10 @@ pub fn load_all(paths: &[PathBuf], env: &dyn Fn(&str) -> Option<String>) -> Resu
 /// # Errors
 ///
 /// Every error of every file, or the one reason why one cannot be read.
-pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
+pub fn load_all_in(
+    paths: &[PathBuf],
+    environment: Environment<'_>,
+) -> Result<Loaded, ConfigErrors> {
     load(paths, environment, false)
 }
 
@@ -91,31 +102,75 @@ pub fn load_all_in(paths: &[PathBuf], environment: Environment<'_>) -> Result<Lo
 /// # Errors
 ///
 /// Every other error of every file, or the one reason why one cannot be read; what is missing, if no server can be used.
-pub fn load_usable(paths: &[PathBuf], environment: Environment<'_>) -> Result<Loaded, ConfigErrors> {
+pub fn load_usable(
+    paths: &[PathBuf],
+    environment: Environment<'_>,
+) -> Result<Loaded, ConfigErrors> {
     let loaded = load(paths, environment, true)?;
-    let mut enabled = loaded.config.servers.iter().filter(|server| server.enabled).peekable();
-    let is_none_usable =
-        enabled.peek().is_some() && enabled.all(|server| matches!(server.transport, Transport::Incomplete { .. }));
-    if is_none_usable { Err(ConfigErrors::of_missing(&loaded.path, &loaded.warnings)) } else { Ok(loaded) }
+    let mut enabled = loaded
+        .config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .peekable();
+    let is_none_usable = enabled.peek().is_some()
+        && enabled.all(|server| matches!(server.transport, Transport::Incomplete { .. }));
+    if is_none_usable {
+        Err(ConfigErrors::of_missing(&loaded.path, &loaded.warnings))
+    } else {
+        Ok(loaded)
+    }
 }
 
-fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Result<Loaded, ConfigErrors> {
+fn load(
+    paths: &[PathBuf],
+    environment: Environment<'_>,
+    is_lenient: bool,
+) -> Result<Loaded, ConfigErrors> {
     let Some((first, further)) = paths.split_first() else {
-        return Err(ConfigErrors::of_file(Path::new(""), "no config file is named".to_owned(), "name one"));
+        return Err(ConfigErrors::of_file(
+            Path::new(""),
+            "no config file is named".to_owned(),
+            "name one",
+        ));
     };
     let (text, mark) = text_file::read(first, MAX_FILE_SIZE)?;
     let mut known = Known::default();
-    let kind = First { has_further: !further.is_empty(), reads_files: true, is_lenient };
+    let kind = First {
+        has_further: !further.is_empty(),
+        reads_files: true,
+        is_lenient,
+    };
     let mut loaded = parse_first(&text, first, environment, kind, &mut known)?;
-    loaded.files.insert(0, ConfigFile { path: first.clone(), fingerprint: mark });
+    loaded.files.insert(
+        0,
+        ConfigFile {
+            path: first.clone(),
+            fingerprint: mark,
+        },
+    );
     let (further_files, folders) = included("include", &loaded.config.include, first)?;
     let mut errors = Errors(None);
     for path in further.iter().chain(&further_files) {
         let servers = text_file::read(path, MAX_FILE_SIZE).and_then(|(text, mark)| {
-            loaded.files.push(ConfigFile { path: path.clone(), fingerprint: mark });
-            parse_further(&text, path, (environment, is_lenient), &loaded.config, &mut known)
+            loaded.files.push(ConfigFile {
+                path: path.clone(),
+                fingerprint: mark,
+            });
+            parse_further(
+                &text,
+                path,
+                (environment, is_lenient),
+                &loaded.config,
+                &mut known,
+            )
         });
-        if let Some(Further { servers, warnings, files }) = errors.or_add(servers) {
+        if let Some(Further {
+            servers,
+            warnings,
+            files,
+        }) = errors.or_add(servers)
+        {
             loaded.config.servers.extend(servers);
             loaded.warnings.extend(warnings);
             loaded.files.extend(files);
@@ -135,12 +190,28 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
     }
     let replicas = loaded.config.replicas.as_ref();
     let of_replicas = replicas.and_then(|replicas| replicas.tls.as_ref());
-    let all_tls = [loaded.config.tls.as_ref(), loaded.config.admin.tls.as_ref(), of_replicas];
+    let all_tls = [
+        loaded.config.tls.as_ref(),
+        loaded.config.admin.tls.as_ref(),
+        of_replicas,
+    ];
     let of_valkey = replicas.and_then(|replicas| replicas.ca_file.as_deref());
-    for path in all_tls.into_iter().flatten().flat_map(Tls::files).chain(of_valkey).map(PathBuf::from) {
-        loaded.files.push(ConfigFile { fingerprint: fingerprint(&path), path });
+    for path in all_tls
+        .into_iter()
+        .flatten()
+        .flat_map(Tls::files)
+        .chain(of_valkey)
+        .map(PathBuf::from)
+    {
+        loaded.files.push(ConfigFile {
+            fingerprint: fingerprint(&path),
+            path,
+        });
     }
-    let folders = folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path });
+    let folders = folders.into_iter().map(|path| ConfigFile {
+        fingerprint: fingerprint(&path),
+        path,
+    });
     loaded.files.extend(folders);
     loaded.config.own_files = own_files(&loaded);
     errors.0.map_or(Ok(loaded), Err)
@@ -148,8 +219,18 @@ fn load(paths: &[PathBuf], environment: Environment<'_>, is_lenient: bool) -> Re
 
 /// The files and folders that servers are not to read.
 fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
-    let state = loaded.config.state_dir.iter().chain(&loaded.config.audit.file).map(PathBuf::from);
-    loaded.files.iter().map(|file| file.path.clone()).chain(state).collect()
+    let state = loaded
+        .config
+        .state_dir
+        .iter()
+        .chain(&loaded.config.audit.file)
+        .map(PathBuf::from);
+    loaded
+        .files
+        .iter()
+        .map(|file| file.path.clone())
+        .chain(state)
+        .collect()
 }
 
 /// The errors of several files.
@@ -171,16 +252,33 @@ impl Errors {
 fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
     let is_known = |name: &str| config.servers.iter().any(|server| server.name == name);
     for (path, endpoint) in &config.endpoints {
-        for name in endpoint.servers.iter().flatten().filter(|name| !is_known(name)) {
-            let message = format!("the endpoint {} names the server {}, which no file has", quoted(path), quoted(name));
+        for name in endpoint
+            .servers
+            .iter()
+            .flatten()
+            .filter(|name| !is_known(name))
+        {
+            let message = format!(
+                "the endpoint {} names the server {}, which no file has",
+                quoted(path),
+                quoted(name)
+            );
             let error = ConfigErrors::of_file(first, message, "correct the name in `endpoints`");
             errors.or_add::<()>(Err(error));
         }
-        let versions = endpoint.servers.iter().flatten().filter_map(|name| Some((name, config.version_of(name)?)));
+        let versions = endpoint
+            .servers
+            .iter()
+            .flatten()
+            .filter_map(|name| Some((name, config.version_of(name)?)));
         for (name, (option, of)) in versions {
             let (name, of) = (quoted(name), quoted(&of.name));
             let message = format!("{name} is the `{option}` of {of}, which clients are not shown");
-            errors.or_add::<()>(Err(ConfigErrors::of_file(first, message, &format!("name {of} in `endpoints`"))));
+            errors.or_add::<()>(Err(ConfigErrors::of_file(
+                first,
+                message,
+                &format!("name {of} in `endpoints`"),
+            )));
         }
     }
 }
@@ -188,13 +286,20 @@ fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
 /// Reads the file with keys, if there is one.
 fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     let most = loaded.config.limits.auth_keys;
-    let AuthChoice::Required(auth) = &mut loaded.config.auth else { return Ok(()) };
-    let Some(file) = &mut auth.keys else { return Ok(()) };
+    let AuthChoice::Required(auth) = &mut loaded.config.auth else {
+        return Ok(());
+    };
+    let Some(file) = &mut auth.keys else {
+        return Ok(());
+    };
     let path = PathBuf::from(&file.file);
     let keys = keys::load_keys(&path, most)?;
     file.keys = keys.keys;
     loaded.warnings.extend(keys.warnings);
-    loaded.files.push(ConfigFile { path, fingerprint: keys.fingerprint });
+    loaded.files.push(ConfigFile {
+        path,
+        fingerprint: keys.fingerprint,
+    });
     Ok(())
 }
 
@@ -204,7 +309,10 @@ const PINS: &str = "fanlight.lock.json";
 /// Reads the file with pins, if it is there.
 fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
     let pins = &mut loaded.config.pins;
-    let path = first.parent().unwrap_or(Path::new("")).join(pins.file.as_deref().unwrap_or(PINS));
+    let path = first
+        .parent()
+        .unwrap_or(Path::new(""))
+        .join(pins.file.as_deref().unwrap_or(PINS));
     pins.path = path.display().to_string();
     if pins.mode.is_none() && !path.exists() {
         return Ok(());
@@ -216,7 +324,10 @@ fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
     }
     // Where pins are off, nothing depends on it.
     if pins.mode.is_some() {
-        loaded.files.push(ConfigFile { path, fingerprint: mark });
+        loaded.files.push(ConfigFile {
+            path,
+            fingerprint: mark,
+        });
     }
     Ok(())
 }
@@ -227,36 +338,67 @@ fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> 
     let folder = first.parent().unwrap_or(Path::new(""));
     for path in files {
         let (text, fingerprint) = text_file::read(&path, MAX_FILE_SIZE)?;
-        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        let name = path
+            .strip_prefix(folder)
+            .unwrap_or(&path)
+            .display()
+            .to_string();
         loaded.config.policy.texts.push((name, text));
         loaded.files.push(ConfigFile { path, fingerprint });
     }
-    loaded.files.extend(folders.into_iter().map(|path| ConfigFile { fingerprint: fingerprint(&path), path }));
+    loaded
+        .files
+        .extend(folders.into_iter().map(|path| ConfigFile {
+            fingerprint: fingerprint(&path),
+            path,
+        }));
     Ok(())
 }
 
 /// Reads the files with variables of servers. What `env` of a server has overrides them.
 fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErrors> {
-    for server in loaded.config.servers.iter_mut().filter(|server| server.enabled || !is_lenient) {
-        let (Some(path), Transport::Stdio { env, .. }) = (&server.env_file, &mut server.transport) else { continue };
-        let (mut variables, fingerprint) = match env_file::read(path) {
-            Ok(read) => read,
-            Err(errors) if is_lenient => {
-                let name = quoted(&server.name);
-                loaded.files.push(ConfigFile { path: path.clone(), fingerprint: fingerprint(path) });
-                let why = errors.problems().first().map(|problem| problem.message().to_owned()).unwrap_or_default();
-                loaded
-                    .warnings
-                    .extend(errors.into_warnings(|message| format!("{message}: the server {name} is not used")));
-                let why = format!("its `envFile` {} cannot be used: {why}", path.display());
-                server.transport = Transport::Incomplete { is_process: true, why };
-                continue;
-            }
-            Err(errors) => return Err(errors),
+    for server in loaded
+        .config
+        .servers
+        .iter_mut()
+        .filter(|server| server.enabled || !is_lenient)
+    {
+        let (Some(path), Transport::Stdio { env, .. }) = (&server.env_file, &mut server.transport)
+        else {
+            continue;
         };
+        let (mut variables, fingerprint) =
+            match env_file::read(path) {
+                Ok(read) => read,
+                Err(errors) if is_lenient => {
+                    let name = quoted(&server.name);
+                    loaded.files.push(ConfigFile {
+                        path: path.clone(),
+                        fingerprint: fingerprint(path),
+                    });
+                    let why = errors
+                        .problems()
+                        .first()
+                        .map(|problem| problem.message().to_owned())
+                        .unwrap_or_default();
+                    loaded.warnings.extend(errors.into_warnings(|message| {
+                        format!("{message}: the server {name} is not used")
+                    }));
+                    let why = format!("its `envFile` {} cannot be used: {why}", path.display());
+                    server.transport = Transport::Incomplete {
+                        is_process: true,
+                        why,
+                    };
+                    continue;
+                }
+                Err(errors) => return Err(errors),
+            };
         variables.retain(|(name, _)| !env.iter().any(|(known, _)| known == name));
         env.extend(variables);
-        loaded.files.push(ConfigFile { path: path.clone(), fingerprint });
+        loaded.files.push(ConfigFile {
+            path: path.clone(),
+            fingerprint,
+        });
     }
     Ok(())
 }
@@ -265,20 +407,33 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
 fn check_user_env(loaded: &mut Loaded) {
     let servers = &loaded.config.servers;
     let has_users = |name: &str| {
-        let of_users = servers.iter().filter(|one| one.auth.as_ref().is_some_and(ServerAuth::is_of_users));
+        let of_users = servers
+            .iter()
+            .filter(|one| one.auth.as_ref().is_some_and(ServerAuth::is_of_users));
         of_users.map(|one| &one.name).any(|known| known == name)
     };
-    let wrong = |server: &Server| server.user_env.iter().find(|(_, named)| !has_users(named)).cloned();
+    let wrong = |server: &Server| {
+        server
+            .user_env
+            .iter()
+            .find(|(_, named)| !has_users(named))
+            .cloned()
+    };
     let found: Vec<_> = servers.iter().map(wrong).collect();
     for (server, wrong) in loaded.config.servers.iter_mut().zip(found) {
-        let Some((variable, named)) = wrong.filter(|_| server.enabled) else { continue };
+        let Some((variable, named)) = wrong.filter(|_| server.enabled) else {
+            continue;
+        };
         let why = format!(
             "its variable `{variable}` is `${{user:{named}}}`, and there is no server {} with `auth` of type `user` or \
              `userKey`",
             quoted(&named)
         );
         server.user_env.clear();
-        server.transport = Transport::Incomplete { is_process: true, why };
+        server.transport = Transport::Incomplete {
+            is_process: true,
+            why,
+        };
     }
 }
 
@@ -301,32 +456,60 @@ pub(crate) fn parse_first(
     kind: First,
     known: &mut impl KnownServers,
 ) -> Result<Loaded, ConfigErrors> {
-    let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
-    let (own, mut files) = if kind.reads_files { own_variables(root.as_ref(), origin)? } else { Default::default() };
+    let Tree {
+        source,
+        root,
+        client,
+        masked,
+        findings,
+    } = Tree::new(text, origin)?;
+    let (own, mut files) = if kind.reads_files {
+        own_variables(root.as_ref(), origin)?
+    } else {
+        Default::default()
+    };
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
     let (is_of_client, is_lenient) = (client.is_some(), kind.is_lenient);
-    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
+    let mut reader = Reader {
+        is_of_client,
+        is_lenient,
+        ..Reader::new(Config::SECTION, &source, &variables, findings)
+    };
     let folder = variables.folder(origin);
-    let mut config =
-        root.as_ref().map(|root| file::read(&mut reader, root, &folder, kind.has_further)).unwrap_or_default();
+    let mut config = root
+        .as_ref()
+        .map(|root| file::read(&mut reader, root, &folder, kind.has_further))
+        .unwrap_or_default();
     config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    root.iter().for_each(|root| known.note(root, &source, origin));
+    root.iter()
+        .for_each(|root| known.note(root, &source, origin));
     files.extend(secret_files(variables));
-    Ok(Loaded { config, warnings, path: origin.to_owned(), files })
+    Ok(Loaded {
+        config,
+        warnings,
+        path: origin.to_owned(),
+        files,
+    })
 }
 
 /// The files that were read for secrets.
 fn secret_files(variables: Variables<'_>) -> impl Iterator<Item = ConfigFile> {
-    variables.files().into_iter().map(|(path, fingerprint)| ConfigFile { path, fingerprint })
+    variables
+        .files()
+        .into_iter()
+        .map(|(path, fingerprint)| ConfigFile { path, fingerprint })
 }
 
 /// The variables that options other than those of servers name.
 fn own_variable_names(root: &Node) -> Vec<String> {
-    let Value::Map(entries) = &root.value else { return Vec::new() };
+    let Value::Map(entries) = &root.value else {
+        return Vec::new();
+    };
     let is_option = |key: &str| !OF_FURTHER_FILES.contains(&key) && !is_for_anchors(key);
     let own = entries.iter().filter(|entry| is_option(&entry.key));
-    let (mut pending, mut found): (Vec<_>, _) = (own.map(|entry| &entry.value).collect(), Vec::new());
+    let (mut pending, mut found): (Vec<_>, _) =
+        (own.map(|entry| &entry.value).collect(), Vec::new());
     while let Some(node) = pending.pop() {
         match &node.value {
             Value::String(text) => found.extend(substitute::names(text)),
@@ -342,8 +525,12 @@ type OwnVariables = (env_file::Pairs, Vec<ConfigFile>);
 
 /// The values of variables in the file that `envFile` names, which is read before any variable is looked up.
 fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, ConfigErrors> {
-    let named = root.and_then(|root| root.field("envFile")).map(|node| &node.value);
-    let Some(Value::String(name)) = named.filter(|name| !matches!(name, Value::String(name) if name.is_empty())) else {
+    let named = root
+        .and_then(|root| root.field("envFile"))
+        .map(|node| &node.value);
+    let Some(Value::String(name)) =
+        named.filter(|name| !matches!(name, Value::String(name) if name.is_empty()))
+    else {
         return Ok(Default::default());
     };
     let path = origin.parent().unwrap_or(Path::new("")).join(name);
@@ -382,25 +569,52 @@ fn parse_further(
     config: &Config,
     known: &mut Known,
 ) -> Result<Further, ConfigErrors> {
-    let Tree { source, root, client, masked, findings } = Tree::new(text, origin)?;
+    let Tree {
+        source,
+        root,
+        client,
+        masked,
+        findings,
+    } = Tree::new(text, origin)?;
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
     let is_of_client = client.is_some();
-    let mut reader = Reader { is_of_client, is_lenient, ..Reader::new(Config::SECTION, &source, &variables, findings) };
+    let mut reader = Reader {
+        is_of_client,
+        is_lenient,
+        ..Reader::new(Config::SECTION, &source, &variables, findings)
+    };
     let mut servers = Vec::new();
     if let Some(root) = &root
         && let Some(fields) = Fields::open(&mut reader, Config::SECTION, "the file", root)
     {
-        let entries = if let Value::Map(entries) = &root.value { entries.as_slice() } else { &[] };
-        let is_option = |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
+        let entries = if let Value::Map(entries) = &root.value {
+            entries.as_slice()
+        } else {
+            &[]
+        };
+        let is_option =
+            |key: &str| Config::SECTION.find(key).is_some() && !OF_FURTHER_FILES.contains(&key);
         for entry in entries.iter().filter(|entry| is_option(&entry.key)) {
-            let message = format!("{} has no effect in a further config file", quoted(&entry.key));
-            reader.error(entry.key_span, message, "move it to the first file; others have `mcpServers` only");
+            let message = format!(
+                "{} has no effect in a further config file",
+                quoted(&entry.key)
+            );
+            reader.error(
+                entry.key_span,
+                message,
+                "move it to the first file; others have `mcpServers` only",
+            );
         }
         let folder = variables.folder(origin);
-        let context =
-            Context { folder: &folder, call_timeout: config.timeouts.call, concurrency: config.limits.concurrency };
+        let context = Context {
+            folder: &folder,
+            call_timeout: config.timeouts.call,
+            concurrency: config.limits.concurrency,
+        };
         for key in ["mcpServers", "servers"] {
-            let Some(entry) = fields.get(key) else { continue };
+            let Some(entry) = fields.get(key) else {
+                continue;
+            };
             if let Value::Map(entries) = &entry.value.value {
                 for entry in entries {
                     if let Some((name, file, line)) = known.find(&entry.key) {
@@ -409,7 +623,11 @@ fn parse_further(
                             quoted(name),
                             file.display()
                         );
-                        reader.error(entry.key_span, message, "keep one of the two, or give one another name");
+                        reader.error(
+                            entry.key_span,
+                            message,
+                            "keep one of the two, or give one another name",
+                        );
                     }
                 }
             }
@@ -417,6 +635,11 @@ fn parse_further(
         }
     }
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    root.iter().for_each(|root| known.add(root, &source, origin));
-    Ok(Further { servers, warnings, files: secret_files(variables).collect() })
+    root.iter()
+        .for_each(|root| known.add(root, &source, origin));
+    Ok(Further {
+        servers,
+        warnings,
+        files: secret_files(variables).collect(),
+    })
 }

@@ -25,20 +25,43 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn new(text: &str, origin: &Path) -> Result<Self, ConfigErrors> {
         if text.len() > MAX_FILE_SIZE {
-            let message = format!("the file is larger than {}", units::format_size(MAX_FILE_SIZE));
-            return Err(ConfigErrors::of_file(origin, message, "is this the right file?"));
+            let message = format!(
+                "the file is larger than {}",
+                units::format_size(MAX_FILE_SIZE)
+            );
+            return Err(ConfigErrors::of_file(
+                origin,
+                message,
+                "is this the right file?",
+            ));
         }
         let source = Source::new(text);
         let syntax = Syntax::of(origin, source.text());
         let mut findings = Findings::default();
         let written = syntax::parse(&source, syntax, &mut findings);
-        let client = written.as_ref().and_then(|root| ClientFile::read(origin, root));
+        let client = written
+            .as_ref()
+            .and_then(|root| ClientFile::read(origin, root));
         for note in client.iter().flat_map(|file| &file.notes) {
             findings.push(Finding::warning(note.span, note.message.clone()).help(note.help));
         }
-        let root = client.as_ref().map(|file| file.root.clone()).or_else(|| written.clone());
-        let masked =
-            Masked::of(root.as_ref(), written.as_ref().filter(|_| client.is_some()), Config::SECTION, &source, syntax);
-        Ok(Self { source, root, client, masked, findings })
+        let root = client
+            .as_ref()
+            .map(|file| file.root.clone())
+            .or_else(|| written.clone());
+        let masked = Masked::of(
+            root.as_ref(),
+            written.as_ref().filter(|_| client.is_some()),
+            Config::SECTION,
+            &source,
+            syntax,
+        );
+        Ok(Self {
+            source,
+            root,
+            client,
+            masked,
+            findings,
+        })
     }
 }

@@ -27,16 +27,28 @@ pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
     let changed = match list(text) {
         None => format!("{}keys:\n{}", complete_lines(text), key.entry("  ")),
         Some(List { entry: None, .. }) => return Ok(None),
-        Some(List { root_indent: 0, entry: Some(entry) }) => match &entry.value.value {
+        Some(List {
+            root_indent: 0,
+            entry: Some(entry),
+        }) => match &entry.value.value {
             Value::Null => insert(text, line_end(text, entry.key_span.end), &key.entry("  ")),
             Value::List(items) if items.is_empty() => {
                 let (start, end) = (entry.key_span.start, line_end(text, entry.value.span.end));
-                insert(&splice(text, start, end, "keys:\n"), start + "keys:\n".len(), &key.entry("  "))
+                insert(
+                    &splice(text, start, end, "keys:\n"),
+                    start + "keys:\n".len(),
+                    &key.entry("  "),
+                )
             }
-            Value::List(items) => match items.last().and_then(|last| Some((last, dash(text, last)?))) {
-                Some((last, indent)) => {
-                    insert(text, line_end(text, last_byte(text, last)), &key.entry(&" ".repeat(indent)))
-                }
+            Value::List(items) => match items
+                .last()
+                .and_then(|last| Some((last, dash(text, last)?)))
+            {
+                Some((last, indent)) => insert(
+                    text,
+                    line_end(text, last_byte(text, last)),
+                    &key.entry(&" ".repeat(indent)),
+                ),
                 None => return Ok(None),
             },
             _ => return Ok(None),
@@ -52,19 +64,37 @@ pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
 /// # Errors
 ///
 /// Every error of the text.
-pub fn without_keys(text: &str, is_gone: &dyn Fn(&Key) -> bool) -> Result<(Option<String>, usize), ConfigErrors> {
+pub fn without_keys(
+    text: &str,
+    is_gone: &dyn Fn(&Key) -> bool,
+) -> Result<(Option<String>, usize), ConfigErrors> {
     let before = keys(text)?;
     let expected: Vec<&Key> = before.iter().filter(|key| !is_gone(key)).collect();
     let gone = before.len() - expected.len();
-    let Some(List { entry: Some(entry), .. }) = list(text) else { return Ok((None, gone)) };
-    let Value::List(items) = &entry.value.value else { return Ok((None, gone)) };
+    let Some(List {
+        entry: Some(entry), ..
+    }) = list(text)
+    else {
+        return Ok((None, gone));
+    };
+    let Value::List(items) = &entry.value.value else {
+        return Ok((None, gone));
+    };
     let mut changed = text.to_owned();
     // From the end, so that earlier positions stay.
-    for (_, item) in before.iter().zip(items).rev().filter(|(key, _)| is_gone(key)) {
+    for (_, item) in before
+        .iter()
+        .zip(items)
+        .rev()
+        .filter(|(key, _)| is_gone(key))
+    {
         if dash(text, item).is_none() {
             return Ok((None, gone));
         }
-        let (start, end) = (line_start(text, item.span.start), line_end(text, last_byte(text, item)));
+        let (start, end) = (
+            line_start(text, item.span.start),
+            line_end(text, last_byte(text, item)),
+        );
         changed.replace_range(start..end, "");
     }
     if expected.is_empty() && gone > 0 {
@@ -85,8 +115,19 @@ impl Key {
     /// Its entry in the file, as lines that begin with `indent`.
     #[must_use]
     pub fn entry(&self, indent: &str) -> String {
-        let Self { name, sha256, groups, scopes, expires, endpoints } = self;
-        let mut lines = format!("{indent}- name: {}\n{indent}  sha256: {}\n", json!(name), json!(hexadecimal(sha256)));
+        let Self {
+            name,
+            sha256,
+            groups,
+            scopes,
+            expires,
+            endpoints,
+        } = self;
+        let mut lines = format!(
+            "{indent}- name: {}\n{indent}  sha256: {}\n",
+            json!(name),
+            json!(hexadecimal(sha256))
+        );
         let mut add = |option: &str, value: String| {
             // Writing to a string cannot fail.
             let _ = writeln!(lines, "{indent}  {option}: {value}");
@@ -95,15 +136,26 @@ impl Key {
             add("groups", flow(groups));
         }
         scopes.iter().for_each(|scopes| add("scopes", flow(scopes)));
-        expires.iter().for_each(|expires| add("expires", json!(written(*expires)).to_string()));
-        endpoints.iter().for_each(|endpoints| add("endpoints", flow(endpoints)));
+        expires
+            .iter()
+            .for_each(|expires| add("expires", json!(written(*expires)).to_string()));
+        endpoints
+            .iter()
+            .for_each(|endpoints| add("endpoints", flow(endpoints)));
         lines
     }
 }
 
 /// A list in brackets. JSON texts are YAML.
 fn flow(texts: &[String]) -> String {
-    format!("[{}]", texts.iter().map(|text| json!(text).to_string()).collect::<Vec<_>>().join(", "))
+    format!(
+        "[{}]",
+        texts
+            .iter()
+            .map(|text| json!(text).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    )
 }
 
 /// A key as it is read again.
@@ -112,7 +164,10 @@ fn to_the_second(key: &Key) -> Key {
         let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
         UNIX_EPOCH + Duration::from_secs(since.as_secs())
     };
-    Key { expires: key.expires.map(whole), ..key.clone() }
+    Key {
+        expires: key.expires.map(whole),
+        ..key.clone()
+    }
 }
 
 fn keys(text: &str) -> Result<Vec<Key>, ConfigErrors> {
@@ -131,13 +186,28 @@ struct List {
 fn list(text: &str) -> Option<List> {
     let source = Source::new(text);
     let root = syntax::parse(&source, Syntax::Yaml, &mut Findings::default())?;
-    let Value::Map(entries) = root.value else { return Some(List { root_indent: 0, entry: None }) };
+    let Value::Map(entries) = root.value else {
+        return Some(List {
+            root_indent: 0,
+            entry: None,
+        });
+    };
     // A mapping in braces begins with one.
-    let is_flow = text.get(root.span.start..).is_some_and(|rest| rest.starts_with('{'));
-    let root_indent =
-        if is_flow || text.starts_with('\u{feff}') { 1 } else { root.span.start - line_start(text, root.span.start) };
+    let is_flow = text
+        .get(root.span.start..)
+        .is_some_and(|rest| rest.starts_with('{'));
+    let root_indent = if is_flow || text.starts_with('\u{feff}') {
+        1
+    } else {
+        root.span.start - line_start(text, root.span.start)
+    };
     let known = KeyList::SECTION.keys();
-    Some(List { root_indent, entry: entries.into_iter().find(|entry| known.contains(&entry.key.as_str())) })
+    Some(List {
+        root_indent,
+        entry: entries
+            .into_iter()
+            .find(|entry| known.contains(&entry.key.as_str())),
+    })
 }
 
 /// The column of the `-` of an item that has its own lines.
@@ -145,7 +215,8 @@ fn dash(text: &str, item: &Node) -> Option<usize> {
     let start = line_start(text, item.span.start);
     let before = text.get(start..item.span.start)?;
     let indent = before.find('-')?;
-    let is_alone = before.get(..indent)?.trim().is_empty() && before.get(indent + 1..)?.trim().is_empty();
+    let is_alone =
+        before.get(..indent)?.trim().is_empty() && before.get(indent + 1..)?.trim().is_empty();
     is_alone.then_some(indent)
 }
 
@@ -156,21 +227,27 @@ fn last_byte(text: &str, item: &Node) -> usize {
         node.span.start + text.trim_end().len()
     };
     match &item.value {
-        Value::Map(entries) => entries.last().map_or(own(item), |last| match last.value.value {
-            Value::Null => last.key_span.end,
-            _ => own(&last.value),
-        }),
+        Value::Map(entries) => entries
+            .last()
+            .map_or(own(item), |last| match last.value.value {
+                Value::Null => last.key_span.end,
+                _ => own(&last.value),
+            }),
         _ => own(item),
     }
 }
 
 fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |found| found + 1)
+    text.get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |found| found + 1)
 }
 
 /// The beginning of the line after the one with `at`.
 fn line_end(text: &str, at: usize) -> usize {
-    text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |found| at + found + 1)
+    text.get(at..)
+        .and_then(|rest| rest.find('\n'))
+        .map_or(text.len(), |found| at + found + 1)
 }
 
 fn complete_lines(text: &str) -> String {
@@ -184,6 +261,9 @@ fn insert(text: &str, at: usize, lines: &str) -> String {
 }
 
 fn splice(text: &str, start: usize, end: usize, new: &str) -> String {
-    let (before, after) = (text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default());
+    let (before, after) = (
+        text.get(..start).unwrap_or_default(),
+        text.get(end..).unwrap_or_default(),
+    );
     format!("{before}{new}{after}")
 }

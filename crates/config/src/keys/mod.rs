@@ -39,12 +39,23 @@ pub struct Keys {
 pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
     if !path.exists() {
         let help = "`fanlight keys new NAME` makes a key, and the file";
-        return Err(ConfigErrors::of_file(path, "there is no such file with keys".to_owned(), help));
+        return Err(ConfigErrors::of_file(
+            path,
+            "there is no such file with keys".to_owned(),
+            help,
+        ));
     }
     let (text, fingerprint) = text_file::read(path, MAX_KEY_FILE_SIZE)?;
     if text.len() > MAX_KEY_FILE_SIZE {
-        let message = format!("the file is larger than {}", units::format_size(MAX_KEY_FILE_SIZE));
-        return Err(ConfigErrors::of_file(path, message, "is this the right file?"));
+        let message = format!(
+            "the file is larger than {}",
+            units::format_size(MAX_KEY_FILE_SIZE)
+        );
+        return Err(ConfigErrors::of_file(
+            path,
+            message,
+            "is this the right file?",
+        ));
     }
     let mut keys = parse_keys(&text, path, most)?;
     keys.fingerprint = fingerprint;
@@ -61,34 +72,73 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     let source = Source::new(text);
     let mut findings = Findings::default();
     // A file without keys, such as a new one, need not say so.
-    let is_empty = source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
-    let root = if is_empty { None } else { syntax::parse(&source, Syntax::Yaml, &mut findings) };
+    let is_empty = source
+        .text()
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    let root = if is_empty {
+        None
+    } else {
+        syntax::parse(&source, Syntax::Yaml, &mut findings)
+    };
     let masked = Masked::of(root.as_ref(), None, KeyList::SECTION, &source, Syntax::Yaml);
     let mut reader = Reader::new(KeyList::SECTION, &source, &|_: &str| None, findings);
-    let keys = root.as_ref().map(|root| read(&mut reader, root, most)).unwrap_or_default();
+    let keys = root
+        .as_ref()
+        .map(|root| read(&mut reader, root, most))
+        .unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
-    Ok(Keys { keys, warnings, fingerprint: None })
+    Ok(Keys {
+        keys,
+        warnings,
+        fingerprint: None,
+    })
 }
 
 fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
-    let Some(fields) = Fields::open(reader, KeyList::SECTION, "the file", root) else { return Vec::new() };
-    let Some(list) = fields.get("keys") else { return Vec::new() };
+    let Some(fields) = Fields::open(reader, KeyList::SECTION, "the file", root) else {
+        return Vec::new();
+    };
+    let Some(list) = fields.get("keys") else {
+        return Vec::new();
+    };
     let Value::List(items) = &list.value.value else {
-        reader.wrong_type("`keys`", &list.value, "a list", "write a `-` in front of each key");
+        reader.wrong_type(
+            "`keys`",
+            &list.value,
+            "a list",
+            "write a `-` in front of each key",
+        );
         return Vec::new();
     };
     if items.len() > most {
-        let message = format!("the file has {} keys, and at most {most} are allowed", items.len());
-        reader.error(list.key_span, message, "remove expired keys, or raise the limit");
+        let message = format!(
+            "the file has {} keys, and at most {most} are allowed",
+            items.len()
+        );
+        reader.error(
+            list.key_span,
+            message,
+            "remove expired keys, or raise the limit",
+        );
         return Vec::new();
     }
     let mut known: HashMap<[u8; 32], Span> = HashMap::with_capacity(items.len());
     let mut keys = Vec::with_capacity(items.len());
     for item in items {
-        let Some(key) = read_key(reader, item) else { continue };
+        let Some(key) = read_key(reader, item) else {
+            continue;
+        };
         if let Some(earlier) = known.insert(key.sha256, item.span) {
-            let finding = Finding::error(item.span, format!("the key of {} is there twice", quoted(&key.name)));
-            reader.findings.push(finding.help("keep one of the two entries").first_at(earlier));
+            let finding = Finding::error(
+                item.span,
+                format!("the key of {} is there twice", quoted(&key.name)),
+            );
+            reader.findings.push(
+                finding
+                    .help("keep one of the two entries")
+                    .first_at(earlier),
+            );
         }
         keys.push(key);
     }
@@ -97,16 +147,34 @@ fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
 
 fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
     let fields = Fields::open(reader, Entry::SECTION, "an entry of `keys`", node)?;
-    let Entry { name, sha256, groups, scopes, expires, endpoints } = fields.read(reader);
+    let Entry {
+        name,
+        sha256,
+        groups,
+        scopes,
+        expires,
+        endpoints,
+    } = fields.read(reader);
     let mut is_complete = true;
     for option in ["name", "sha256"] {
         if fields.get(option).is_none() {
             let help = "`fanlight keys new NAME` writes entries";
-            reader.error(node.span, format!("`{option}` is missing in an entry of `keys`"), help);
+            reader.error(
+                node.span,
+                format!("`{option}` is missing in an entry of `keys`"),
+                help,
+            );
             is_complete = false;
         }
     }
-    is_complete.then_some(Key { name, sha256, groups, scopes, expires, endpoints })
+    is_complete.then_some(Key {
+        name,
+        sha256,
+        groups,
+        scopes,
+        expires,
+        endpoints,
+    })
 }
 
 /// Warns if other users may write the file: they could let clients in.

@@ -20,7 +20,11 @@ pub(super) const NAME: Parsed<String> = Parsed {
         let is_name = (1..=MAX_NAME).contains(&text.value.len()) && text.value.bytes().all(fits);
         if !is_name {
             let help = "write up to 128 letters, digits and `-._@:/+`";
-            reader.error(text.span, format!("{} cannot be the name of a key", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} cannot be the name of a key", text.shown()),
+                help,
+            );
         }
         is_name.then_some(text.value)
     },
@@ -33,7 +37,8 @@ pub(super) const DIGEST: Parsed<[u8; 32]> = Parsed {
     parse: |reader, text| {
         let digest = digest(&text.value);
         if digest.is_none() {
-            let help = "write 64 hexadecimal digits, as `fanlight keys new` does; never the key itself";
+            let help =
+                "write 64 hexadecimal digits, as `fanlight keys new` does; never the key itself";
             reader.error(text.span, "this is not a SHA-256 digest", help);
         }
         digest
@@ -47,7 +52,8 @@ pub(super) const MOMENT: Parsed<SystemTime> = Parsed {
     parse: |reader, text| {
         let moment = moment(&text.value);
         if moment.is_none() {
-            let help = "write a moment or a day in UTC, such as `2027-01-31T12:00:00Z` or `2027-01-31`";
+            let help =
+                "write a moment or a day in UTC, such as `2027-01-31T12:00:00Z` or `2027-01-31`";
             reader.error(text.span, format!("{} is not a moment", text.shown()), help);
         }
         moment
@@ -62,7 +68,11 @@ pub(super) const ENDPOINT: Parsed<String> = Parsed {
         let is_path = text.value.starts_with('/');
         if !is_path {
             let help = "write the path of an endpoint, such as `/mcp`: paths are compared exactly";
-            reader.error(text.span, format!("{} is not the path of an endpoint", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not the path of an endpoint", text.shown()),
+                help,
+            );
         }
         is_path.then_some(text.value)
     },
@@ -72,14 +82,19 @@ pub(super) const ENDPOINT: Parsed<String> = Parsed {
 /// A moment or a day in UTC.
 fn moment(text: &str) -> Option<SystemTime> {
     let is_day = text.len() == "2027-01-31".len();
-    let whole = if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let whole = if is_day {
+        format!("{text}T00:00:00Z")
+    } else {
+        text.to_owned()
+    };
     humantime::parse_rfc3339(&whole).ok()
 }
 
 /// A moment or a day in UTC, such as `2027-01-31`, or how long after `now`, such as `90d`.
 #[must_use]
 pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
-    let after = || now.checked_add(parse_duration(text).filter(|_| text.ends_with(char::is_alphabetic))?);
+    let after =
+        || now.checked_add(parse_duration(text).filter(|_| text.ends_with(char::is_alphabetic))?);
     // Later than any date that can be written.
     let last = UNIX_EPOCH.checked_add(Duration::from_secs(253_370_764_800))?;
     moment(text).or_else(after).filter(|moment| *moment < last)
@@ -96,10 +111,18 @@ pub(super) fn hexadecimal(digest: &[u8; 32]) -> String {
 }
 
 fn digest(text: &str) -> Option<[u8; 32]> {
-    let digits: Vec<u8> = text.chars().map(|c| u8::try_from(c.to_digit(16)?).ok()).collect::<Option<_>>()?;
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|c| u8::try_from(c.to_digit(16)?).ok())
+        .collect::<Option<_>>()?;
     if digits.len() != 64 {
         return None;
     }
-    let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
+    let bytes: Vec<u8> = digits
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|[high, low]| high << 4 | low)
+        .collect();
     bytes.try_into().ok()
 }

@@ -45,8 +45,11 @@ pub enum ArgumentsChoice {
     Full,
 }
 
-const ARGUMENTS: Choice<ArgumentsChoice> =
-    Choice(&[("none", ArgumentsChoice::None), ("digest", ArgumentsChoice::Digest), ("full", ArgumentsChoice::Full)]);
+const ARGUMENTS: Choice<ArgumentsChoice> = Choice(&[
+    ("none", ArgumentsChoice::None),
+    ("digest", ArgumentsChoice::Digest),
+    ("full", ArgumentsChoice::Full),
+]);
 
 impl Default for AuditOptions {
     fn default() -> Self {

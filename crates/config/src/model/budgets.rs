@@ -42,23 +42,59 @@ impl Share {
 }
 
 /// A request of a usual size fits into the least. Requests are refused when it is used up, so it is large.
-const REQUESTS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
+const REQUESTS: Share = Share {
+    parts: 2,
+    least: 4 * MIB,
+    most: usize::MAX,
+};
 /// As for requests. What one kind leaves free is free for no other, so that neither can starve the other.
-const ANSWERS: Share = Share { parts: 2, least: 4 * MIB, most: usize::MAX };
+const ANSWERS: Share = Share {
+    parts: 2,
+    least: 4 * MIB,
+    most: usize::MAX,
+};
 /// As for answers, which most of them become: an answer that is counted for its client as well is not in memory twice.
-const SERVER_MESSAGES: Share = Share { parts: 2, least: 16 * MIB, most: usize::MAX };
+const SERVER_MESSAGES: Share = Share {
+    parts: 2,
+    least: 16 * MIB,
+    most: usize::MAX,
+};
 /// A few hundred bytes for each client are usual.
-const DESCRIPTIONS: Share = Share { parts: 16, least: 256 * KIB, most: 32 * MIB };
+const DESCRIPTIONS: Share = Share {
+    parts: 16,
+    least: 256 * KIB,
+    most: 32 * MIB,
+};
 /// Beyond the most, clients that lose their streams ask again.
-const REPLAY: Share = Share { parts: 8, least: MIB, most: 256 * MIB };
+const REPLAY: Share = Share {
+    parts: 8,
+    least: MIB,
+    most: 256 * MIB,
+};
 /// The lists of a hundred large servers fit into the most.
-const LISTS: Share = Share { parts: 8, least: 4 * MIB, most: 256 * MIB };
+const LISTS: Share = Share {
+    parts: 8,
+    least: 4 * MIB,
+    most: 256 * MIB,
+};
 /// Results are read again if they are not cached.
-const CACHE: Share = Share { parts: 32, least: 256 * KIB, most: 16 * MIB };
+const CACHE: Share = Share {
+    parts: 32,
+    least: 256 * KIB,
+    most: 16 * MIB,
+};
 /// Kept for a second only.
-const SPARE: Share = Share { parts: 32, least: 256 * KIB, most: 32 * MIB };
+const SPARE: Share = Share {
+    parts: 32,
+    least: 256 * KIB,
+    most: 32 * MIB,
+};
 /// Traces are for diagnosis, and the oldest go first.
-const TRACES: Share = Share { parts: 32, least: 256 * KIB, most: 16 * MIB };
+const TRACES: Share = Share {
+    parts: 32,
+    least: 256 * KIB,
+    most: 16 * MIB,
+};
 
 impl Limits {
     /// The shares of `memory`, or of `available` bytes if the file does not set it.
@@ -87,16 +123,38 @@ mod tests {
     #[test]
     fn budgets_follow_from_the_memory_within_bounds() {
         let small = Limits::default().budgets(MIB);
-        assert_eq!((small.requests, small.lists, small.cache), (4 * MIB, 4 * MIB, 256 * KIB));
-        let large = Limits { memory: Some(64 << 30), ..Limits::default() }.budgets(MIB);
-        assert_eq!((large.requests, large.answers, large.lists), (32 << 30, 32 << 30, 256 * MIB));
+        assert_eq!(
+            (small.requests, small.lists, small.cache),
+            (4 * MIB, 4 * MIB, 256 * KIB)
+        );
+        let large = Limits {
+            memory: Some(64 << 30),
+            ..Limits::default()
+        }
+        .budgets(MIB);
+        assert_eq!(
+            (large.requests, large.answers, large.lists),
+            (32 << 30, 32 << 30, 256 * MIB)
+        );
         let middle = Limits::default().budgets(1 << 30);
-        assert_eq!((middle.requests, middle.replay, middle.spare), (512 * MIB, 128 * MIB, 32 * MIB));
+        assert_eq!(
+            (middle.requests, middle.replay, middle.spare),
+            (512 * MIB, 128 * MIB, 32 * MIB)
+        );
     }
 
     #[test]
     fn budget_that_a_file_of_an_earlier_version_sets_wins() {
-        let limits = Limits { cache_bytes: Some(0), ..Limits::default() };
-        assert_eq!((limits.budgets(1 << 30).cache, limits.budgets(1 << 30).answers), (0, 512 * MIB));
+        let limits = Limits {
+            cache_bytes: Some(0),
+            ..Limits::default()
+        };
+        assert_eq!(
+            (
+                limits.budgets(1 << 30).cache,
+                limits.budgets(1 << 30).answers
+            ),
+            (0, 512 * MIB)
+        );
     }
 }

@@ -42,11 +42,17 @@ impl Default for Endpoint {
     }
 }
 
-const NAMES: Each<String> =
-    Each(Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |name| json!(name) });
+const NAMES: Each<String> = Each(Parsed {
+    visible: Visible::All,
+    parse: |_, text| Some(text.value),
+    show: |name| json!(name),
+});
 
-const TEXT: Parsed<String> =
-    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |text| json!(text) };
+const TEXT: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |_, text| Some(text.value),
+    show: |text| json!(text),
+};
 
 /// Endpoints by path, in the order of the file.
 pub(crate) struct Endpoints;
@@ -61,14 +67,26 @@ impl Kind for Endpoints {
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
         let Value::Map(entries) = &entry.value.value else {
             let help = "write each path as a key, such as `/mcp: {}`";
-            reader.wrong_type(&quoted(&entry.key), &entry.value, "a mapping of paths to endpoints", help);
+            reader.wrong_type(
+                &quoted(&entry.key),
+                &entry.value,
+                "a mapping of paths to endpoints",
+                help,
+            );
             return None;
         };
-        Some(entries.iter().filter_map(|entry| read_one(reader, entry)).collect())
+        Some(
+            entries
+                .iter()
+                .filter_map(|entry| read_one(reader, entry))
+                .collect(),
+        )
     }
 
     fn show(&self, value: &Self::Value) -> Json {
-        let shown = value.iter().map(|(path, endpoint)| (path.clone(), Json::Object(endpoint.show())));
+        let shown = value
+            .iter()
+            .map(|(path, endpoint)| (path.clone(), Json::Object(endpoint.show())));
         Json::Object(shown.collect::<Map<_, _>>())
     }
 }
@@ -77,19 +95,32 @@ fn read_one(reader: &mut Reader<'_>, entry: &Entry) -> Option<(String, Endpoint)
     let path = &entry.key;
     if !is_path(path) {
         let help = "write a path as clients request it, such as `/mcp/readers`: paths are compared exactly";
-        reader.error(entry.key_span, format!("{} is not the path of an endpoint", quoted(path)), help);
+        reader.error(
+            entry.key_span,
+            format!("{} is not the path of an endpoint", quoted(path)),
+            help,
+        );
         return None;
     }
     if entry.value.is_null() {
         return Some((path.clone(), Endpoint::default()));
     }
-    let fields = Fields::open(reader, Endpoint::SECTION, &format!("the endpoint {}", quoted(path)), &entry.value)?;
+    let fields = Fields::open(
+        reader,
+        Endpoint::SECTION,
+        &format!("the endpoint {}", quoted(path)),
+        &entry.value,
+    )?;
     Some((path.clone(), fields.read(reader)))
 }
 
 /// Whether clients can request exactly this path: nothing that they, or proxies, write in another way.
 fn is_path(path: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c);
-    let is_segment = |segment: &str| !matches!(segment, "" | "." | "..") && segment.chars().all(fits);
-    path == "/" || path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
+    let is_segment =
+        |segment: &str| !matches!(segment, "" | "." | "..") && segment.chars().all(fits);
+    path == "/"
+        || path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(is_segment))
 }

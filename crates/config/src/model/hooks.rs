@@ -48,7 +48,11 @@ const HOOK_TIME: Parsed<HookTime> = Parsed {
         "call" => Some(HookTime::Call),
         "result" => Some(HookTime::Result),
         _ => {
-            reader.error(text.span, format!("{} is no moment", text.shown()), "write `call`, `result`, or both");
+            reader.error(
+                text.span,
+                format!("{} is no moment", text.shown()),
+                "write `call`, `result`, or both",
+            );
             None
         }
     },
@@ -58,4 +62,5 @@ const HOOK_TIME: Parsed<HookTime> = Parsed {
     },
 };
 
-const FAILURE: Choice<HookFailure> = Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);
+const FAILURE: Choice<HookFailure> =
+    Choice(&[("deny", HookFailure::Deny), ("allow", HookFailure::Allow)]);

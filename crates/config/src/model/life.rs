@@ -22,7 +22,8 @@ pub enum StartChoice {
 }
 
 /// The words for it.
-pub(crate) const START: Choice<StartChoice> = Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
+pub(crate) const START: Choice<StartChoice> =
+    Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
 options! {
     /// How Fanlight detects that a server no longer answers. The server is then taken out of use: calls fail at once,
@@ -89,7 +90,11 @@ impl SandboxOptions {
     pub(crate) fn resolved(&mut self, folder: &std::path::Path) {
         let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
         if let Some(landlock) = &mut self.landlock {
-            landlock.read.iter_mut().chain(&mut landlock.write).for_each(resolve);
+            landlock
+                .read
+                .iter_mut()
+                .chain(&mut landlock.write)
+                .for_each(resolve);
         }
         self.working_directory.iter_mut().for_each(resolve);
     }
@@ -105,8 +110,18 @@ impl SandboxOptions {
             bind: landlock.bind.clone(),
             except: own_files.to_vec(),
         });
-        let (memory, processes, files) = (amount(self.memory), amount(self.processes), amount(self.files));
-        Sandbox { landlock, memory, processes, files, user: self.user.clone() }
+        let (memory, processes, files) = (
+            amount(self.memory),
+            amount(self.processes),
+            amount(self.files),
+        );
+        Sandbox {
+            landlock,
+            memory,
+            processes,
+            files,
+            user: self.user.clone(),
+        }
     }
 }
 
@@ -130,11 +145,19 @@ pub(crate) const FOLDER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() || text.value.contains('\0') {
-            reader.error(text.span, "this is not a path", "write a file or a folder, such as `/srv/files`");
+            reader.error(
+                text.span,
+                "this is not a path",
+                "write a file or a folder, such as `/srv/files`",
+            );
             return None;
         }
         if text.value.starts_with("~/") {
-            reader.warn(text.span, "`~` does not mean the home folder here", "write `${HOME}/…`");
+            reader.warn(
+                text.span,
+                "`~` does not mean the home folder here",
+                "write `${HOME}/…`",
+            );
         }
         Some(text.value)
     },
@@ -146,7 +169,11 @@ const PORT: Parsed<u16> = Parsed {
     parse: |reader, text| {
         let port = text.value.parse().ok();
         if port.is_none() {
-            reader.error(text.span, format!("{} is not a port", text.shown()), "write a number from 0 to 65535");
+            reader.error(
+                text.span,
+                format!("{} is not a port", text.shown()),
+                "write a number from 0 to 65535",
+            );
         }
         port
     },

@@ -61,12 +61,18 @@ impl Tls {
 
     /// The files that are in use.
     pub fn files(&self) -> impl Iterator<Item = &str> {
-        [self.cert.as_str(), &self.key].into_iter().chain(self.client_ca().map(|(file, _)| file))
+        [self.cert.as_str(), &self.key]
+            .into_iter()
+            .chain(self.client_ca().map(|(file, _)| file))
     }
 
     /// Has paths be those of `folder`.
     pub(crate) fn resolve(&mut self, folder: &Path) {
-        let files = [Some(&mut self.cert), Some(&mut self.key), self.client_ca.as_mut()];
+        let files = [
+            Some(&mut self.cert),
+            Some(&mut self.key),
+            self.client_ca.as_mut(),
+        ];
         for file in files.into_iter().flatten().filter(|file| !file.is_empty()) {
             *file = folder.join(&*file).display().to_string();
         }
@@ -82,10 +88,17 @@ pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
             reader.error(node.span, format!("`{key}` is missing in `tls`"), help);
         }
     }
-    let asks = matches!(tls.client_auth, Some(ClientAuthChoice::Optional | ClientAuthChoice::Required));
+    let asks = matches!(
+        tls.client_auth,
+        Some(ClientAuthChoice::Optional | ClientAuthChoice::Required)
+    );
     if asks && !has("clientCa") {
         let help = "name the file with the certificates of those who sign certificates of clients";
-        reader.error(node.span, "`clientAuth` asks for certificates, and `clientCa` is missing in `tls`", help);
+        reader.error(
+            node.span,
+            "`clientAuth` asks for certificates, and `clientCa` is missing in `tls`",
+            help,
+        );
     }
 }
 
@@ -97,7 +110,11 @@ pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
         if parsed.is_none() {
             let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, a port of \
                         this machine, such as `:8080`, or a Unix socket, such as `unix:/run/fanlight.sock`";
-            reader.error(text.span, format!("{} is not an address with a port", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not an address with a port", text.shown()),
+                help,
+            );
         }
         parsed
     },
@@ -117,11 +134,17 @@ impl Kind for Mode {
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<u32> {
         let help = "write octal digits in quotes, such as `\"0660\"`";
         let text = reader.amount(entry, "a mode", help)?;
-        let is_octal =
-            (3..=4).contains(&text.value.len()) && text.value.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
-        let mode = u32::from_str_radix(&text.value, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        let is_octal = (3..=4).contains(&text.value.len())
+            && text.value.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        let mode = u32::from_str_radix(&text.value, 8)
+            .ok()
+            .filter(|mode| is_octal && *mode <= 0o777);
         if mode.is_none() {
-            reader.error(text.span, format!("{} is not a value of {}", text.shown(), quoted(&entry.key)), help);
+            reader.error(
+                text.span,
+                format!("{} is not a value of {}", text.shown(), quoted(&entry.key)),
+                help,
+            );
         }
         mode
     }

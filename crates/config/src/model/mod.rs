@@ -159,7 +159,11 @@ impl Config {
     /// The path of the default endpoint, or of the first one if there is no default.
     pub fn shown_path(&self) -> &str {
         let is_default = |(path, _): &&(String, Endpoint)| *path == self.path;
-        let found = self.endpoints.iter().find(is_default).or(self.endpoints.first());
+        let found = self
+            .endpoints
+            .iter()
+            .find(is_default)
+            .or(self.endpoints.first());
         found.map_or(&self.path, |(path, _)| path)
     }
 }

@@ -55,7 +55,10 @@ impl Admin {
 
     /// Whether nothing says who may use it.
     pub fn is_open(&self) -> bool {
-        self.token.is_none() && self.viewer_token.is_none() && self.sign_in.is_none() && self.roles.is_empty()
+        self.token.is_none()
+            && self.viewer_token.is_none()
+            && self.sign_in.is_none()
+            && self.roles.is_empty()
     }
 }
 
@@ -100,19 +103,29 @@ pub enum TrustChoice {
 }
 
 /// The names are those of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-const PROTOCOL: Choice<OtlpChoice> = Choice(&[("http/protobuf", OtlpChoice::HttpProtobuf), ("grpc", OtlpChoice::Grpc)]);
+const PROTOCOL: Choice<OtlpChoice> = Choice(&[
+    ("http/protobuf", OtlpChoice::HttpProtobuf),
+    ("grpc", OtlpChoice::Grpc),
+]);
 
-const TRUST: Choice<TrustChoice> =
-    Choice(&[("true", TrustChoice::True), ("link", TrustChoice::Link), ("ignore", TrustChoice::Ignore)]);
+const TRUST: Choice<TrustChoice> = Choice(&[
+    ("true", TrustChoice::True),
+    ("link", TrustChoice::Link),
+    ("ignore", TrustChoice::Ignore),
+]);
 
 const COLLECTOR: Parsed<String> = Parsed {
     visible: Visible::Authority,
     parse: |reader, text| {
-        let is_url =
-            url::Url::parse(&text.value).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let is_url = url::Url::parse(&text.value)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         if !is_url {
             let message = "the endpoint of the collector is not an http or https URL";
-            reader.error(text.span, message, "write its base URL, such as `http://127.0.0.1:4318`");
+            reader.error(
+                text.span,
+                message,
+                "write its base URL, such as `http://127.0.0.1:4318`",
+            );
         }
         is_url.then_some(text.value)
     },

@@ -35,7 +35,10 @@ pub enum PolicyDefault {
     Deny,
 }
 
-const DEFAULT: Choice<PolicyDefault> = Choice(&[("deny", PolicyDefault::Deny), ("allow", PolicyDefault::Allow)]);
+const DEFAULT: Choice<PolicyDefault> = Choice(&[
+    ("deny", PolicyDefault::Deny),
+    ("allow", PolicyDefault::Allow),
+]);
 
 /// Who may use something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +61,9 @@ pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
             _ if text.value == "*" => Some(AllowedClients::Anybody),
             Some((_, "")) => None,
             Some(("group", name)) => Some(AllowedClients::Group(name.to_owned())),
-            Some(("user", name)) if name.contains('#') => Some(AllowedClients::User(name.to_owned())),
+            Some(("user", name)) if name.contains('#') => {
+                Some(AllowedClients::User(name.to_owned()))
+            }
             Some(("scope", name)) => Some(AllowedClients::Scope(name.to_owned())),
             _ => None,
         };

@@ -64,8 +64,10 @@ pub enum WithoutValkey {
     Refuse,
 }
 
-const WITHOUT_VALKEY: Choice<WithoutValkey> =
-    Choice(&[("part", WithoutValkey::Part), ("refuse", WithoutValkey::Refuse)]);
+const WITHOUT_VALKEY: Choice<WithoutValkey> = Choice(&[
+    ("part", WithoutValkey::Part),
+    ("refuse", WithoutValkey::Refuse),
+]);
 
 /// What a limit counts apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +104,11 @@ const DIMENSION: Parsed<RateDimension> = Parsed {
         let known = DIMENSIONS.iter().find(|(word, _)| *word == text.value);
         if known.is_none() {
             let message = format!("a rate is not counted for each {}", quoted(&text.value));
-            reader.error(text.span, message, "write some of `principal`, `endpoint`, `server` and `tool`");
+            reader.error(
+                text.span,
+                message,
+                "write some of `principal`, `endpoint`, `server` and `tool`",
+            );
         }
         known.map(|(_, dimension)| *dimension)
     },
@@ -113,14 +119,20 @@ impl RateDimension {
     /// As it is written.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        DIMENSIONS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| word)
+        DIMENSIONS
+            .iter()
+            .find(|(_, known)| *known == self)
+            .map_or("", |(word, _)| word)
     }
 }
 
 /// As it is written.
 impl fmt::Display for Frequency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = UNITS.iter().find(|(_, seconds)| *seconds == self.per.as_secs()).map_or("s", |(unit, _)| unit);
+        let unit = UNITS
+            .iter()
+            .find(|(_, seconds)| *seconds == self.per.as_secs())
+            .map_or("s", |(unit, _)| unit);
         write!(f, "{}/{unit}", self.most)
     }
 }
@@ -130,11 +142,20 @@ const UNITS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
 const FREQUENCY: Parsed<Frequency> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let parts = text.value.split_once('/').map(|(most, unit)| (most.trim(), unit.trim()));
+        let parts = text
+            .value
+            .split_once('/')
+            .map(|(most, unit)| (most.trim(), unit.trim()));
         let frequency = parts.and_then(|(most, unit)| {
-            let most = most.parse().ok().filter(|most| (1..=1_000_000).contains(most))?;
+            let most = most
+                .parse()
+                .ok()
+                .filter(|most| (1..=1_000_000).contains(most))?;
             let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
-            Some(Frequency { most, per: Duration::from_secs(*seconds) })
+            Some(Frequency {
+                most,
+                per: Duration::from_secs(*seconds),
+            })
         });
         if frequency.is_none() {
             let message = format!("{} is not a rate", quoted(&text.value));
@@ -158,5 +179,8 @@ const TOOL: Parsed<String> = Parsed {
     show: |pattern| json!(pattern),
 };
 
-const NAME: Parsed<String> =
-    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |name| json!(name) };
+const NAME: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |_, text| Some(text.value),
+    show: |name| json!(name),
+};

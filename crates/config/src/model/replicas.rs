@@ -40,32 +40,53 @@ options! {
 impl ReplicaOptions {
     /// Has paths be those of `folder`.
     pub(crate) fn resolve(&mut self, folder: &Path) {
-        self.ca_file.iter_mut().for_each(|file| *file = folder.join(&*file).display().to_string());
+        self.ca_file
+            .iter_mut()
+            .for_each(|file| *file = folder.join(&*file).display().to_string());
         self.tls.iter_mut().for_each(|tls| tls.resolve(folder));
     }
 }
 
 /// Reports what is missing for several processes to be one.
-pub(crate) fn check_replicas(reader: &mut Reader<'_>, node: &Node, options: &ReplicaOptions, has_keys: bool) {
+pub(crate) fn check_replicas(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    options: &ReplicaOptions,
+    has_keys: bool,
+) {
     if node.field("valkey").is_none_or(Node::is_null) {
         let help = "write the URL of Valkey, such as `replicas: {valkey: \"valkeys://valkey.example.com\"}`, or remove `replicas`";
         reader.error(node.span, "`valkey` is missing in `replicas`", help);
     }
-    let has_authority = node.field("tls").is_some_and(|tls| tls.field("clientCa").is_some_and(|ca| !ca.is_null()));
-    if let Some(listen) = node.field("listen").filter(|listen| !listen.is_null() && !has_authority) {
+    let has_authority = node
+        .field("tls")
+        .is_some_and(|tls| tls.field("clientCa").is_some_and(|ca| !ca.is_null()));
+    if let Some(listen) = node
+        .field("listen")
+        .filter(|listen| !listen.is_null() && !has_authority)
+    {
         let help = "write `tls: {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}`, or remove `listen`: requests are \
                     passed on between replicas alone, which show each other certificates of one authority";
         reader.error(listen.span, "`listen` needs `tls` with `clientCa`", help);
     }
-    let is_demanding = |tls: &Tls| matches!(tls.client_auth, None | Some(ClientAuthChoice::Required));
+    let is_demanding =
+        |tls: &Tls| matches!(tls.client_auth, None | Some(ClientAuthChoice::Required));
     let choice = node.field("tls").and_then(|tls| tls.field("clientAuth"));
     if let Some(choice) = choice.filter(|_| !options.tls.as_ref().is_none_or(is_demanding)) {
         let help = "remove `clientAuth`: replicas pass requests on to each other alone";
-        reader.error(choice.span, "`replicas` always require certificates of each other", help);
+        reader.error(
+            choice.span,
+            "`replicas` always require certificates of each other",
+            help,
+        );
     }
     if !has_keys {
         let help = "give all replicas the same keys, such as `keys: [\"${FANLIGHT_KEY}\"]`; `openssl rand -base64 32` makes one";
-        reader.error(node.span, "`replicas` need `keys`: no replica could read what another has sealed", help);
+        reader.error(
+            node.span,
+            "`replicas` need `keys`: no replica could read what another has sealed",
+            help,
+        );
     }
 }
 
@@ -90,8 +111,13 @@ const GROUP: Parsed<String> = Parsed {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         let is_name = (1..=64).contains(&text.value.len()) && text.value.bytes().all(fits);
         if !is_name {
-            let help = "write 1 to 64 ASCII letters, digits and `-_.:`, such as `fanlight-production`";
-            reader.error(text.span, format!("{} cannot be the name of a group", text.shown()), help);
+            let help =
+                "write 1 to 64 ASCII letters, digits and `-_.:`, such as `fanlight-production`";
+            reader.error(
+                text.span,
+                format!("{} cannot be the name of a group", text.shown()),
+                help,
+            );
         }
         is_name.then_some(text.value)
     },
@@ -102,11 +128,18 @@ const GROUP: Parsed<String> = Parsed {
 const REACHED_AT: Parsed<SocketAddr> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let parsed: Option<SocketAddr> = text.value.parse().ok().filter(|at: &SocketAddr| !at.ip().is_unspecified());
+        let parsed: Option<SocketAddr> = text
+            .value
+            .parse()
+            .ok()
+            .filter(|at: &SocketAddr| !at.ip().is_unspecified());
         if parsed.is_none() {
-            let help =
-                "write the address of this replica itself and a port, such as `10.0.0.7:8443` or `${POD_IP}:8443`";
-            reader.error(text.span, format!("{} is not an address that others could reach", text.shown()), help);
+            let help = "write the address of this replica itself and a port, such as `10.0.0.7:8443` or `${POD_IP}:8443`";
+            reader.error(
+                text.span,
+                format!("{} is not an address that others could reach", text.shown()),
+                help,
+            );
         }
         parsed
     },

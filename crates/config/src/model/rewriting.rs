@@ -13,8 +13,14 @@ use crate::report::problem::quoted;
 use crate::syntax::Entry;
 
 /// Members that a definition may get instead of the server's.
-const REPLACED_TEXT: JsonText = JsonText { types: &["string", "null"], visible: Visible::All };
-const REPLACED_OBJECT: JsonText = JsonText { types: &["object", "null"], visible: Visible::All };
+const REPLACED_TEXT: JsonText = JsonText {
+    types: &["string", "null"],
+    visible: Visible::All,
+};
+const REPLACED_OBJECT: JsonText = JsonText {
+    types: &["object", "null"],
+    visible: Visible::All,
+};
 
 options! {
     /// How the names of tools and prompts are made from the servers' own names.
@@ -82,7 +88,8 @@ pub enum Argument {
     Hidden,
 }
 
-const STYLE: Choice<NamingStyle> = Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
+const STYLE: Choice<NamingStyle> =
+    Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
 
 /// A shorter name would be little more than a hash.
 const LENGTH: Range<usize> = count(16, 1024);
@@ -94,7 +101,11 @@ const SEPARATOR: Parsed<String> = Parsed {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
         if text.value.is_empty() || text.value.len() > 8 || !text.value.chars().all(fits) {
             let message = format!("{} cannot stand between the parts of a name", text.shown());
-            reader.error(text.span, message, "write one to eight letters, digits, `_`, `-`, `.` or `/`");
+            reader.error(
+                text.span,
+                message,
+                "write one to eight letters, digits, `_`, `-`, `.` or `/`",
+            );
             return None;
         }
         Some(text.value)
@@ -128,8 +139,17 @@ impl Kind for ArgumentKind {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Argument> {
-        let fields = Fields::open(reader, ArgumentOptions::SECTION, &quoted(&entry.key), &entry.value)?;
-        let ArgumentOptions { value, default, hidden } = fields.read(reader);
+        let fields = Fields::open(
+            reader,
+            ArgumentOptions::SECTION,
+            &quoted(&entry.key),
+            &entry.value,
+        )?;
+        let ArgumentOptions {
+            value,
+            default,
+            hidden,
+        } = fields.read(reader);
         let given = ["value", "default", "hidden"].map(|key| fields.get_or_null(key));
         let says_nothing = fields.are_among(&["hidden"]);
         let mut given = given.into_iter().flatten();
@@ -145,7 +165,11 @@ impl Kind for ArgumentKind {
             (None, None, false) if !says_nothing => None,
             (None, None, false) => {
                 let help = "write `value`, `default`, or `hidden: true`";
-                reader.error(entry.key_span, format!("nothing is said of the argument {}", quoted(&entry.key)), help);
+                reader.error(
+                    entry.key_span,
+                    format!("nothing is said of the argument {}", quoted(&entry.key)),
+                    help,
+                );
                 None
             }
         }
@@ -159,6 +183,11 @@ impl Kind for ArgumentKind {
             Argument::Hidden => options.hidden = true,
         }
         let said = |(_, value): &(String, Value)| !value.is_null() && *value != json!(false);
-        options.show().into_iter().filter(said).collect::<Map<_, _>>().into()
+        options
+            .show()
+            .into_iter()
+            .filter(said)
+            .collect::<Map<_, _>>()
+            .into()
     }
 }

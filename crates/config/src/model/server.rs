@@ -15,7 +15,9 @@ use super::server_auth::{ServerAuth, ServerAuthOption};
 use super::tools::{Approval, PatternMap, ToolFilter};
 use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time};
+use crate::option::kind::{
+    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time,
+};
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
 use crate::option::{Options as _, options};
@@ -177,7 +179,11 @@ options! {
 impl Server {
     /// An enabled backend with every option at its default.
     pub fn new(name: impl Into<String>, transport: Transport) -> Self {
-        Self { name: name.into(), transport, ..Self::defaults() }
+        Self {
+            name: name.into(),
+            transport,
+            ..Self::defaults()
+        }
     }
 
     /// All URLs that it is reached at.
@@ -186,15 +192,23 @@ impl Server {
             Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
             Transport::Stdio { .. } | Transport::Incomplete { .. } => None,
         };
-        url.into_iter().chain(self.endpoints.urls.iter().map(|endpoint| endpoint.url.as_str()))
+        url.into_iter().chain(
+            self.endpoints
+                .urls
+                .iter()
+                .map(|endpoint| endpoint.url.as_str()),
+        )
     }
 }
 
 /// Values of `type`. The first is for `command`, the others are for `url`.
 pub(crate) const TYPES: &[&str] = &["stdio", "http", "streamable-http", "streamableHttp", "sse"];
 
-const ERA: Choice<EraChoice> =
-    Choice(&[("auto", EraChoice::Auto), ("legacy", EraChoice::Legacy), ("modern", EraChoice::Modern)]);
+const ERA: Choice<EraChoice> = Choice(&[
+    ("auto", EraChoice::Auto),
+    ("legacy", EraChoice::Legacy),
+    ("modern", EraChoice::Modern),
+]);
 
 const SESSION: Choice<SessionPolicy> = Choice(&[
     ("auto", SessionPolicy::Auto),
@@ -209,21 +223,34 @@ const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]
 /// Faster than the name servers of most networks change their answers.
 const RESOLVE: Range<Duration> = time(Duration::from_secs(1), Duration::from_secs(3600));
 
-const METHOD: Parsed<String> =
-    Parsed { visible: Visible::All, parse: |_, text| Some(text.value), show: |method| json!(method) };
+const METHOD: Parsed<String> = Parsed {
+    visible: Visible::All,
+    parse: |_, text| Some(text.value),
+    show: |method| json!(method),
+};
 
 const VARIABLE: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let name = text.value.strip_suffix('*').unwrap_or(&text.value);
-        if text.value.is_empty() || name.contains(['=', '*', '\0']) || name.contains(char::is_whitespace) {
+        if text.value.is_empty()
+            || name.contains(['=', '*', '\0'])
+            || name.contains(char::is_whitespace)
+        {
             let help = "write the name of a variable, such as `HTTPS_PROXY`; `*` only at the end";
-            reader.error(text.span, format!("{} is not the name of a variable", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not the name of a variable", text.shown()),
+                help,
+            );
             return None;
         }
         if is_own_variable(name) {
             let help = "remove it; give the server credentials of its own, in `env` or `envFile`";
-            let message = format!("{} is for Fanlight itself, whose secrets no server gets", text.shown());
+            let message = format!(
+                "{} is for Fanlight itself, whose secrets no server gets",
+                text.shown()
+            );
             reader.error(text.span, message, help);
             return None;
         }
@@ -235,9 +262,17 @@ const VARIABLE: Parsed<String> = Parsed {
 const PREFIX: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        if text.value.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        if text
+            .value
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace())
+        {
             let message = format!("{} cannot start the name of a tool", text.shown());
-            reader.error(text.span, message, "write letters, digits, `_` and `-` only, or nothing: `\"\"`");
+            reader.error(
+                text.span,
+                message,
+                "write letters, digits, `_` and `-` only, or nothing: `\"\"`",
+            );
             return None;
         }
         Some(text.value)

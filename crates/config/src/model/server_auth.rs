@@ -159,7 +159,13 @@ impl ServerAuthKind {
             "subjectTokenType" => &[Self::Exchange, Self::Enterprise],
             "tokenFile" => &[Self::Workload, Self::Exchange, Self::Enterprise],
             "tokenEndpoint" => &[Self::ClientCredentials, Self::Workload, Self::Exchange],
-            _ => &[Self::ClientCredentials, Self::Workload, Self::Exchange, Self::Enterprise, Self::User],
+            _ => &[
+                Self::ClientCredentials,
+                Self::Workload,
+                Self::Exchange,
+                Self::Enterprise,
+                Self::User,
+            ],
         };
         kinds.contains(&self)
     }
@@ -169,14 +175,28 @@ impl ServerAuth {
     /// This kind, with every option at its default.
     #[must_use]
     pub fn new(kind: ServerAuthKind) -> Self {
-        Self { kind, ..Self::defaults() }
+        Self {
+            kind,
+            ..Self::defaults()
+        }
     }
 
     /// What it says besides secrets, which may be rotated.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
-        let idp = self.idp.clone().map(|idp| IdentityProvider { client_secret: None, ..idp });
-        Self { token: None, password: None, client_secret: None, key: None, actor_token: None, idp, ..self.clone() }
+        let idp = self.idp.clone().map(|idp| IdentityProvider {
+            client_secret: None,
+            ..idp
+        });
+        Self {
+            token: None,
+            password: None,
+            client_secret: None,
+            key: None,
+            actor_token: None,
+            idp,
+            ..self.clone()
+        }
     }
 
     /// Whether each user has credentials of their own.
@@ -216,18 +236,40 @@ impl Kind for ServerAuthOption {
 
 /// Reports what is missing, has no effect, or contradicts itself.
 fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
-    let Value::Map(entries) = &node.value else { return };
-    let (word, _) = KIND.0.iter().find(|(_, kind)| *kind == auth.kind).copied().unwrap_or_default();
-    let is_there = |key: &str| entries.iter().any(|entry| entry.key == key && !entry.value.is_null());
+    let Value::Map(entries) = &node.value else {
+        return;
+    };
+    let (word, _) = KIND
+        .0
+        .iter()
+        .find(|(_, kind)| *kind == auth.kind)
+        .copied()
+        .unwrap_or_default();
+    let is_there = |key: &str| {
+        entries
+            .iter()
+            .any(|entry| entry.key == key && !entry.value.is_null())
+    };
     for key in auth.kind.required().iter().filter(|key| !is_there(key)) {
         let help = format!("add it: `type: {word}` needs it");
-        reader.error(node.span, format!("{} is missing in `auth` of a server", quoted(key)), &help);
+        reader.error(
+            node.span,
+            format!("{} is missing in `auth` of a server", quoted(key)),
+            &help,
+        );
     }
-    let is_idle =
-        |entry: &&Entry| ServerAuth::SECTION.find(&entry.key).is_some_and(|option| !auth.kind.takes(option.key));
+    let is_idle = |entry: &&Entry| {
+        ServerAuth::SECTION
+            .find(&entry.key)
+            .is_some_and(|option| !auth.kind.takes(option.key))
+    };
     for entry in entries.iter().filter(is_idle) {
         let message = format!("{} has no effect with `type: {word}`", quoted(&entry.key));
-        reader.error(entry.key_span, message, "remove it, or choose another `type`");
+        reader.error(
+            entry.key_span,
+            message,
+            "remove it, or choose another `type`",
+        );
     }
     let mut conflict = |is_wrong: bool, message: &str, help: &str| {
         if is_wrong {
@@ -235,33 +277,74 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
         }
     };
     let (has_secret, has_key) = (is_there("clientSecret"), is_there("key"));
-    conflict(has_secret && has_key, "both `clientSecret` and `key` are given", "keep one of the two");
+    conflict(
+        has_secret && has_key,
+        "both `clientSecret` and `key` are given",
+        "keep one of the two",
+    );
     let is_nobody = auth.kind == ServerAuthKind::ClientCredentials && !has_secret && !has_key;
-    conflict(is_nobody, "neither `clientSecret` nor `key` is given", "add the one that the authorization server knows");
+    conflict(
+        is_nobody,
+        "neither `clientSecret` nor `key` is given",
+        "add the one that the authorization server knows",
+    );
     let is_unnamed = (has_secret || has_key) && !is_there("clientId");
-    conflict(is_unnamed, "`clientId` is missing beside `clientSecret` or `key`", "add it");
+    conflict(
+        is_unnamed,
+        "`clientId` is missing beside `clientSecret` or `key`",
+        "add it",
+    );
     let is_named = is_there("issuer") || is_there("tokenEndpoint");
     // Each user is a first use, so that no later server could be told from the first.
     let is_for_anybody = auth.is_of_users() && (has_secret || has_key) && !is_named;
     let help = "add the authorization server that knows the client: otherwise the server says who is shown the secret";
-    conflict(is_for_anybody, "`issuer` is missing beside `clientSecret` or `key`", help);
+    conflict(
+        is_for_anybody,
+        "`issuer` is missing beside `clientSecret` or `key`",
+        help,
+    );
     let is_given_to_anybody = auth.kind == ServerAuthKind::Exchange && !is_named;
     let help = "add the authorization server that exchanges the token: otherwise the server says who gets it";
-    conflict(is_given_to_anybody, "neither `issuer` nor `tokenEndpoint` is given", help);
+    conflict(
+        is_given_to_anybody,
+        "neither `issuer` nor `tokenEndpoint` is given",
+        help,
+    );
     let is_for_nobody = is_there("tokenEndpoint") && has_key && !is_there("issuer");
-    conflict(is_for_nobody, "`issuer` is missing beside `tokenEndpoint` and `key`", "add it: what is signed is for it");
+    conflict(
+        is_for_nobody,
+        "`issuer` is missing beside `tokenEndpoint` and `key`",
+        "add it: what is signed is for it",
+    );
     let (has_file, has_idp) = (is_there("tokenFile"), is_there("idp"));
     let is_enterprise = auth.kind == ServerAuthKind::Enterprise;
-    conflict(is_enterprise && has_file && !has_idp, "`idp` is missing beside `tokenFile`", "add the identity provider");
+    conflict(
+        is_enterprise && has_file && !has_idp,
+        "`idp` is missing beside `tokenFile`",
+        "add the identity provider",
+    );
     let is_users = is_enterprise && has_idp && !has_file;
     let help = "remove it: each user signs in at the issuer of `auth.oauth` with `signIn`; or add `tokenFile`";
     conflict(is_users, "`idp` has no effect without `tokenFile`", help);
-    let has_issuer = node.field("idp").is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
-    conflict(!has_issuer, "`issuer` is missing in `idp`", "add the identifier of the identity provider");
+    let has_issuer = node
+        .field("idp")
+        .is_none_or(|idp| idp.is_null() || idp.field("issuer").is_some());
+    conflict(
+        !has_issuer,
+        "`issuer` is missing in `idp`",
+        "add the identifier of the identity provider",
+    );
     let is_warned_of = has_secret && !is_named && !is_for_anybody;
-    if let Some(secret) = entries.iter().find(|entry| entry.key == "clientSecret" && is_warned_of) {
+    if let Some(secret) = entries
+        .iter()
+        .find(|entry| entry.key == "clientSecret" && is_warned_of)
+    {
         let help = "write the `issuer` that the secret is for";
-        reader.warn(secret.key_span, "this secret is shown to the authorization server that the server names", help);
+        reader.warn(
+            secret.key_span,
+            "this secret is shown to the authorization server that the server names",
+            help,
+        );
     }
 }
 
@@ -276,8 +359,10 @@ const KIND: Choice<ServerAuthKind> = Choice(&[
     ("userKey", ServerAuthKind::UserKey),
 ]);
 
-const RESOURCE: Choice<ResourceParameter> =
-    Choice(&[("send", ResourceParameter::Send), ("omit", ResourceParameter::Omit)]);
+const RESOURCE: Choice<ResourceParameter> = Choice(&[
+    ("send", ResourceParameter::Send),
+    ("omit", ResourceParameter::Omit),
+]);
 
 const SUBJECT: Choice<SubjectTokenType> = Choice(&[
     ("accessToken", SubjectTokenType::AccessToken),
@@ -290,10 +375,16 @@ const SUBJECT: Choice<SubjectTokenType> = Choice(&[
 const USERNAME: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let is_name = !text.value.is_empty() && !text.value.contains(':') && !text.value.chars().any(char::is_control);
+        let is_name = !text.value.is_empty()
+            && !text.value.contains(':')
+            && !text.value.chars().any(char::is_control);
         if !is_name {
             let help = "write it without a colon and control characters";
-            reader.error(text.span, format!("{} is not a user name", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not a user name", text.shown()),
+                help,
+            );
         }
         is_name.then_some(text.value)
     },
@@ -304,13 +395,24 @@ const KEY_HEADER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         let is_name = HeaderName::from_bytes(text.value.as_bytes()).is_ok_and(|name| {
-            let used =
-                ["connection", "content-length", "content-type", "accept", "host", "transfer-encoding", "upgrade"];
+            let used = [
+                "connection",
+                "content-length",
+                "content-type",
+                "accept",
+                "host",
+                "transfer-encoding",
+                "upgrade",
+            ];
             !used.contains(&name.as_str()) && !name.as_str().starts_with("mcp-")
         });
         if !is_name {
             let help = "write the header in which the server wants its keys, such as `X-API-Key`";
-            reader.error(text.span, format!("{} cannot be used as such a header", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} cannot be used as such a header", text.shown()),
+                help,
+            );
         }
         is_name.then_some(text.value)
     },
@@ -322,9 +424,19 @@ const KEY_PREFIX: Parsed<String> = Parsed {
     parse: |reader, text| {
         let is_prefix = HeaderValue::from_str(&text.value).is_ok();
         if !is_prefix {
-            reader.error(text.span, "this cannot be sent in a header", "remove control characters");
+            reader.error(
+                text.span,
+                "this cannot be sent in a header",
+                "remove control characters",
+            );
         }
         is_prefix.then_some(text.value)
     },
-    show: |prefix| if prefix.is_empty() { json!("") } else { json!(HIDDEN) },
+    show: |prefix| {
+        if prefix.is_empty() {
+            json!("")
+        } else {
+            json!(HIDDEN)
+        }
+    },
 };

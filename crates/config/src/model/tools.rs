@@ -65,7 +65,11 @@ pub(crate) const PATTERNS: Each<String> = Each(Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() {
-            reader.error(text.span, "this name of a tool is empty", "write the name of a tool, or `*` for all");
+            reader.error(
+                text.span,
+                "this name of a tool is empty",
+                "write the name of a tool, or `*` for all",
+            );
         }
         check_pattern(reader, text.span, &text.value);
         Some(text.value)
@@ -81,15 +85,25 @@ pub(crate) fn check_pattern(reader: &mut Reader<'_>, span: Span, pattern: &str) 
         _ => false,
     };
     if let Some((_, special)) = pattern.char_indices().find(is_special) {
-        let message = format!("`{special}` has no meaning in the pattern {}: only `*` is special", quoted(pattern));
-        reader.error(span, message, "write `*`, which stands for any characters, or one pattern for each name");
+        let message = format!(
+            "`{special}` has no meaning in the pattern {}: only `*` is special",
+            quoted(pattern)
+        );
+        reader.error(
+            span,
+            message,
+            "write `*`, which stands for any characters, or one pattern for each name",
+        );
     }
 }
 
 /// Whether the `?` at this place of a pattern begins the query of a URI: a name and `=` follow.
 fn begins_query(pattern: &str, at: usize) -> bool {
     let (before, after) = pattern.split_at(at);
-    let name = after.get(1..).and_then(|query| query.split_once('=')).map_or("", |(name, _)| name);
+    let name = after
+        .get(1..)
+        .and_then(|query| query.split_once('='))
+        .map_or("", |(name, _)| name);
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.~%+".contains(c);
     before.contains(':') && !before.contains('?') && !name.is_empty() && name.chars().all(fits)
 }
@@ -106,7 +120,9 @@ impl<K: Kind> Kind for PatternMap<K> {
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
         if let Value::Map(entries) = &entry.value.value {
-            entries.iter().for_each(|entry| check_pattern(reader, entry.key_span, &entry.key));
+            entries
+                .iter()
+                .for_each(|entry| check_pattern(reader, entry.key_span, &entry.key));
         }
         self.0.read(reader, entry)
     }

@@ -28,8 +28,15 @@ pub(crate) const PATH: Parsed<String> = Parsed {
     parse: |reader, text| {
         let allowed = |c: char| c.is_ascii_graphic() && !"?#%\"<>\\^`{|}".contains(c);
         let is_path = text.value.starts_with('/') && text.value.chars().all(allowed);
-        let help = "write a path that starts with `/`, such as `/mcp`, without query, spaces or `%`";
-        or_error(is_path.then(|| text.value.clone()), reader, &text, "is not the path of an endpoint", help)
+        let help =
+            "write a path that starts with `/`, such as `/mcp`, without query, spaces or `%`";
+        or_error(
+            is_path.then(|| text.value.clone()),
+            reader,
+            &text,
+            "is not the path of an endpoint",
+            help,
+        )
     },
     show: |path| json!(path),
 };
@@ -40,7 +47,13 @@ pub(crate) const PATTERN: Parsed<String> = Parsed {
     parse: |reader, text| {
         let is_path = !text.value.is_empty() && !text.value.contains('\0');
         let help = "write the path of a file, such as `conf.d/*.yaml`";
-        or_error(is_path.then(|| text.value.clone()), reader, &text, "is not the path of a file", help)
+        or_error(
+            is_path.then(|| text.value.clone()),
+            reader,
+            &text,
+            "is not the path of a file",
+            help,
+        )
     },
     show: |path| json!(path),
 };
@@ -49,7 +62,11 @@ pub(crate) const PATTERN: Parsed<String> = Parsed {
 pub(crate) const ORIGIN: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let origin = if text.value == "*" { Some("*".to_owned()) } else { origin(&text.value) };
+        let origin = if text.value == "*" {
+            Some("*".to_owned())
+        } else {
+            origin(&text.value)
+        };
         let help = "write scheme and host without a path, such as `https://app.example.com`, `http://localhost:*` for pages of \
                     this machine, or `*` for any";
         or_error(origin, reader, &text, "is not an origin", help)
@@ -65,9 +82,14 @@ pub(crate) const HOST: Parsed<String> = Parsed {
         let is_host = !lower.contains(['/', '?', '#', '@', '\\'])
             && !lower.ends_with(':')
             && Url::parse(&format!("http://{lower}")).is_ok_and(|url| url.has_host());
-        let help =
-            "write a host with or without a port, such as `mcp.example.com` or `mcp.example.com:8080`, or `*` for any";
-        or_error((lower == "*" || is_host).then_some(lower), reader, &text, "is not a host", help)
+        let help = "write a host with or without a port, such as `mcp.example.com` or `mcp.example.com:8080`, or `*` for any";
+        or_error(
+            (lower == "*" || is_host).then_some(lower),
+            reader,
+            &text,
+            "is not a host",
+            help,
+        )
     },
     show: |host| json!(host),
 };
@@ -77,7 +99,9 @@ pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     visible: Visible::Authority,
     parse: |reader, text| {
         // The origin of such a URL is all of it.
-        let is_url = |url: &String| (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*");
+        let is_url = |url: &String| {
+            (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*")
+        };
         let url = origin(&text.value).filter(is_url);
         if url.is_none() {
             let help = "write scheme and host, and a port if clients need it, such as `https://mcp.example.com`: no path, \
@@ -111,7 +135,8 @@ pub(crate) const TOKEN: Parsed<Secret> = Parsed {
         if text.value.len() >= MIN_TOKEN && text.value.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Some(Secret::new(text.value));
         }
-        let help = "write 16 visible ASCII characters or more; `openssl rand -hex 32` makes a token";
+        let help =
+            "write 16 visible ASCII characters or more; `openssl rand -hex 32` makes a token";
         reader.error(text.span, "this token is too easy to guess", help);
         None
     },
@@ -126,7 +151,13 @@ pub(crate) fn url_without_secrets(url: &str) -> String {
     }
 }
 
-fn or_error<T>(value: Option<T>, reader: &mut Reader<'_>, text: &Text, message: &str, help: &str) -> Option<T> {
+fn or_error<T>(
+    value: Option<T>,
+    reader: &mut Reader<'_>,
+    text: &Text,
+    message: &str,
+    help: &str,
+) -> Option<T> {
     if value.is_none() {
         reader.error(text.span, format!("{} {message}", text.shown()), help);
     }
@@ -135,8 +166,13 @@ fn or_error<T>(value: Option<T>, reader: &mut Reader<'_>, text: &Text, message: 
 
 fn origin(text: &str) -> Option<String> {
     if let Some(any_port) = text.strip_suffix(":*") {
-        let is_loopback =
-            ["http://localhost", "https://localhost", "http://127.0.0.1", "http://[::1]"].contains(&any_port);
+        let is_loopback = [
+            "http://localhost",
+            "https://localhost",
+            "http://127.0.0.1",
+            "http://[::1]",
+        ]
+        .contains(&any_port);
         return is_loopback.then(|| text.to_owned());
     }
     let url = Url::parse(text).ok().filter(|url| {
@@ -148,7 +184,10 @@ fn origin(text: &str) -> Option<String> {
             && url.password().is_none()
     })?;
     // Not `Url::origin`: that is opaque for schemes such as `vscode-webview:`.
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let port = url
+        .port()
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
     Some(format!("{}://{}{port}", url.scheme(), url.host_str()?))
 }
 
@@ -156,10 +195,16 @@ fn decode_key(text: &str) -> Option<[u8; 32]> {
     if text.len() == 64 {
         let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let digits: Vec<u8> = text.chars().map(digit).collect::<Option<_>>()?;
-        let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect();
+        let bytes: Vec<u8> = digits
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|[high, low]| high << 4 | low)
+            .collect();
         return bytes.try_into().ok();
     }
-    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let config =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     [&alphabet::STANDARD, &alphabet::URL_SAFE]
         .into_iter()
         .find_map(|alphabet| GeneralPurpose::new(alphabet, config).decode(text).ok())

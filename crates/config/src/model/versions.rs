@@ -27,9 +27,16 @@ impl Share {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let number: f64 = text.parse().ok().filter(|number| (0.0..=1.0).contains(number))?;
+        let number: f64 = text
+            .parse()
+            .ok()
+            .filter(|number| (0.0..=1.0).contains(number))?;
         // Within the bounds of the type: at most a million.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0 to 1,000,000"
+        )]
         Some(Self((number * PARTS).round() as u32))
     }
 }
@@ -76,8 +83,10 @@ struct ShareOption;
 
 const SHARE: ShareOption = ShareOption;
 
-const STICKY: Choice<StickyChoice> =
-    Choice(&[("principal", StickyChoice::Principal), ("session", StickyChoice::Session)]);
+const STICKY: Choice<StickyChoice> = Choice(&[
+    ("principal", StickyChoice::Principal),
+    ("session", StickyChoice::Session),
+]);
 
 impl Kind for ShareOption {
     type Value = Share;
@@ -111,7 +120,12 @@ mod tests {
 
     #[test]
     fn shares_are_numbers_from_none_to_all() {
-        for (text, share) in [("0", Some(0)), ("0.05", Some(50_000)), ("1", Some(1_000_000)), ("1e-6", Some(1))] {
+        for (text, share) in [
+            ("0", Some(0)),
+            ("0.05", Some(50_000)),
+            ("1", Some(1_000_000)),
+            ("1e-6", Some(1)),
+        ] {
             assert_eq!(Share::parse(text), share.map(Share), "{text}");
         }
         for text in ["", "-0.1", "1.01", "5%", "NaN", "inf", "half"] {

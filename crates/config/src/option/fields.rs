@@ -14,7 +14,12 @@ pub(crate) struct Fields<'t> {
 
 impl<'t> Fields<'t> {
     /// The entries of a node, which must be a mapping. Reports unknown keys, former keys and those without effect.
-    pub(crate) fn open(reader: &mut Reader<'_>, section: &'static Section, what: &str, node: &'t Node) -> Option<Self> {
+    pub(crate) fn open(
+        reader: &mut Reader<'_>,
+        section: &'static Section,
+        what: &str,
+        node: &'t Node,
+    ) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
             let help = format!("the fields known here: {}", section.keys().join(", "));
             reader.wrong_type(what, node, "a mapping", &help);
@@ -28,10 +33,18 @@ impl<'t> Fields<'t> {
                         reader.warn_of_fixed(section, entry);
                     } else if option.key != entry.key {
                         let help = format!("write `{}`", option.key);
-                        reader.warn(entry.key_span, format!("{key} is now called `{}`", option.key), &help);
+                        reader.warn(
+                            entry.key_span,
+                            format!("{key} is now called `{}`", option.key),
+                            &help,
+                        );
                     }
-                    let current = entries.iter().find(|other| option.key != entry.key && other.key == option.key);
-                    current.into_iter().for_each(|current| reader.both(current, entry));
+                    let current = entries
+                        .iter()
+                        .find(|other| option.key != entry.key && other.key == option.key);
+                    current
+                        .into_iter()
+                        .for_each(|current| reader.both(current, entry));
                 }
                 None if reader.is_of_client => {}
                 None if section.name == reader.root.name && is_for_anchors(&entry.key) => {}
@@ -61,7 +74,9 @@ impl<'t> Fields<'t> {
 
     /// Whether it has no other keys than these.
     pub(crate) fn are_among(&self, keys: &[&str]) -> bool {
-        self.entries.iter().all(|entry| keys.contains(&entry.key.as_str()))
+        self.entries
+            .iter()
+            .all(|entry| keys.contains(&entry.key.as_str()))
     }
 
     /// The entry of this key, unless it is absent or null.
@@ -73,7 +88,11 @@ impl<'t> Fields<'t> {
     pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
         debug_assert!(self.section.find(key).is_some(), "{key} is not defined");
         let is_it = |entry: &&Entry| {
-            entry.key == key || self.section.find(&entry.key).is_some_and(|definition| definition.key == key)
+            entry.key == key
+                || self
+                    .section
+                    .find(&entry.key)
+                    .is_some_and(|definition| definition.key == key)
         };
         self.entries.iter().rev().find(is_it)
     }
@@ -95,7 +114,11 @@ fn unknown_help(root: &'static Section, section: &'static Section, entry: &Entry
     }
     match find_elsewhere(root, &entry.key) {
         Some(other) => format!("{} belongs {}", quoted(&entry.key), other.location),
-        None => format!("the fields known {}: {}", section.location, section.keys().join(", ")),
+        None => format!(
+            "the fields known {}: {}",
+            section.location,
+            section.keys().join(", ")
+        ),
     }
 }
 
@@ -104,19 +127,24 @@ fn find_elsewhere(section: &'static Section, key: &str) -> Option<&'static Secti
     if section.find(key).is_some() {
         return Some(section);
     }
-    section.definitions.iter().find_map(|definition| match (definition.form)() {
-        Form::Section(inner)
-        | Form::WordOr(_, inner)
-        | Form::Sections(inner)
-        | Form::Named(inner)
-        | Form::Paths(inner) => find_elsewhere(inner, key),
-        _ => None,
-    })
+    section
+        .definitions
+        .iter()
+        .find_map(|definition| match (definition.form)() {
+            Form::Section(inner)
+            | Form::WordOr(_, inner)
+            | Form::Sections(inner)
+            | Form::Named(inner)
+            | Form::Paths(inner) => find_elsewhere(inner, key),
+            _ => None,
+        })
 }
 
 fn looks_like_server(node: &Node) -> bool {
     let Value::Map(entries) = &node.value else {
         return false;
     };
-    entries.iter().any(|entry| matches!(entry.key.as_str(), "command" | "url"))
+    entries
+        .iter()
+        .any(|entry| matches!(entry.key.as_str(), "command" | "url"))
 }

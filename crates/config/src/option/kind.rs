@@ -27,7 +27,12 @@ pub(crate) trait Kind {
 }
 
 /// Reads an option over its default.
-pub(crate) fn read_into<K: Kind>(kind: &K, reader: &mut Reader<'_>, entry: &Entry, slot: &mut K::Value) {
+pub(crate) fn read_into<K: Kind>(
+    kind: &K,
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    slot: &mut K::Value,
+) {
     if entry.value.is_null() && !K::READS_NULL {
         return;
     }
@@ -56,7 +61,11 @@ impl Kind for Flag {
                 match text.value.as_str() {
                     "true" if text.substituted => return Some(true),
                     "false" if text.substituted => return Some(false),
-                    _ => reader.error(text.span, format!("{what} must be a boolean, not {}", text.shown()), help),
+                    _ => reader.error(
+                        text.span,
+                        format!("{what} must be a boolean, not {}", text.shown()),
+                        help,
+                    ),
                 }
             }
             _ => reader.wrong_type(&what, &entry.value, "a boolean", help),
@@ -115,24 +124,38 @@ const COUNT: Quantity<usize> = Quantity {
 };
 
 /// A duration in milliseconds or longer units, up to a day.
-pub(crate) const TIME: Range<Duration> = time(Duration::from_millis(1), Duration::from_secs(86_400));
+pub(crate) const TIME: Range<Duration> =
+    time(Duration::from_millis(1), Duration::from_secs(86_400));
 
 /// A duration up to 30 days, for sessions, tasks and caches.
-pub(crate) const LONG_TIME: Range<Duration> = time(Duration::from_millis(1), Duration::from_secs(30 * 86_400));
+pub(crate) const LONG_TIME: Range<Duration> =
+    time(Duration::from_millis(1), Duration::from_secs(30 * 86_400));
 
 /// A duration within bounds.
 pub(crate) const fn time(min: Duration, max: Duration) -> Range<Duration> {
-    Range { min, max, quantity: &DURATION }
+    Range {
+        min,
+        max,
+        quantity: &DURATION,
+    }
 }
 
 /// A size in bytes.
 pub(crate) const fn size(min: usize, max: usize) -> Range<usize> {
-    Range { min, max, quantity: &SIZE }
+    Range {
+        min,
+        max,
+        quantity: &SIZE,
+    }
 }
 
 /// A number of things.
 pub(crate) const fn count(min: usize, max: usize) -> Range<usize> {
-    Range { min, max, quantity: &COUNT }
+    Range {
+        min,
+        max,
+        quantity: &COUNT,
+    }
 }
 
 impl<T: Copy + PartialOrd> Kind for Range<T> {
@@ -143,7 +166,14 @@ impl<T: Copy + PartialOrd> Kind for Range<T> {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<T> {
-        let Quantity { name, help, plain, parse, show, .. } = self.quantity;
+        let Quantity {
+            name,
+            help,
+            plain,
+            parse,
+            show,
+            ..
+        } = self.quantity;
         let help = format!("{help}{plain}");
         let text = reader.amount(entry, name, &help)?;
         let Some(value) = parse(&text.value) else {
@@ -156,7 +186,11 @@ impl<T: Copy + PartialOrd> Kind for Range<T> {
         let bound = |value| show(value).to_string().replace('"', "");
         let (key, min, max) = (quoted(&entry.key), bound(self.min), bound(self.max));
         let help = format!("choose a value within this range{plain}");
-        reader.error(text.span, format!("{key} is out of range: at least {min}, at most {max}"), &help);
+        reader.error(
+            text.span,
+            format!("{key} is out of range: at least {min}, at most {max}"),
+            &help,
+        );
         None
     }
 
@@ -176,7 +210,12 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<E> {
-        let find = |word: &str| self.0.iter().find(|(known, _)| *known == word).map(|(_, value)| *value);
+        let find = |word: &str| {
+            self.0
+                .iter()
+                .find(|(known, _)| *known == word)
+                .map(|(_, value)| *value)
+        };
         // YAML reads a bare `true` as a boolean.
         if let Value::Bool(flag) = entry.value.value
             && let Some(value) = find(if flag { "true" } else { "false" })
@@ -193,7 +232,12 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
     }
 
     fn show(&self, value: &E) -> Json {
-        json!(self.0.iter().find(|(_, known)| known == value).map(|(word, _)| *word))
+        json!(
+            self.0
+                .iter()
+                .find(|(_, known)| known == value)
+                .map(|(word, _)| *word)
+        )
     }
 }
 
@@ -234,7 +278,12 @@ impl<T> Kind for Each<T> {
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<T>> {
         let texts = reader.strings(entry)?;
-        Some(texts.into_iter().filter_map(|text| (self.0.parse)(reader, text)).collect())
+        Some(
+            texts
+                .into_iter()
+                .filter_map(|text| (self.0.parse)(reader, text))
+                .collect(),
+        )
     }
 
     fn show(&self, value: &Vec<T>) -> Json {
@@ -257,7 +306,9 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 
     fn show(&self, value: &Self::Value) -> Json {
-        value.as_ref().map_or(Json::Null, |value| self.0.show(value))
+        value
+            .as_ref()
+            .map_or(Json::Null, |value| self.0.show(value))
     }
 }
 
@@ -278,11 +329,17 @@ impl<K: Kind> Kind for OrOff<K> {
             Value::String(text) => text == "off",
             _ => false,
         };
-        if is_off { Some(None) } else { self.0.read(reader, entry).map(Some) }
+        if is_off {
+            Some(None)
+        } else {
+            self.0.read(reader, entry).map(Some)
+        }
     }
 
     fn show(&self, value: &Self::Value) -> Json {
-        value.as_ref().map_or(Json::Null, |value| self.0.show(value))
+        value
+            .as_ref()
+            .map_or(Json::Null, |value| self.0.show(value))
     }
 }
 

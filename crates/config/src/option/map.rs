@@ -24,22 +24,42 @@ impl<K: Kind> Kind for NameMap<K> {
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
         let Value::Map(entries) = &entry.value.value else {
             let help = "write each name as a key, with its value behind it or below";
-            reader.wrong_type(&quoted(&entry.key), &entry.value, "a mapping of names", help);
+            reader.wrong_type(
+                &quoted(&entry.key),
+                &entry.value,
+                "a mapping of names",
+                help,
+            );
             return None;
         };
         let mut named = Vec::with_capacity(entries.len());
-        for entry in entries.iter().filter(|entry| K::READS_NULL || !entry.value.is_null()) {
+        for entry in entries
+            .iter()
+            .filter(|entry| K::READS_NULL || !entry.value.is_null())
+        {
             if entry.key.is_empty() || entry.key.chars().any(char::is_control) {
                 let help = "write the name as the server lists it";
-                reader.error(entry.key_span, "this name is empty, or holds a control character", help);
+                reader.error(
+                    entry.key_span,
+                    "this name is empty, or holds a control character",
+                    help,
+                );
             }
-            named.extend(self.0.read(reader, entry).map(|value| (entry.key.clone(), value)));
+            named.extend(
+                self.0
+                    .read(reader, entry)
+                    .map(|value| (entry.key.clone(), value)),
+            );
         }
         Some(named)
     }
 
     fn show(&self, value: &Self::Value) -> Json {
-        value.iter().map(|(name, value)| (name.clone(), self.0.show(value))).collect::<Map<_, _>>().into()
+        value
+            .iter()
+            .map(|(name, value)| (name.clone(), self.0.show(value)))
+            .collect::<Map<_, _>>()
+            .into()
     }
 }
 
@@ -61,7 +81,12 @@ impl Kind for JsonText {
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
         if !self.types.is_empty() && !self.types.contains(&type_of(&entry.value)) {
             let types = self.types.join(" or ");
-            reader.wrong_type(&quoted(&entry.key), &entry.value, &types, "null removes what the server has");
+            reader.wrong_type(
+                &quoted(&entry.key),
+                &entry.value,
+                &types,
+                "null removes what the server has",
+            );
             return None;
         }
         let mut text = String::new();
@@ -100,7 +125,11 @@ fn write(reader: &mut Reader<'_>, what: &str, node: &Node, out: &mut String) -> 
             Ok(Json::Number(_)) => out.push_str(digits),
             _ => {
                 let help = "write digits, with a point or an exponent if needed; or put it in quotes for a text";
-                reader.error(node.span, format!("{} is not a number in JSON", quoted(digits)), help);
+                reader.error(
+                    node.span,
+                    format!("{} is not a number in JSON", quoted(digits)),
+                    help,
+                );
                 return None;
             }
         },

@@ -24,7 +24,10 @@ pub(crate) trait Options: Sized + 'static {
 
     /// The options in the notation of the file, without secrets.
     fn show(&self) -> Map<String, Value> {
-        Self::FIELDS.iter().map(|field| (field.key.to_owned(), (field.show)(self))).collect()
+        Self::FIELDS
+            .iter()
+            .map(|field| (field.key.to_owned(), (field.show)(self)))
+            .collect()
     }
 }
 

@@ -32,14 +32,31 @@ pub(crate) struct Text {
 impl Text {
     /// The text for a message, unless it came from a variable. Only for fields that hold no secret.
     pub(crate) fn shown(&self) -> String {
-        if self.substituted { "the text after substitution".to_owned() } else { quoted(&self.value) }
+        if self.substituted {
+            "the text after substitution".to_owned()
+        } else {
+            quoted(&self.value)
+        }
     }
 }
 
 impl<'a> Reader<'a> {
     /// For a file that is Fanlight's own and has these options.
-    pub(crate) fn new(root: &'static Section, source: &'a Source, env: &'a dyn Lookup, findings: Findings) -> Self {
-        Self { root, source, env, is_of_client: false, is_of_test: false, is_lenient: false, findings }
+    pub(crate) fn new(
+        root: &'static Section,
+        source: &'a Source,
+        env: &'a dyn Lookup,
+        findings: Findings,
+    ) -> Self {
+        Self {
+            root,
+            source,
+            env,
+            is_of_client: false,
+            is_of_test: false,
+            is_lenient: false,
+            findings,
+        }
     }
 }
 
@@ -49,16 +66,29 @@ impl Reader<'_> {
     }
 
     pub(crate) fn warn(&mut self, span: Span, message: impl Into<String>, help: &str) {
-        self.findings.push(Finding::warning(span, message).help(help));
+        self.findings
+            .push(Finding::warning(span, message).help(help));
     }
 
     /// Reports a value that is no option any more.
     pub(crate) fn warn_of_fixed(&mut self, section: &'static Section, entry: &Entry) {
-        let Some(fixed) = section.find_fixed(&entry.key).filter(|_| !self.is_of_test) else { return };
-        let place = if section.name == self.root.name { String::new() } else { format!(" {}", section.location) };
+        let Some(fixed) = section.find_fixed(&entry.key).filter(|_| !self.is_of_test) else {
+            return;
+        };
+        let place = if section.name == self.root.name {
+            String::new()
+        } else {
+            format!(" {}", section.location)
+        };
         let message = format!("{} is no longer an option{place}", quoted(&entry.key));
-        let action = if fixed.instead.is_empty() { "remove it" } else { fixed.instead };
-        let help = format!("{action}: it has effect in this version, and will be an error in the next one");
+        let action = if fixed.instead.is_empty() {
+            "remove it"
+        } else {
+            fixed.instead
+        };
+        let help = format!(
+            "{action}: it has effect in this version, and will be an error in the next one"
+        );
         self.warn(entry.key_span, message, &help);
     }
 
@@ -70,9 +100,16 @@ impl Reader<'_> {
 
     /// Reports two fields of which a mapping may have only one.
     pub(crate) fn both(&mut self, first: &Entry, second: &Entry) {
-        let message = format!("both {} and {} are given", quoted(&first.key), quoted(&second.key));
-        self.findings
-            .push(Finding::error(second.key_span, message).help("keep one of the two").first_at(first.key_span));
+        let message = format!(
+            "both {} and {} are given",
+            quoted(&first.key),
+            quoted(&second.key)
+        );
+        self.findings.push(
+            Finding::error(second.key_span, message)
+                .help("keep one of the two")
+                .first_at(first.key_span),
+        );
     }
 
     /// Reports a text that is none of the words that the option takes.
@@ -112,10 +149,17 @@ impl Reader<'_> {
             );
             return Vec::new();
         };
-        entries.iter().filter_map(|pair| Some((pair, self.scalar(&quoted(&pair.key), &pair.value)?))).collect()
+        entries
+            .iter()
+            .filter_map(|pair| Some((pair, self.scalar(&quoted(&pair.key), &pair.value)?)))
+            .collect()
     }
 
-    fn list(&mut self, entry: &Entry, item: fn(&mut Self, &str, &Node) -> Option<Text>) -> Option<Vec<Text>> {
+    fn list(
+        &mut self,
+        entry: &Entry,
+        item: fn(&mut Self, &str, &Node) -> Option<Text>,
+    ) -> Option<Vec<Text>> {
         let Value::List(items) = &entry.value.value else {
             self.wrong_type(
                 &quoted(&entry.key),
@@ -126,7 +170,12 @@ impl Reader<'_> {
             return None;
         };
         let what = format!("an entry of {}", quoted(&entry.key));
-        Some(items.iter().filter_map(|node| item(self, &what, node)).collect())
+        Some(
+            items
+                .iter()
+                .filter_map(|node| item(self, &what, node))
+                .collect(),
+        )
     }
 
     /// A string, called `what` in messages.
@@ -152,7 +201,11 @@ impl Reader<'_> {
             }
             _ => return self.string(what, node),
         };
-        Some(Text { value, span: node.span, substituted: false })
+        Some(Text {
+            value,
+            span: node.span,
+            substituted: false,
+        })
     }
 
     /// A number, or a string that stands for one.
@@ -168,15 +221,24 @@ impl Reader<'_> {
 
     fn substituted(&mut self, text: &str, span: Span) -> Option<Text> {
         match substitute(text, self.env) {
-            Ok(done) => Some(Text { value: done.text, span, substituted: done.changed }),
+            Ok(done) => Some(Text {
+                value: done.text,
+                span,
+                substituted: done.changed,
+            }),
             Err(faults) => {
                 let mut from = span.start;
                 for fault in faults {
                     // In a string with escapes the expression may be spelled differently: then the whole string is marked.
                     let found = self.source.find(span, from, &fault.expression);
                     from = found.map_or(from, |found| found.start + 1);
-                    let finding = Finding::error(found.unwrap_or(span), fault.message).help(fault.help);
-                    self.findings.push(if fault.is_missing { finding.of_missing_value() } else { finding });
+                    let finding =
+                        Finding::error(found.unwrap_or(span), fault.message).help(fault.help);
+                    self.findings.push(if fault.is_missing {
+                        finding.of_missing_value()
+                    } else {
+                        finding
+                    });
                 }
                 None
             }
@@ -191,7 +253,12 @@ pub(crate) fn suggest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
     let allowed = (word.chars().count() / 3).max(1);
     candidates
         .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &plain(candidate)), *candidate))
+        .map(|candidate| {
+            (
+                strsim::damerau_levenshtein(&word, &plain(candidate)),
+                *candidate,
+            )
+        })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)

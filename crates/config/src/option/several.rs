@@ -28,7 +28,12 @@ impl<T> Kind for OneOrMany<T> {
             Value::List(_) => reader.strings(entry)?,
             _ => vec![reader.text(entry)?],
         };
-        Some(texts.into_iter().filter_map(|text| (self.0.parse)(reader, text)).collect())
+        Some(
+            texts
+                .into_iter()
+                .filter_map(|text| (self.0.parse)(reader, text))
+                .collect(),
+        )
     }
 
     fn show(&self, value: &Vec<T>) -> Json {
@@ -79,7 +84,12 @@ impl<S: Options> Kind for Sections<S> {
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<S>> {
         let Value::List(items) = &entry.value.value else {
             let help = "write a `-` in front of each";
-            reader.wrong_type(&quoted(&entry.key), &entry.value, "a list of mappings", help);
+            reader.wrong_type(
+                &quoted(&entry.key),
+                &entry.value,
+                "a list of mappings",
+                help,
+            );
             return None;
         };
         let what = format!("an entry of {}", quoted(&entry.key));
@@ -88,6 +98,9 @@ impl<S: Options> Kind for Sections<S> {
     }
 
     fn show(&self, value: &Vec<S>) -> Json {
-        value.iter().map(|section| Json::Object(section.show())).collect()
+        value
+            .iter()
+            .map(|section| Json::Object(section.show()))
+            .collect()
     }
 }

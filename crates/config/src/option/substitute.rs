@@ -36,12 +36,22 @@ const MAX_NESTING: usize = 16;
 
 /// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
 /// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
-pub(crate) fn substitute(input: &str, lookup: &dyn Lookup) -> Result<Substituted, Vec<BadExpression>> {
-    let mut substitution =
-        Substitution { lookup, text: String::with_capacity(input.len()), changed: false, faults: Vec::new() };
+pub(crate) fn substitute(
+    input: &str,
+    lookup: &dyn Lookup,
+) -> Result<Substituted, Vec<BadExpression>> {
+    let mut substitution = Substitution {
+        lookup,
+        text: String::with_capacity(input.len()),
+        changed: false,
+        faults: Vec::new(),
+    };
     substitution.run(input, 0);
     if substitution.faults.is_empty() {
-        Ok(Substituted { text: substitution.text, changed: substitution.changed })
+        Ok(Substituted {
+            text: substitution.text,
+            changed: substitution.changed,
+        })
     } else {
         Err(substitution.faults)
     }
@@ -80,7 +90,11 @@ impl Substitution<'_> {
             }
             self.text.push_str(before);
             let Some(end) = closing_brace(body) else {
-                return self.fault(from, "this `${` has no closing brace", &format!("close it with `}}`; {LITERAL}"));
+                return self.fault(
+                    from,
+                    "this `${` has no closing brace",
+                    &format!("close it with `}}`; {LITERAL}"),
+                );
             };
             let (body, after) = body.split_at(end);
             let expression = from.get(..2 + end + 1).unwrap_or(from);
@@ -117,7 +131,9 @@ impl Substitution<'_> {
             None => {}
         }
         if !is_name || name.starts_with(|c: char| c.is_ascii_digit()) {
-            let help = format!("write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}");
+            let help = format!(
+                "write `${{NAME}}` or `${{NAME:-default}}`, NAME of letters, digits and `_`; {LITERAL}"
+            );
             return self.fault(expression, "this is not the name of a variable", &help);
         }
         self.changed = true;
@@ -125,7 +141,11 @@ impl Substitution<'_> {
             (Some(value), None) => self.text.push_str(&value),
             (Some(value), Some(_)) if !value.is_empty() => self.text.push_str(&value),
             (_, Some(_)) if depth >= MAX_NESTING => {
-                self.fault(expression, "defaults nest too deep here", "use fewer defaults within defaults");
+                self.fault(
+                    expression,
+                    "defaults nest too deep here",
+                    "use fewer defaults within defaults",
+                );
             }
             (_, Some(default)) => self.run(default, depth + 1),
             (None, None) => {
@@ -160,24 +180,42 @@ impl Substitution<'_> {
         match self.lookup.secret(reference) {
             Ok(value) => self.text.push_str(&value),
             Err(why) => {
-                let message = format!("{MISSING_SECRET}`{expression}` stands for cannot be read: {why}");
-                self.fault_of_missing(expression, &message, "correct the reference, or put the secret there");
+                let message =
+                    format!("{MISSING_SECRET}`{expression}` stands for cannot be read: {why}");
+                self.fault_of_missing(
+                    expression,
+                    &message,
+                    "correct the reference, or put the secret there",
+                );
             }
         }
     }
 
     fn missing(&mut self, expression: &str, variable: &str, help: &str) {
-        self.fault_of_missing(expression, &format!("{MISSING_VARIABLE}`{variable}` is not set"), help);
+        self.fault_of_missing(
+            expression,
+            &format!("{MISSING_VARIABLE}`{variable}` is not set"),
+            help,
+        );
     }
 
     fn fault_of_missing(&mut self, expression: &str, message: &str, help: &str) {
         self.fault(expression, message, help);
-        self.faults.iter_mut().next_back().into_iter().for_each(|fault| fault.is_missing = true);
+        self.faults
+            .iter_mut()
+            .next_back()
+            .into_iter()
+            .for_each(|fault| fault.is_missing = true);
     }
 
     fn fault(&mut self, expression: &str, message: &str, help: &str) {
         let (message, help) = (message.to_owned(), help.to_owned());
-        self.faults.push(BadExpression { expression: expression.to_owned(), message, help, is_missing: false });
+        self.faults.push(BadExpression {
+            expression: expression.to_owned(),
+            message,
+            help,
+            is_missing: false,
+        });
     }
 }
 
@@ -263,7 +301,10 @@ mod tests {
         );
         assert_eq!(faults("${:-x}"), ["there is no variable name here"]);
         assert_eq!(faults("${NO:-${X}"), ["this `${` has no closing brace"]);
-        assert_eq!(faults("${NO:-${ALSO}}"), ["the environment variable `ALSO` is not set"]);
+        assert_eq!(
+            faults("${NO:-${ALSO}}"),
+            ["the environment variable `ALSO` is not set"]
+        );
     }
 
     #[test]

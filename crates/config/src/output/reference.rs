@@ -39,10 +39,12 @@ fn push_fixed(text: &mut String, sections: &[(Option<&'static Definition>, &'sta
 
 /// The default of an option as the reference shows it.
 fn default(option: &Definition) -> String {
-    option.default().map_or(String::new(), |default| match default {
-        Value::String(text) => format!("`{text}`"),
-        other => format!("`{other}`"),
-    })
+    option
+        .default()
+        .map_or(String::new(), |default| match default {
+            Value::String(text) => format!("`{text}`"),
+            other => format!("`{other}`"),
+        })
 }
 
 /// Each section once, behind that which has it, with the option whose value it is.
@@ -53,8 +55,11 @@ pub(crate) fn sections() -> Vec<(Option<&'static Definition>, &'static Section)>
             continue;
         }
         found.push((definition, section));
-        let mut inner: Vec<_> =
-            section.definitions.iter().filter_map(|option| Some((Some(option), nested(option)?))).collect();
+        let mut inner: Vec<_> = section
+            .definitions
+            .iter()
+            .filter_map(|option| Some((Some(option), nested(option)?)))
+            .collect();
         inner.dedup_by_key(|(_, section)| section.name);
         pending.extend(inner.into_iter().rev());
     }
@@ -67,9 +72,16 @@ type Anchors = BTreeMap<&'static str, String>;
 fn anchors(sections: &[(Option<&'static Definition>, &'static Section)]) -> Anchors {
     let mut counts = BTreeMap::<String, usize>::new();
     let anchor = |(definition, section): &(Option<&Definition>, &'static Section)| {
-        let title = title(*definition).to_lowercase().replace(' ', "-").replace('`', "");
+        let title = title(*definition)
+            .to_lowercase()
+            .replace(' ', "-")
+            .replace('`', "");
         let earlier = counts.entry(title.clone()).or_default();
-        let anchor = if *earlier == 0 { title } else { format!("{title}-{earlier}") };
+        let anchor = if *earlier == 0 {
+            title
+        } else {
+            format!("{title}-{earlier}")
+        };
         *earlier += 1;
         (section.name, anchor)
     };
@@ -95,12 +107,19 @@ fn section_in(form: Form) -> Option<&'static Section> {
 
 fn title(option: Option<&Definition>) -> String {
     option.map_or("Top level".to_owned(), |option| match (option.form)() {
-        Form::Sections(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => format!("One of `{}`", option.key),
+        Form::Sections(_) | Form::Named(_) | Form::Paths(_) | Form::Map(_) => {
+            format!("One of `{}`", option.key)
+        }
         _ => format!("`{}`", option.key),
     })
 }
 
-fn push_section(text: &mut String, option: Option<&Definition>, section: &Section, anchors: &Anchors) {
+fn push_section(
+    text: &mut String,
+    option: Option<&Definition>,
+    section: &Section,
+    anchors: &Anchors,
+) {
     text.push_str(&format!(
         "\n## {}\n\n{}\n\n| option | value | default | meaning |\n|---|---|---|---|\n",
         title(option),
@@ -128,7 +147,9 @@ fn push_section(text: &mut String, option: Option<&Definition>, section: &Sectio
     }
     if !section.foreign.is_empty() {
         let keys = section.foreign.join("`, `");
-        text.push_str(&format!("\nSettings of other programs, accepted without effect: `{keys}`.\n"));
+        text.push_str(&format!(
+            "\nSettings of other programs, accepted without effect: `{keys}`.\n"
+        ));
     }
 }
 
@@ -138,13 +159,28 @@ fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
     match form {
         Form::Text(_) => "text".to_owned(),
         Form::Flag => "`true` or `false`".to_owned(),
-        Form::Duration { min, max } => format!("duration, {} to {}", format_duration(*min), format_duration(*max)),
+        Form::Duration { min, max } => format!(
+            "duration, {} to {}",
+            format_duration(*min),
+            format_duration(*max)
+        ),
         Form::Size { min, max } => format!("size, {} to {}", format_size(*min), format_size(*max)),
         Form::Count { min, max } => format!("number, {min} to {max}"),
         Form::Share => "number, 0 to 1".to_owned(),
-        Form::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Form::Choice(words) => words
+            .iter()
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
         Form::Choices(words) => {
-            format!("list of {}", words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "))
+            format!(
+                "list of {}",
+                words
+                    .iter()
+                    .map(|word| format!("`{word}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
         }
         Form::Texts(_) | Form::Scalars => "list of texts".to_owned(),
         Form::Pairs => "names with texts".to_owned(),

@@ -63,7 +63,9 @@ fn write(text: &mut String, indent: &str, option: &Definition, form: Form) {
         text.push_str(&format!("{indent}{}:\n", option.key));
         section(text, &format!("{indent}  "), inner);
     } else if let Some(value) = value(option) {
-        let (mark, value) = value.strip_prefix("# ").map_or(("", value.as_str()), |value| ("# ", value));
+        let (mark, value) = value
+            .strip_prefix("# ")
+            .map_or(("", value.as_str()), |value| ("# ", value));
         let line = format!("{indent}{mark}{}: {value}", option.key);
         if !indent.is_empty() && line.len() + " # ".len() + option.about.len() <= WIDTH {
             text.push_str(&format!("{line} # {}\n", option.about));
@@ -88,7 +90,11 @@ fn value(option: &Definition) -> Option<String> {
 /// Lists the options of a server that the text above does not show, as comments.
 fn further_options(text: &mut String, indent: &str) {
     let shown = |option: &&Definition| SERVERS.contains(&format!(" {}:", option.key));
-    for option in Server::SECTION.definitions.iter().filter(|option| !shown(option)) {
+    for option in Server::SECTION
+        .definitions
+        .iter()
+        .filter(|option| !shown(option))
+    {
         write(text, indent, option, (option.form)());
     }
 }

@@ -16,17 +16,27 @@ use crate::option::Options as _;
 pub fn schema() -> String {
     let mut definitions = Map::new();
     let mut root = section(Config::SECTION, &mut definitions);
-    root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+    root.insert(
+        "$schema".to_owned(),
+        json!("https://json-schema.org/draft/2020-12/schema"),
+    );
     root.insert("title".to_owned(), json!("Fanlight configuration"));
     root.insert(
         "patternProperties".to_owned(),
         json!({ "^x-": { "description": "For values that YAML anchors name." } }),
     );
-    root.insert("oneOf".to_owned(), json!([{ "required": ["mcpServers"] }, { "required": ["servers"] }]));
-    let with_field = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
+    root.insert(
+        "oneOf".to_owned(),
+        json!([{ "required": ["mcpServers"] }, { "required": ["servers"] }]),
+    );
+    let with_field =
+        |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
     if let Some(Value::Object(server)) = definitions.get_mut("server") {
-        let transports = ["command", "url", "serverUrl", "httpUrl"].into_iter().map(with_field);
-        let several = json!({ "required": ["urls"], "properties": { "urls": { "type": "array" } } });
+        let transports = ["command", "url", "serverUrl", "httpUrl"]
+            .into_iter()
+            .map(with_field);
+        let several =
+            json!({ "required": ["urls"], "properties": { "urls": { "type": "array" } } });
         server.insert("oneOf".to_owned(), transports.chain([several]).collect());
     }
     definitions.extend(common());
@@ -41,10 +51,14 @@ pub fn schema() -> String {
 fn section(section: &Section, definitions: &mut Map<String, Value>) -> Map<String, Value> {
     let mut properties = Map::new();
     for fixed in section.fixed {
-        for key in [fixed.key, fixed.former].into_iter().filter(|key| !key.is_empty()) {
+        for key in [fixed.key, fixed.former]
+            .into_iter()
+            .filter(|key| !key.is_empty())
+        {
             let mut schema = describe(fixed, definitions);
             schema["deprecated"] = json!(true);
-            schema["description"] = json!("No longer an option; will be an error in the next version.");
+            schema["description"] =
+                json!("No longer an option; will be an error in the next version.");
             properties.insert(key.to_owned(), schema);
         }
     }
@@ -90,15 +104,20 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             json!({ "type": "number", "minimum": 0, "maximum": max.as_secs() }),
             json!({ "$ref": "#/$defs/duration" }),
         ]),
-        Form::Size { min, max } => {
-            any_of([json!({ "type": "integer", "minimum": min, "maximum": max }), json!({ "$ref": "#/$defs/size" })])
+        Form::Size { min, max } => any_of([
+            json!({ "type": "integer", "minimum": min, "maximum": max }),
+            json!({ "$ref": "#/$defs/size" }),
+        ]),
+        Form::Count { min, max } => {
+            any_of([json!({ "type": "integer", "minimum": min, "maximum": max })])
         }
-        Form::Count { min, max } => any_of([json!({ "type": "integer", "minimum": min, "maximum": max })]),
         Form::Share => any_of([json!({ "type": "number", "minimum": 0, "maximum": 1 })]),
         Form::Choice(words) => {
             // YAML reads a bare `true` as a boolean.
             let booleans = words.contains(&"true").then_some(json!(true));
-            any_of([json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() })])
+            any_of([
+                json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() }),
+            ])
         }
         // A text with variables may become one of them.
         Form::Choices(words) => {
@@ -120,8 +139,12 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             let reference = refer(section, definitions);
             json!({ "type": ["array", "null"], "items": reference })
         }
-        Form::Scalars => json!({ "type": ["array", "null"], "items": { "$ref": "#/$defs/scalar" } }),
-        Form::Pairs => json!({ "type": ["object", "null"], "additionalProperties": { "$ref": "#/$defs/scalar" } }),
+        Form::Scalars => {
+            json!({ "type": ["array", "null"], "items": { "$ref": "#/$defs/scalar" } })
+        }
+        Form::Pairs => {
+            json!({ "type": ["object", "null"], "additionalProperties": { "$ref": "#/$defs/scalar" } })
+        }
         Form::Section(section) => {
             let reference = refer(section, definitions);
             json!({ "anyOf": [reference, { "type": "null" }] })
@@ -155,13 +178,20 @@ fn refer(inner: &Section, definitions: &mut Map<String, Value>) -> Value {
 
 /// A value of one of these kinds, a text with variables that becomes one, or null.
 fn any_of<const N: usize>(own: [Value; N]) -> Value {
-    let others = [json!({ "$ref": "#/$defs/variable" }), json!({ "type": "null" })];
+    let others = [
+        json!({ "$ref": "#/$defs/variable" }),
+        json!({ "type": "null" }),
+    ];
     json!({ "anyOf": own.into_iter().chain(others).collect::<Vec<_>>() })
 }
 
 fn common() -> Map<String, Value> {
     let texts = [
-        ("variable", "Text with `${VAR}` or `${VAR:-default}` in it.", "\\$\\{"),
+        (
+            "variable",
+            "Text with `${VAR}` or `${VAR:-default}` in it.",
+            "\\$\\{",
+        ),
         (
             "duration",
             "A number with a unit: ms, s, m, h or d.",
@@ -174,8 +204,14 @@ fn common() -> Map<String, Value> {
         ),
     ];
     let text = |(name, about, pattern): (&str, &str, &str)| {
-        (name.to_owned(), json!({ "description": about, "type": "string", "pattern": pattern }))
+        (
+            name.to_owned(),
+            json!({ "description": about, "type": "string", "pattern": pattern }),
+        )
     };
-    let scalar = ("scalar".to_owned(), json!({ "type": ["string", "number", "boolean"] }));
+    let scalar = (
+        "scalar".to_owned(),
+        json!({ "type": ["string", "number", "boolean"] }),
+    );
     texts.into_iter().map(text).chain([scalar]).collect()
 }

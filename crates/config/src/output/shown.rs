@@ -14,7 +14,11 @@ impl Config {
     /// beyond their host are `***`.
     pub fn shown(&self) -> String {
         let mut shown = self.show();
-        let servers: Map<String, Value> = self.servers.iter().map(|one| (one.name.clone(), server(one))).collect();
+        let servers: Map<String, Value> = self
+            .servers
+            .iter()
+            .map(|one| (one.name.clone(), server(one)))
+            .collect();
         shown.insert("mcpServers".to_owned(), Value::Object(servers));
         format!("{:#}", Value::Object(shown))
     }
@@ -24,15 +28,30 @@ fn server(server: &Server) -> Value {
     let mut shown = server.show();
     let mut add = |key: &str, value: Value| shown.insert(key.to_owned(), value);
     match &server.transport {
-        Transport::Stdio { command, args, env, cwd } => {
+        Transport::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+        } => {
             add("type", json!("stdio"));
             add("command", json!(command));
             add("args", json!(vec![HIDDEN; args.len()]));
             add("env", hidden(env));
-            add("cwd", json!(cwd.as_ref().map(|folder| folder.display().to_string())));
+            add(
+                "cwd",
+                json!(cwd.as_ref().map(|folder| folder.display().to_string())),
+            );
         }
         Transport::Http { url, headers } | Transport::Sse { url, headers } => {
-            add("type", json!(if matches!(server.transport, Transport::Sse { .. }) { "sse" } else { "http" }));
+            add(
+                "type",
+                json!(if matches!(server.transport, Transport::Sse { .. }) {
+                    "sse"
+                } else {
+                    "http"
+                }),
+            );
             add("url", json!(url_without_secrets(url)));
             if !server.endpoints.urls.is_empty() {
                 let shown = |endpoint: &EndpointUrl| json!({ "url": url_without_secrets(&endpoint.url), "zone": endpoint.zone });
@@ -49,5 +68,9 @@ fn server(server: &Server) -> Value {
 }
 
 fn hidden(pairs: &[(String, Secret)]) -> Value {
-    pairs.iter().map(|(name, value)| (name.clone(), json!(value.to_string()))).collect::<Map<_, _>>().into()
+    pairs
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value.to_string())))
+        .collect::<Map<_, _>>()
+        .into()
 }

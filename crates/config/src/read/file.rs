@@ -19,8 +19,15 @@ use crate::syntax::{Node, Span, Value};
 
 /// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
 /// have servers, too.
-pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_further: bool) -> Config {
-    reader.is_of_test = root.field("testing").is_some_and(|node| matches!(node.value, Value::Bool(true)));
+pub(crate) fn read(
+    reader: &mut Reader<'_>,
+    root: &Node,
+    folder: &Path,
+    has_further: bool,
+) -> Config {
+    reader.is_of_test = root
+        .field("testing")
+        .is_some_and(|node| matches!(node.value, Value::Bool(true)));
     let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
         return Config::default();
     };
@@ -28,9 +35,15 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
     let admin = fields.get("admin").map(|entry| &entry.value);
     config.admin.is_default = admin.is_none_or(|admin| admin.field("listen").is_none());
     let in_folder = |path: &mut String| *path = folder.join(&*path).display().to_string();
-    config.state_dir.iter_mut().chain(&mut config.audit.file).for_each(in_folder);
+    config
+        .state_dir
+        .iter_mut()
+        .chain(&mut config.audit.file)
+        .for_each(in_folder);
     if let AuthChoice::Required(auth) = &mut config.auth {
-        auth.keys.iter_mut().for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
+        auth.keys
+            .iter_mut()
+            .for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
     }
     resolve_listeners(reader, &mut config, &fields, folder);
     resolve_replicas(reader, &mut config, &fields, folder);
@@ -47,15 +60,25 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, folder: &Path, has_furt
 }
 
 /// Has the files of listeners be those of `folder`, and checks their options.
-fn resolve_listeners(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, folder: &Path) {
+fn resolve_listeners(
+    reader: &mut Reader<'_>,
+    config: &mut Config,
+    fields: &Fields<'_>,
+    folder: &Path,
+) {
     for address in std::iter::once(&mut config.listen).chain(&mut config.admin.listen) {
         if let ListenAddress::Unix(path) = address {
             *path = folder.join(&*path);
         }
     }
     let of_clients = fields.get("tls").map(|entry| &entry.value);
-    let of_admin = fields.get("admin").and_then(|entry| entry.value.field("tls"));
-    for (tls, node) in [(&mut config.tls, of_clients), (&mut config.admin.tls, of_admin)] {
+    let of_admin = fields
+        .get("admin")
+        .and_then(|entry| entry.value.field("tls"));
+    for (tls, node) in [
+        (&mut config.tls, of_clients),
+        (&mut config.admin.tls, of_admin),
+    ] {
         if let (Some(tls), Some(node)) = (tls, node) {
             check_tls(reader, node, tls);
             tls.resolve(folder);
@@ -64,8 +87,15 @@ fn resolve_listeners(reader: &mut Reader<'_>, config: &mut Config, fields: &Fiel
 }
 
 /// Has the files of `replicas` be those of `folder`, and checks its options.
-fn resolve_replicas(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>, folder: &Path) {
-    let (Some(replicas), Some(entry)) = (&mut config.replicas, fields.get("replicas")) else { return };
+fn resolve_replicas(
+    reader: &mut Reader<'_>,
+    config: &mut Config,
+    fields: &Fields<'_>,
+    folder: &Path,
+) {
+    let (Some(replicas), Some(entry)) = (&mut config.replicas, fields.get("replicas")) else {
+        return;
+    };
     check_replicas(reader, &entry.value, replicas, fields.get("keys").is_some());
     if let (Some(tls), Some(node)) = (&replicas.tls, entry.value.field("tls")) {
         check_tls(reader, node, tls);
@@ -75,11 +105,25 @@ fn resolve_replicas(reader: &mut Reader<'_>, config: &mut Config, fields: &Field
 
 /// Reports names of servers that do not exist: an endpoint would show less than its author thinks.
 fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
-    let Some(endpoints) = fields.get("endpoints") else { return };
-    let known: Vec<&str> = config.servers.iter().map(|server| server.name.as_str()).collect();
+    let Some(endpoints) = fields.get("endpoints") else {
+        return;
+    };
+    let known: Vec<&str> = config
+        .servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
     for (path, endpoint) in &config.endpoints {
-        for name in endpoint.servers.iter().flatten().filter(|name| !known.contains(&name.as_str())) {
-            let node = endpoints.value.field(path).and_then(|endpoint| endpoint.field("servers"));
+        for name in endpoint
+            .servers
+            .iter()
+            .flatten()
+            .filter(|name| !known.contains(&name.as_str()))
+        {
+            let node = endpoints
+                .value
+                .field(path)
+                .and_then(|endpoint| endpoint.field("servers"));
             let span = node.map_or(endpoints.key_span, |node| node.span);
             let help = match suggest(name, &known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
@@ -91,35 +135,73 @@ fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
 }
 
 /// Options of a server that say what clients may see and do, or how they see it.
-const OF_CLIENTS: [&str; 10] =
-    ["prefix", "tools", "allow", "allowTools", "tags", "approval", "rename", "override", "arguments", "methods"];
+const OF_CLIENTS: [&str; 10] = [
+    "prefix",
+    "tools",
+    "allow",
+    "allowTools",
+    "tags",
+    "approval",
+    "rename",
+    "override",
+    "arguments",
+    "methods",
+];
 
 /// Reports other versions of servers that cannot be, endpoints that show one, and what has no effect with one.
 fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
-    let servers = || ["mcpServers", "servers"].into_iter().filter_map(|key| fields.get_or_null(key));
+    let servers = || {
+        ["mcpServers", "servers"]
+            .into_iter()
+            .filter_map(|key| fields.get_or_null(key))
+    };
     let entry = |name: &str| servers().find_map(|entry| entry.value.field(name));
-    for WrongVersion { server, option, message, help } in config.wrong_versions() {
+    for WrongVersion {
+        server,
+        option,
+        message,
+        help,
+    } in config.wrong_versions()
+    {
         let option = entry(&server).and_then(|entry| entry.field(option));
         let node = option.map(|option| option.field("server").unwrap_or(option));
-        reader.error(node.map_or(Span::new(0, 0), |node| node.span), message, &help);
+        reader.error(
+            node.map_or(Span::new(0, 0), |node| node.span),
+            message,
+            &help,
+        );
     }
     for (name, of, option) in config.servers.iter().filter_map(|server| {
         let (option, of) = config.version_of(&server.name)?;
         Some((&server.name, &of.name, option))
     }) {
         let what = format!("{} is the `{option}` of {}", quoted(name), quoted(of));
-        for (path, _) in
-            config.endpoints.iter().filter(|(_, endpoint)| endpoint.servers.iter().flatten().any(|one| one == name))
+        for (path, _) in config
+            .endpoints
+            .iter()
+            .filter(|(_, endpoint)| endpoint.servers.iter().flatten().any(|one| one == name))
         {
-            let node = fields.get("endpoints").and_then(|all| all.value.field(path)?.field("servers"));
-            let help = format!("name {}; a second entry with the same URL or command can be shown, too", quoted(of));
+            let node = fields
+                .get("endpoints")
+                .and_then(|all| all.value.field(path)?.field("servers"));
+            let help = format!(
+                "name {}; a second entry with the same URL or command can be shown, too",
+                quoted(of)
+            );
             let span = node.map_or(Span::new(0, 0), |node| node.span);
             reader.error(span, format!("{what}, which clients are not shown"), &help);
         }
         for key in OF_CLIENTS {
-            if let Some(node) = entry(name).and_then(|entry| entry.field(key)).filter(|node| !node.is_null()) {
+            if let Some(node) = entry(name)
+                .and_then(|entry| entry.field(key))
+                .filter(|node| !node.is_null())
+            {
                 let help = format!("set it for {}, and remove it here", quoted(of));
-                reader.warn(node.span, format!("`{key}` has no effect here: {what}"), &help);
+                reader.warn(
+                    node.span,
+                    format!("`{key}` has no effect here: {what}"),
+                    &help,
+                );
             }
         }
     }
@@ -148,10 +230,18 @@ fn read_servers(
             return;
         }
         let start = Span::new(root.span.start, root.span.start);
-        reader.error(start, "the file names no servers: `mcpServers` is missing", help);
+        reader.error(
+            start,
+            "the file names no servers: `mcpServers` is missing",
+            help,
+        );
         return;
     }
-    let context = Context { folder, call_timeout: config.timeouts.call, concurrency: config.limits.concurrency };
+    let context = Context {
+        folder,
+        call_timeout: config.timeouts.call,
+        concurrency: config.limits.concurrency,
+    };
     for entry in [standard, vs_code].into_iter().flatten() {
         let servers = server::read_all(reader, entry, &context);
         config.servers.extend(servers);
@@ -163,13 +253,23 @@ fn read_servers(
 
 /// Reports paths of which one hides the other. A default `ssePath` is switched off instead.
 fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>) {
-    let Some(base) = config.sse_path.as_deref().map(|path| path.trim_end_matches('/')) else { return };
+    let Some(base) = config
+        .sse_path
+        .as_deref()
+        .map(|path| path.trim_end_matches('/'))
+    else {
+        return;
+    };
     let overlaps = |path: &str| {
         let path = path.trim_end_matches('/');
         path == base || path.strip_prefix(base) == Some("/message")
     };
     let has_endpoints = !config.endpoints.is_empty();
-    let has_default = !has_endpoints || config.endpoints.iter().any(|(path, _)| *path == config.path);
+    let has_default = !has_endpoints
+        || config
+            .endpoints
+            .iter()
+            .any(|(path, _)| *path == config.path);
     let problem = if !has_endpoints && overlaps(&config.path) {
         "`path` and `ssePath` overlap"
     } else if has_endpoints && config.endpoints.iter().any(|(path, _)| overlaps(path)) {
@@ -191,16 +291,25 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
 /// Reports ways for operators to sign in that cannot work.
 fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node>) {
     let operators = &config.admin;
-    let of = |key| admin.and_then(|admin| admin.field(key)).filter(|node| !node.is_null());
+    let of = |key| {
+        admin
+            .and_then(|admin| admin.field(key))
+            .filter(|node| !node.is_null())
+    };
     if let (Some(first), Some(node)) = (&operators.token, of("viewerToken"))
         && operators.viewer_token.as_ref() == Some(first)
     {
         let help = "make another one for viewers; `openssl rand -hex 32` makes a token";
         reader.error(node.span, "`token` and `viewerToken` are the same", help);
     }
-    let (Some(sign_in), Some(node)) = (&operators.sign_in, of("signIn")) else { return };
+    let (Some(sign_in), Some(node)) = (&operators.sign_in, of("signIn")) else {
+        return;
+    };
     let is_missing = |key: &str| node.field(key).is_none_or(Node::is_null);
-    for (key, value) in [("issuer", &sign_in.issuer), ("clientId", &sign_in.client_id)] {
+    for (key, value) in [
+        ("issuer", &sign_in.issuer),
+        ("clientId", &sign_in.client_id),
+    ] {
         if value.is_none() && is_missing(key) {
             let help = "write `issuer` and `clientId`, as the issuer has registered Fanlight";
             reader.error(node.span, format!("`signIn` has no `{key}`"), help);
@@ -213,14 +322,26 @@ fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node
     }
     if operators.roles.is_empty() {
         let help = "name the groups or scopes of operators, such as `roles: {operator: {groups: [platform]}}`";
-        reader.error(node.span, "`signIn` needs `admin.roles`: nobody who signs in may do anything", help);
+        reader.error(
+            node.span,
+            "`signIn` needs `admin.roles`: nobody who signs in may do anything",
+            help,
+        );
     }
 }
 
 /// Reports listeners that contradict each other or the rest.
-fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>, admin: Option<&Node>) {
+fn check_addresses(
+    reader: &mut Reader<'_>,
+    config: &Config,
+    fields: &Fields<'_>,
+    admin: Option<&Node>,
+) {
     let span = |name| fields.get(name).map(|entry| entry.value.span);
-    let any_port = config.listen.ip().is_some_and(|address| address.port() == 0);
+    let any_port = config
+        .listen
+        .ip()
+        .is_some_and(|address| address.port() == 0);
     let same = config.admin.listen.as_ref() == Some(&config.listen) && !any_port;
     if same && let Some(span) = span("admin").or(span("listen")) {
         reader.error(
@@ -231,8 +352,11 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
     }
     // An option with an error of its own is not missing.
     let has_access = || {
-        let is_given = |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
-        ["token", "viewerToken", "signIn", "roles"].into_iter().any(is_given)
+        let is_given =
+            |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
+        ["token", "viewerToken", "signIn", "roles"]
+            .into_iter()
+            .any(is_given)
     };
     if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)
@@ -244,7 +368,10 @@ fn check_addresses(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
             "set `token`, such as `token: ${FANLIGHT_ADMIN_TOKEN}`, or let it listen on `127.0.0.1:8081`",
         );
     }
-    if config.listen.ip().is_some_and(|address| address.ip().is_unspecified())
+    if config
+        .listen
+        .ip()
+        .is_some_and(|address| address.ip().is_unspecified())
         && config.allowed_hosts.is_empty()
         && config.public_url.is_none()
         && let Some(span) = span("listen")

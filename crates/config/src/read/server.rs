@@ -26,12 +26,18 @@ pub(crate) struct Context<'a> {
 }
 
 /// All servers in the order of the file; those with errors are left out.
-pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Vec<Server> {
+pub(crate) fn read_all(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    context: &Context<'_>,
+) -> Vec<Server> {
     match &entry.value.value {
         Value::Null => Vec::new(),
         Value::Map(entries) => {
-            let servers: Vec<Server> =
-                entries.iter().filter_map(|entry| read_or_leave_out(reader, entry, context)).collect();
+            let servers: Vec<Server> = entries
+                .iter()
+                .filter_map(|entry| read_or_leave_out(reader, entry, context))
+                .collect();
             warn_of_prefixes(reader, &servers, entries);
             servers
         }
@@ -48,22 +54,46 @@ pub(crate) fn read_all(reader: &mut Reader<'_>, entry: &Entry, context: &Context
 }
 
 /// One that lacks a value is not used, which is no error of the others.
-fn read_or_leave_out(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option<Server> {
+fn read_or_leave_out(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    context: &Context<'_>,
+) -> Option<Server> {
     let known = reader.findings.errors();
     let server = read(reader, entry, context);
-    let missing = if reader.is_lenient { reader.findings.take_missing(known) } else { Vec::new() };
-    let Some((_, why)) = missing.first() else { return server };
+    let missing = if reader.is_lenient {
+        reader.findings.take_missing(known)
+    } else {
+        Vec::new()
+    };
+    let Some((_, why)) = missing.first() else {
+        return server;
+    };
     let is_process = entry.value.field("command").is_some();
-    let transport = Transport::Incomplete { is_process, why: why.clone() };
+    let transport = Transport::Incomplete {
+        is_process,
+        why: why.clone(),
+    };
     let server = match server {
-        Some(server) => Server { transport, env_file: None, ..server },
+        Some(server) => Server {
+            transport,
+            env_file: None,
+            ..server
+        },
         // What else its entry says is of no use.
-        None => Server { enabled: !is_switched_off(entry), ..Server::new(&entry.key, transport) },
+        None => Server {
+            enabled: !is_switched_off(entry),
+            ..Server::new(&entry.key, transport)
+        },
     };
     for (span, message) in missing.iter().filter(|_| server.enabled) {
         let message = format!("{message}: the server {} is not used", quoted(&entry.key));
         let help = "put it there, or set it and start Fanlight again; the other servers are used meanwhile";
-        reader.findings.push(Finding::warning(*span, message).help(help).of_missing_value());
+        reader.findings.push(
+            Finding::warning(*span, message)
+                .help(help)
+                .of_missing_value(),
+        );
     }
     Some(server)
 }
@@ -93,8 +123,15 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     }
     server.health.interval = server.health_interval.or(server.health.interval);
     server.sandbox.resolved(context.folder);
-    server.ca_file.iter_mut().for_each(|file| *file = context.folder.join(&*file).display().to_string());
-    if let Some(file) = server.auth.as_mut().and_then(|auth| auth.token_file.as_mut()) {
+    server
+        .ca_file
+        .iter_mut()
+        .for_each(|file| *file = context.folder.join(&*file).display().to_string());
+    if let Some(file) = server
+        .auth
+        .as_mut()
+        .and_then(|auth| auth.token_file.as_mut())
+    {
         *file = context.folder.join(&*file).display().to_string();
     }
     if let Some(renames) = fields.get("rename") {
@@ -107,9 +144,15 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     let (transport, urls) = transport?;
     server.transport = transport;
     if fields.get("urls").is_some() || server.resolve.is_some() {
-        server.endpoints = Endpoints { urls, resolve: server.resolve, zone: None };
+        server.endpoints = Endpoints {
+            urls,
+            resolve: server.resolve,
+            zone: None,
+        };
     }
-    if let (Transport::Stdio { cwd, .. }, Some(folder)) = (&mut server.transport, &server.sandbox.working_directory) {
+    if let (Transport::Stdio { cwd, .. }, Some(folder)) =
+        (&mut server.transport, &server.sandbox.working_directory)
+    {
         *cwd = Some(folder.into());
     }
     Some(server)
@@ -144,8 +187,15 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
 
 /// Two tools of a server cannot have one name.
 fn check_new_names(reader: &mut Reader<'_>, entry: &Entry, renames: &[(String, String)]) {
-    let Value::Map(entries) = &entry.value.value else { return };
-    let key_span = |old: &str| entries.iter().find(|entry| entry.key == old).map(|entry| entry.key_span);
+    let Value::Map(entries) = &entry.value.value else {
+        return;
+    };
+    let key_span = |old: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.key == old)
+            .map(|entry| entry.key_span)
+    };
     for (at, (old, new)) in renames.iter().enumerate() {
         let first = renames.iter().take(at).find(|(_, other)| other == new);
         if let (Some((first, _)), Some(span)) = (first, key_span(old)) {
@@ -188,7 +238,9 @@ fn warn_of_milliseconds(reader: &mut Reader<'_>, entry: &Entry, timeout: Duratio
 }
 
 fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Server) {
-    let Some(disabled) = fields.get("disabled") else { return };
+    let Some(disabled) = fields.get("disabled") else {
+        return;
+    };
     if let Some(enabled) = fields.get("enabled") {
         reader.both(enabled, disabled);
     }
@@ -199,13 +251,20 @@ fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Serv
 fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut ToolFilter) {
     if let Some(include) = fields.get("includeTools") {
         if let Some(Value::Map(entries)) = fields.get("tools").map(|tools| &tools.value.value)
-            && let Some(allow) = entries.iter().find(|entry| entry.key == "allow" && !entry.value.is_null())
+            && let Some(allow) = entries
+                .iter()
+                .find(|entry| entry.key == "allow" && !entry.value.is_null())
         {
             reader.both(allow, include);
         }
         tools.allow = PATTERNS.read(reader, include);
     }
-    for entry in ["disabledTools", "excludeTools"].into_iter().filter_map(|key| fields.get(key)) {
-        tools.deny.extend(PATTERNS.read(reader, entry).unwrap_or_default());
+    for entry in ["disabledTools", "excludeTools"]
+        .into_iter()
+        .filter_map(|key| fields.get(key))
+    {
+        tools
+            .deny
+            .extend(PATTERNS.read(reader, entry).unwrap_or_default());
     }
 }

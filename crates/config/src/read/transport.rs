@@ -47,7 +47,9 @@ pub(crate) fn read(
             reader.both(first, other);
         }
     }
-    let kind = fields.get("type").and_then(|entry| Some((entry, read_type(reader, entry)?)));
+    let kind = fields
+        .get("type")
+        .and_then(|entry| Some((entry, read_type(reader, entry)?)));
     // The parts of both transports are read in any case: a mixed server shows all its problems.
     let stdio = read_stdio(reader, fields, command, folder);
     let http = read_http(reader, fields, urls.first().copied());
@@ -56,9 +58,19 @@ pub(crate) fn read(
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
             // A process has no use for other credentials than keys of users, which `env` refers to.
-            let has_keys = fields.get("auth").and_then(|auth| auth.value.field("type")).is_some_and(is_user_key);
+            let has_keys = fields
+                .get("auth")
+                .and_then(|auth| auth.value.field("type"))
+                .is_some_and(is_user_key);
             let foreign = ["headers", "caFile", "resolve", "auth"];
-            report_foreign(reader, fields, foreign.get(..if has_keys { 3 } else { 4 }).unwrap_or_default(), "url");
+            report_foreign(
+                reader,
+                fields,
+                foreign
+                    .get(..if has_keys { 3 } else { 4 })
+                    .unwrap_or_default(),
+                "url",
+            );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
             return Some((stdio?, Vec::new()));
         }
@@ -66,7 +78,17 @@ pub(crate) fn read(
             report_foreign(
                 reader,
                 fields,
-                &["args", "env", "envFile", "inheritEnv", "cwd", "start", "idle", "startAttempts", "sandbox"],
+                &[
+                    "args",
+                    "env",
+                    "envFile",
+                    "inheritEnv",
+                    "cwd",
+                    "start",
+                    "idle",
+                    "startAttempts",
+                    "sandbox",
+                ],
                 "command",
             );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
@@ -97,13 +119,21 @@ fn read_stdio(
     command: Option<&Entry>,
     folder: &Path,
 ) -> Option<Transport> {
-    let args = fields.get("args").and_then(|entry| reader.scalars(entry)).unwrap_or_default();
+    let args = fields
+        .get("args")
+        .and_then(|entry| reader.scalars(entry))
+        .unwrap_or_default();
     for arg in args.iter().filter(|arg| arg.value.contains('\0')) {
         let help = "remove the null character";
         reader.error(arg.span, "an argument cannot hold a null character", help);
     }
-    let env = fields.get("env").map(|entry| read_env(reader, entry)).unwrap_or_default();
-    let cwd = fields.get("cwd").and_then(|entry| read_cwd(reader, entry, folder));
+    let env = fields
+        .get("env")
+        .map(|entry| read_env(reader, entry))
+        .unwrap_or_default();
+    let cwd = fields
+        .get("cwd")
+        .and_then(|entry| read_cwd(reader, entry, folder));
     Some(Transport::Stdio {
         command: read_command(reader, command?, args.is_empty())?,
         args: args.into_iter().map(|arg| arg.value).collect(),
@@ -121,7 +151,11 @@ fn read_command(reader: &mut Reader<'_>, entry: &Entry, no_args: bool) -> Option
     }
     let program = text.value.split_whitespace().next().unwrap_or_default();
     if no_args && program != text.value && !program.contains(['/', '\\']) {
-        reader.warn(text.span, "`command` is the name of one program, spaces included", "put the arguments in `args`");
+        reader.warn(
+            text.span,
+            "`command` is the name of one program, spaces included",
+            "put the arguments in `args`",
+        );
     }
     warn_of_tilde(reader, &text.value, text.span);
     Some(text.value)
@@ -152,13 +186,20 @@ fn is_user_key(kind: &Node) -> bool {
 /// The variables of `env` that are each user's own, each with the server that the user has something for.
 pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
     let pairs = fields.get("env").map(|entry| &entry.value.value);
-    let Some(Value::Map(pairs)) = pairs else { return Vec::new() };
-    pairs.iter().filter_map(|pair| Some((pair.key.clone(), of_user(pair)?.to_owned()))).collect()
+    let Some(Value::Map(pairs)) = pairs else {
+        return Vec::new();
+    };
+    pairs
+        .iter()
+        .filter_map(|pair| Some((pair.key.clone(), of_user(pair)?.to_owned())))
+        .collect()
 }
 
 /// The server that a variable names as `${user:SERVER}`, which has to be its whole value.
 fn of_user(pair: &Entry) -> Option<&str> {
-    let Value::String(text) = &pair.value.value else { return None };
+    let Value::String(text) = &pair.value.value else {
+        return None;
+    };
     let server = text.strip_prefix("${user:")?.strip_suffix('}')?;
     Some(server).filter(|server| !server.is_empty() && !server.contains(['$', '{', '}']))
 }
@@ -187,11 +228,17 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
 type Http = (Vec<EndpointUrl>, Vec<(String, Secret)>);
 
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>) -> Option<Http> {
-    let headers = fields.get("headers").map(|entry| read_headers(reader, entry)).unwrap_or_default();
+    let headers = fields
+        .get("headers")
+        .map(|entry| read_headers(reader, entry))
+        .unwrap_or_default();
     let urls = urls?;
     let read = match urls.key.as_str() {
         "urls" => read_urls(reader, urls)?,
-        key => vec![EndpointUrl { url: read_url(reader, &quoted(key), &urls.value)?, zone: None }],
+        key => vec![EndpointUrl {
+            url: read_url(reader, &quoted(key), &urls.value)?,
+            zone: None,
+        }],
     };
     Some((read, headers))
 }
@@ -204,15 +251,29 @@ fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>>
         return None;
     };
     if items.is_empty() || items.len() > MAX_ENDPOINTS {
-        let message = format!("`urls` has {} entries: at least 1, at most {MAX_ENDPOINTS}", items.len());
+        let message = format!(
+            "`urls` has {} entries: at least 1, at most {MAX_ENDPOINTS}",
+            items.len()
+        );
         reader.error(entry.value.span, message, help);
         return None;
     }
-    let read: Vec<_> = items.iter().map(|item| read_endpoint(reader, item)).collect();
+    let read: Vec<_> = items
+        .iter()
+        .map(|item| read_endpoint(reader, item))
+        .collect();
     let read = read.into_iter().collect::<Option<Vec<EndpointUrl>>>()?;
     for (at, item) in items.iter().enumerate() {
-        if read.iter().take(at).any(|earlier| read.get(at).is_some_and(|this| this.url == earlier.url)) {
-            reader.error(item.span, "this endpoint is given twice", "keep one of the two");
+        if read
+            .iter()
+            .take(at)
+            .any(|earlier| read.get(at).is_some_and(|this| this.url == earlier.url))
+        {
+            reader.error(
+                item.span,
+                "this endpoint is given twice",
+                "keep one of the two",
+            );
         }
     }
     Some(read)
@@ -220,22 +281,38 @@ fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>>
 
 fn read_endpoint(reader: &mut Reader<'_>, item: &Node) -> Option<EndpointUrl> {
     let Value::Map(fields) = &item.value else {
-        return Some(EndpointUrl { url: read_url(reader, "an entry of `urls`", item)?, zone: None });
+        return Some(EndpointUrl {
+            url: read_url(reader, "an entry of `urls`", item)?,
+            zone: None,
+        });
     };
-    let unknown = fields.iter().find(|field| !matches!(field.key.as_str(), "url" | "zone"));
+    let unknown = fields
+        .iter()
+        .find(|field| !matches!(field.key.as_str(), "url" | "zone"));
     if let Some(unknown) = unknown {
         let message = format!("unknown field {}", quoted(&unknown.key));
-        reader.error(unknown.key_span, message, "the fields known in an entry of `urls`: url, zone");
+        reader.error(
+            unknown.key_span,
+            message,
+            "the fields known in an entry of `urls`: url, zone",
+        );
     }
     let Some(url) = item.field("url") else {
-        reader.error(item.span, "an entry of `urls` has no `url`", "add the endpoint's URL as `url`");
+        reader.error(
+            item.span,
+            "an entry of `urls` has no `url`",
+            "add the endpoint's URL as `url`",
+        );
         return None;
     };
     let zone = match item.field("zone") {
         Some(zone) => Some(reader.string("`zone`", zone)?.value),
         None => None,
     };
-    Some(EndpointUrl { url: read_url(reader, "`url`", url)?, zone })
+    Some(EndpointUrl {
+        url: read_url(reader, "`url`", url)?,
+        zone,
+    })
 }
 
 fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> {
@@ -244,7 +321,11 @@ fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> 
     // The URL itself is not repeated: it may hold a token.
     match Url::parse(&text.value) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),
-        Ok(_) => reader.error(text.span, format!("{what} is neither an http nor an https URL"), help),
+        Ok(_) => reader.error(
+            text.span,
+            format!("{what} is neither an http nor an https URL"),
+            help,
+        ),
         Err(error) => reader.error(text.span, format!("{what} is not a URL: {error}"), help),
     }
     None
@@ -269,7 +350,10 @@ fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)>
             continue;
         }
         if HeaderValue::from_str(&text.value).is_err() {
-            let message = format!("the value of {} cannot be sent in a header", quoted(&pair.key));
+            let message = format!(
+                "the value of {} cannot be sent in a header",
+                quoted(&pair.key)
+            );
             let help = "remove line breaks and other control characters";
             reader.error(text.span, message, help);
         }
@@ -279,7 +363,9 @@ fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)>
             reader.error(pair.key_span, message, help);
         }
         let value = match &pair.value.value {
-            Value::String(reference) if text.substituted => Secret::referred_to(reference, text.value),
+            Value::String(reference) if text.substituted => {
+                Secret::referred_to(reference, text.value)
+            }
             _ => Secret::new(text.value),
         };
         headers.push((name.to_owned(), value));
@@ -301,7 +387,12 @@ fn report_neither(reader: &mut Reader<'_>, server: &Entry, kind: Option<&str>) {
 }
 
 /// Reports fields of the other transport: they would be lost silently.
-fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str], needed: &str) {
+fn report_foreign(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    names: &[&'static str],
+    needed: &str,
+) {
     for entry in names.iter().filter_map(|name| fields.get(name)) {
         let empty = match &entry.value.value {
             Value::List(items) => items.is_empty(),
@@ -317,8 +408,16 @@ fn report_foreign(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'stati
 
 fn check_type(reader: &mut Reader<'_>, kind: Option<(&Entry, &str)>, fits: bool) {
     if let Some((entry, kind)) = kind.filter(|_| !fits) {
-        let (given, meant) = if kind == "stdio" { ("url", "http") } else { ("command", "stdio") };
+        let (given, meant) = if kind == "stdio" {
+            ("url", "http")
+        } else {
+            ("command", "stdio")
+        };
         let message = format!("the type `{kind}` does not fit `{given}`");
-        reader.error(entry.value.span, message, &format!("write `{meant}`, or leave `type` out"));
+        reader.error(
+            entry.value.span,
+            message,
+            &format!("write `{meant}`, or leave `type` out"),
+        );
     }
 }

@@ -18,8 +18,14 @@ pub(crate) struct WrongVersion {
 impl Server {
     /// Its other versions, each with the option that names it.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let canary = self.canary.as_ref().map(|canary| ("canary", canary.server.as_str()));
-        let mirror = self.mirror.as_ref().map(|mirror| ("mirror", mirror.server.as_str()));
+        let canary = self
+            .canary
+            .as_ref()
+            .map(|canary| ("canary", canary.server.as_str()));
+        let mirror = self
+            .mirror
+            .as_ref()
+            .map(|mirror| ("mirror", mirror.server.as_str()));
         canary.into_iter().chain(mirror)
     }
 }
@@ -37,12 +43,18 @@ impl Config {
 
     /// The servers that clients may be shown: all but those that are other versions of one.
     pub fn servers_of_clients(&self) -> impl Iterator<Item = &Server> {
-        self.servers.iter().filter(|server| self.version_of(&server.name).is_none())
+        self.servers
+            .iter()
+            .filter(|server| self.version_of(&server.name).is_none())
     }
 
     /// Versions that cannot be.
     pub(crate) fn wrong_versions(&self) -> Vec<WrongVersion> {
-        let known: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
+        let known: Vec<&str> = self
+            .servers
+            .iter()
+            .map(|server| server.name.as_str())
+            .collect();
         let mut wrong = Vec::new();
         for server in &self.servers {
             for (option, name) in server.versions() {
@@ -58,10 +70,18 @@ impl Config {
         wrong
     }
 
-    fn problem_with(&self, server: &Server, option: &str, name: &str, known: &[&str]) -> Option<(String, String)> {
+    fn problem_with(
+        &self,
+        server: &Server,
+        option: &str,
+        name: &str,
+        known: &[&str],
+    ) -> Option<(String, String)> {
         let own = quoted(&server.name);
         if name.is_empty() {
-            let help = format!("write the entry of `mcpServers` that it is: `{option}: {{server: NAME, share: 0.05}}`");
+            let help = format!(
+                "write the entry of `mcpServers` that it is: `{option}: {{server: NAME, share: 0.05}}`"
+            );
             return Some((format!("the `{option}` of {own} has no `server`"), help));
         }
         let Some(version) = self.servers.iter().find(|version| version.name == name) else {
@@ -72,10 +92,19 @@ impl Config {
             return Some((format!("no server is called {}", quoted(name)), help));
         };
         if name == server.name {
-            return Some((format!("{own} is its own `{option}`"), "name another entry of `mcpServers`".to_owned()));
+            return Some((
+                format!("{own} is its own `{option}`"),
+                "name another entry of `mcpServers`".to_owned(),
+            ));
         }
         let (further, _) = version.versions().next()?;
-        let message = format!("{} is the `{option}` of {own} and has a `{further}` of its own", quoted(name));
-        Some((message, "remove one of the two: versions of versions are not followed".to_owned()))
+        let message = format!(
+            "{} is the `{option}` of {own} and has a `{further}` of its own",
+            quoted(name)
+        );
+        Some((
+            message,
+            "remove one of the two: versions of versions are not followed".to_owned(),
+        ))
     }
 }

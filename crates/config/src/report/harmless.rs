@@ -46,8 +46,16 @@ const HOLDERS: [&str; 12] = [
     "settings",
 ];
 /// Keys that a mistyped key may stand for.
-const MISTYPED: [&str; 8] =
-    ["token", "secret", "password", "apikey", "authorization", "headers", "environment", "cookie"];
+const MISTYPED: [&str; 8] = [
+    "token",
+    "secret",
+    "password",
+    "apikey",
+    "authorization",
+    "headers",
+    "environment",
+    "cookie",
+];
 /// Letters of a word, beyond which it may be a key without digits.
 const MAX_LETTERS: usize = 20;
 
@@ -59,7 +67,8 @@ pub(super) fn is_harmless(key: &str, value: &str) -> bool {
 /// Whether a value that is written out under this key, such as a variable of a server's environment, may be a secret.
 pub fn may_be_secret(key: &str, value: &str) -> bool {
     let is_switch = matches!(value, "" | "true" | "false");
-    let is_path = value.starts_with(['/', '~']) || value.starts_with("./") || value.get(1..3) == Some(":\\");
+    let is_path =
+        value.starts_with(['/', '~']) || value.starts_with("./") || value.get(1..3) == Some(":\\");
     let is_plain_url = value.contains("://") && !value.contains(['@', '?']);
     !is_switch && (is_named_like_one(key) || !(is_path || is_plain_url || looks_harmless(value)))
 }
@@ -83,16 +92,24 @@ fn is_named_like_one(key: &str) -> bool {
 }
 
 fn plain(key: &str) -> String {
-    key.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    key.chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 /// Whether a value is made of words and small numbers, such as `gpt-5`, `workspace-write` or `127.0.0.1:8080`.
 fn looks_harmless(value: &str) -> bool {
-    if value.chars().count() > 80 || value.contains("://") || value.contains(['@', '=', '$', '{', '[']) {
+    if value.chars().count() > 80
+        || value.contains("://")
+        || value.contains(['@', '=', '$', '{', '['])
+    {
         return false;
     }
     let mut mixed = 0;
-    let words = value.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let words = value
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
     words.clone().count() <= 12
         && words.into_iter().all(|word| {
             let letters = word.chars().filter(|c| c.is_alphabetic()).count();
@@ -112,7 +129,9 @@ fn looks_harmless(value: &str) -> bool {
 /// How often lower case turns into upper case.
 fn changes_of_case(word: &str) -> usize {
     let pairs = word.chars().zip(word.chars().skip(1));
-    pairs.filter(|(first, second)| first.is_lowercase() && second.is_uppercase()).count()
+    pairs
+        .filter(|(first, second)| first.is_lowercase() && second.is_uppercase())
+        .count()
 }
 
 #[cfg(test)]
@@ -139,13 +158,22 @@ mod tests {
     #[test]
     fn variables_of_servers_are_told_apart_by_name_and_look() {
         let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
-        for (key, value) in [("API_KEY", "swordfish"), ("X", token), ("URL", "https://u:p@h/"), ("PASSWORD", "1234")] {
+        for (key, value) in [
+            ("API_KEY", "swordfish"),
+            ("X", token),
+            ("URL", "https://u:p@h/"),
+            ("PASSWORD", "1234"),
+        ] {
             assert!(may_be_secret(key, value), "{key}={value}");
         }
         let root = ("ROOT", "/srv/data-4f2a9c");
-        for (key, value) in
-            [("LEVEL", "debug"), root, ("API_URL", "https://h:8443/v1"), ("USE_TOKEN", "true"), ("PORT", "80")]
-        {
+        for (key, value) in [
+            ("LEVEL", "debug"),
+            root,
+            ("API_URL", "https://h:8443/v1"),
+            ("USE_TOKEN", "true"),
+            ("PORT", "80"),
+        ] {
             assert!(!may_be_secret(key, value), "{key}={value}");
         }
     }

@@ -24,7 +24,8 @@ fn mask_json(text: &str, holder: &str) -> String {
     while let Some(c) = rest.chars().next() {
         let length = token_length(rest, c);
         let (token, after) = rest.split_at(length);
-        let is_key = matches!(before, None | Some('{' | ',')) && after.trim_start().starts_with(':');
+        let is_key =
+            matches!(before, None | Some('{' | ',')) && after.trim_start().starts_with(':');
         if is_key {
             key = token.trim_matches('"').to_owned();
         }
@@ -71,14 +72,17 @@ fn token_length(text: &str, c: char) -> usize {
         return text.len();
     }
     if c.is_alphanumeric() {
-        return text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        return text
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(text.len());
     }
     c.len_utf8()
 }
 
 /// Whether a token of JSON is a whole string or number.
 fn is_complete(token: &str) -> bool {
-    let is_string = token.len() >= 2 && token.starts_with('"') && token.ends_with('"') && !token.contains('\\');
+    let is_string =
+        token.len() >= 2 && token.starts_with('"') && token.ends_with('"') && !token.contains('\\');
     is_string || token.chars().all(|c| c.is_ascii_digit())
 }
 
@@ -94,12 +98,22 @@ fn mask_pair(text: &str, separator: &str, holders: &[String]) -> String {
     let value = rest.strip_prefix(separator).unwrap_or_default().trim();
     let plain = value.strip_prefix(['"', '\'']).unwrap_or(value);
     let plain = plain.strip_suffix(['"', '\'']).unwrap_or(plain);
-    let is_one = !plain.contains([':', '"', '\'', '{', '[', '#', '!', '&', '*', '|', '>']) || is_address(plain);
-    let name = key.trim().trim_start_matches("- ").trim_matches(['"', '\'']);
-    if key_end > 0 && is_one && !holders.iter().any(|holder| holds_secrets(holder)) && is_harmless(name, plain) {
+    let is_one = !plain.contains([':', '"', '\'', '{', '[', '#', '!', '&', '*', '|', '>'])
+        || is_address(plain);
+    let name = key
+        .trim()
+        .trim_start_matches("- ")
+        .trim_matches(['"', '\'']);
+    if key_end > 0
+        && is_one
+        && !holders.iter().any(|holder| holds_secrets(holder))
+        && is_harmless(name, plain)
+    {
         return text.to_owned();
     }
-    key.chars().chain(rest.chars().map(mask_word_character)).collect()
+    key.chars()
+        .chain(rest.chars().map(mask_word_character))
+        .collect()
 }
 
 fn is_address(text: &str) -> bool {
@@ -111,11 +125,21 @@ fn holders_in_yaml(before: &str, line: &str) -> Vec<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut least = indent(line);
     let mut holders = Vec::new();
-    for above in before.lines().rev().filter(|above| !above.trim().is_empty()) {
-        if indent(above) < least || (above.trim_start().starts_with("- ") && indent(above) == least) {
+    for above in before
+        .lines()
+        .rev()
+        .filter(|above| !above.trim().is_empty())
+    {
+        if indent(above) < least || (above.trim_start().starts_with("- ") && indent(above) == least)
+        {
             least = indent(above);
             let key = above.split(':').next().unwrap_or_default();
-            holders.push(key.trim().trim_start_matches("- ").trim_matches(['"', '\'']).to_owned());
+            holders.push(
+                key.trim()
+                    .trim_start_matches("- ")
+                    .trim_matches(['"', '\''])
+                    .to_owned(),
+            );
         }
     }
     holders
@@ -123,9 +147,15 @@ fn holders_in_yaml(before: &str, line: &str) -> Vec<String> {
 
 /// The parts of the header that a line of TOML is below.
 fn holders_in_toml(before: &str) -> Vec<String> {
-    let header = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
+    let header = before
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| line.starts_with('['));
     let part = |part: &str| part.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
-    header.map(|header| header.split('.').map(part).collect()).unwrap_or_default()
+    header
+        .map(|header| header.split('.').map(part).collect())
+        .unwrap_or_default()
 }
 
 /// The key of the innermost mapping that is open at the end of a text of JSON and may hold secrets, or nothing.
@@ -143,7 +173,9 @@ fn holder_in_json(before: &str) -> String {
         }
         rest = after;
     }
-    open.into_iter().find(|key| holds_secrets(key)).unwrap_or_default()
+    open.into_iter()
+        .find(|key| holds_secrets(key))
+        .unwrap_or_default()
 }
 
 fn mask_word_character(c: char) -> char {
@@ -176,19 +208,40 @@ mod tests {
 
     #[test]
     fn harmless_values_of_broken_files_are_shown() {
-        assert_eq!(mask_json(r#"  "model": "gpt-5" "x": 1"#, ""), r#"  "model": "***-*" "*": *"#);
-        assert_eq!(mask_json(r#"  "model": "gpt-5", "token": "abc","#, ""), r#"  "model": "gpt-5", "token": "***","#);
+        assert_eq!(
+            mask_json(r#"  "model": "gpt-5" "x": 1"#, ""),
+            r#"  "model": "***-*" "*": *"#
+        );
+        assert_eq!(
+            mask_json(r#"  "model": "gpt-5", "token": "abc","#, ""),
+            r#"  "model": "gpt-5", "token": "***","#
+        );
         assert_eq!(mask_json(r#"  "pet": "rex","#, "env"), r#"  "pet": "***","#);
-        assert_eq!(mask_json(r#"{"env": {"pet": "rex", "#, ""), r#"{"env": {"pet": "***", "#);
+        assert_eq!(
+            mask_json(r#"{"env": {"pet": "rex", "#, ""),
+            r#"{"env": {"pet": "***", "#
+        );
         assert_eq!(mask_pair("model = \"gpt-5", " = ", &[]), "model = \"gpt-5");
-        assert_eq!(mask_pair("pet = \"rex\"", " = ", &["env".to_owned()]), "pet = \"***\"");
+        assert_eq!(
+            mask_pair("pet = \"rex\"", " = ", &["env".to_owned()]),
+            "pet = \"***\""
+        );
     }
 
     #[test]
     fn mapping_around_a_line_is_found() {
-        assert_eq!(holder_in_json("{\"a\": {\"env\": {\n\"x\": \"}\",\n"), "env");
+        assert_eq!(
+            holder_in_json("{\"a\": {\"env\": {\n\"x\": \"}\",\n"),
+            "env"
+        );
         assert_eq!(holder_in_json("{\"a\": {\"env\": {}, \n"), "");
-        assert_eq!(holders_in_yaml("a:\n  env:\n    b: 1\n", "    c: 2"), ["env", "a"]);
-        assert_eq!(holders_in_toml("[x]\n[mcp_servers.a.env]\nk = 1\n"), ["mcp_servers", "a", "env"]);
+        assert_eq!(
+            holders_in_yaml("a:\n  env:\n    b: 1\n", "    c: 2"),
+            ["env", "a"]
+        );
+        assert_eq!(
+            holders_in_toml("[x]\n[mcp_servers.a.env]\nk = 1\n"),
+            ["mcp_servers", "a", "env"]
+        );
     }
 }

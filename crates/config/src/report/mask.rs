@@ -52,8 +52,15 @@ impl Masked {
             Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
             Self::Lexically(syntax) => lexical::mask(source, *syntax, line),
         };
-        let skipped = source.slice(Span::new(line.start, part.start)).chars().count();
-        masked.chars().skip(skipped).take(source.slice(part).chars().count()).collect()
+        let skipped = source
+            .slice(Span::new(line.start, part.start))
+            .chars()
+            .count();
+        masked
+            .chars()
+            .skip(skipped)
+            .take(source.slice(part).chars().count())
+            .collect()
     }
 }
 
@@ -64,7 +71,9 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
         return hide(node, spans);
     };
     for entry in entries {
-        let form = section.find(&entry.key).map(|definition| (definition.form)());
+        let form = section
+            .find(&entry.key)
+            .map(|definition| (definition.form)());
         if form.is_none() && is_harmless(&entry.key, &entry.value) {
             continue;
         }
@@ -76,10 +85,20 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
 fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec<Span>) {
     match &node.value {
         Value::Map(entries) => {
-            let inherited = |entry: &'_ str| if holds_secrets(key) { key.to_owned() } else { entry.to_owned() };
-            entries.iter().for_each(|entry| collect_others(&entry.value, &inherited(&entry.key), taken, spans));
+            let inherited = |entry: &'_ str| {
+                if holds_secrets(key) {
+                    key.to_owned()
+                } else {
+                    entry.to_owned()
+                }
+            };
+            entries.iter().for_each(|entry| {
+                collect_others(&entry.value, &inherited(&entry.key), taken, spans)
+            });
         }
-        Value::List(items) => items.iter().for_each(|item| collect_others(item, key, taken, spans)),
+        Value::List(items) => items
+            .iter()
+            .for_each(|item| collect_others(item, key, taken, spans)),
         _ if taken.contains(&node.span) || is_harmless(key, node) => {}
         _ => hide(node, spans),
     }
@@ -88,7 +107,9 @@ fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec
 /// The places of all scalars below a node.
 fn scalars(node: &Node, places: &mut HashSet<Span>) {
     match &node.value {
-        Value::Map(entries) => entries.iter().for_each(|entry| scalars(&entry.value, places)),
+        Value::Map(entries) => entries
+            .iter()
+            .for_each(|entry| scalars(&entry.value, places)),
         Value::List(items) => items.iter().for_each(|item| scalars(item, places)),
         _ => {
             places.insert(node.span);
@@ -106,16 +127,24 @@ fn is_harmless(key: &str, node: &Node) -> bool {
 fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut Vec<Span>) {
     match (form, &node.value) {
         (Some(Form::WordOr(..)), Value::String(_)) => {}
-        (Some(Form::Section(section) | Form::WordOr(_, section)), _) => collect(node, section, source, spans),
+        (Some(Form::Section(section) | Form::WordOr(_, section)), _) => {
+            collect(node, section, source, spans)
+        }
         (Some(Form::Sections(section)), Value::List(items)) => {
-            items.iter().for_each(|item| collect(item, section, source, spans));
+            items
+                .iter()
+                .for_each(|item| collect(item, section, source, spans));
         }
         (Some(Form::Paths(_)), Value::Null) => {}
         (Some(Form::Named(section) | Form::Paths(section)), Value::Map(entries)) => {
-            entries.iter().for_each(|entry| collect(&entry.value, section, source, spans));
+            entries
+                .iter()
+                .for_each(|entry| collect(&entry.value, section, source, spans));
         }
         (Some(Form::Map(inner)), Value::Map(entries)) => {
-            entries.iter().for_each(|entry| collect_option(&entry.value, Some(inner), source, spans));
+            entries
+                .iter()
+                .for_each(|entry| collect_option(&entry.value, Some(inner), source, spans));
         }
         (Some(Form::Text(part @ (Visible::FirstWord | Visible::Authority))), Value::String(_)) => {
             let shown = shown_start(source.slice(node.span), *part);
@@ -213,7 +242,9 @@ impl Variable {
         }
         if rest.starts_with("${") {
             let name = rest.chars().skip(2);
-            let name_len = name.take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
+            let name_len = name
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .count();
             let after = rest.get(2 + name_len..).unwrap_or_default();
             let operator = if after.starts_with(":-") { 2 } else { 0 };
             self.shown_to_go = 2 + name_len + operator;

@@ -112,7 +112,12 @@ impl ConfigErrors {
         if self.omitted > 0 {
             let _ = write!(text, ", the first {} shown", self.problems.len());
         }
-        if self.problems.iter().any(|problem| problem.excerpt.as_ref().is_some_and(|excerpt| excerpt.is_masked)) {
+        if self.problems.iter().any(|problem| {
+            problem
+                .excerpt
+                .as_ref()
+                .is_some_and(|excerpt| excerpt.is_masked)
+        }) {
             text.push_str("; in the lines above, * hides what may be a secret");
         }
         text.push('\n');
@@ -122,14 +127,19 @@ impl ConfigErrors {
     /// The errors without those that a variable is not set, or a secret not there; `None` if there are no others.
     pub fn without_missing_variables(mut self) -> Option<Self> {
         let is_missing = |problem: &Problem| {
-            [MISSING_VARIABLE, MISSING_SECRET].iter().any(|begin| problem.message.starts_with(begin))
+            [MISSING_VARIABLE, MISSING_SECRET]
+                .iter()
+                .any(|begin| problem.message.starts_with(begin))
         };
         self.problems.retain(|problem| !is_missing(problem));
         (!self.problems.is_empty() || self.omitted > 0).then_some(self)
     }
 
     /// The errors as warnings of values that are not there, each with another message.
-    pub(crate) fn into_warnings(self, message: impl Fn(&str) -> String) -> impl Iterator<Item = Problem> {
+    pub(crate) fn into_warnings(
+        self,
+        message: impl Fn(&str) -> String,
+    ) -> impl Iterator<Item = Problem> {
         self.problems.into_iter().map(move |problem| Problem {
             severity: Severity::Warning,
             message: message(&problem.message),
@@ -140,9 +150,21 @@ impl ConfigErrors {
 
     /// The warnings of values that are not there, as errors.
     pub(crate) fn of_missing(origin: &Path, warnings: &[Problem]) -> Self {
-        let missing = warnings.iter().filter(|problem| problem.is_missing).cloned();
-        let problems = missing.map(|problem| Problem { severity: Severity::Error, ..problem }).collect();
-        Self { origin: origin.to_owned(), problems, omitted: 0 }
+        let missing = warnings
+            .iter()
+            .filter(|problem| problem.is_missing)
+            .cloned();
+        let problems = missing
+            .map(|problem| Problem {
+                severity: Severity::Error,
+                ..problem
+            })
+            .collect();
+        Self {
+            origin: origin.to_owned(),
+            problems,
+            omitted: 0,
+        }
     }
 
     /// Adds the errors of another file.
@@ -183,11 +205,21 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn error(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, span, message: message.into(), help: None, first: None, is_missing: false }
+        Self {
+            severity: Severity::Error,
+            span,
+            message: message.into(),
+            help: None,
+            first: None,
+            is_missing: false,
+        }
     }
 
     pub(crate) fn warning(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(span, message) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(span, message)
+        }
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -209,7 +241,11 @@ impl Finding {
 
     fn into_problem(self, origin: &Path, source: &Source, masked: &Masked) -> Problem {
         let message = match self.first {
-            Some(first) => format!("{} (first on line {})", self.message, source.position(first.start).line),
+            Some(first) => format!(
+                "{} (first on line {})",
+                self.message,
+                source.position(first.start).line
+            ),
             None => self.message,
         };
         Problem {
@@ -234,10 +270,21 @@ impl Excerpt {
         let (reach_before, reach_after) = Self::REACH;
         let head = source.slice(Span::new(line.start, start));
         let tail = source.slice(Span::new(start, line.end));
-        let head_cut = head.char_indices().rev().nth(reach_before - 1).map_or(0, |(at, _)| at);
-        let tail_cut = tail.char_indices().nth(reach_after).map_or(tail.len(), |(at, _)| at);
+        let head_cut = head
+            .char_indices()
+            .rev()
+            .nth(reach_before - 1)
+            .map_or(0, |(at, _)| at);
+        let tail_cut = tail
+            .char_indices()
+            .nth(reach_after)
+            .map_or(tail.len(), |(at, _)| at);
         let is_short = head.len() + tail.len() <= reach_before + reach_after;
-        let (first, last) = if is_short { (line.start, line.end) } else { (line.start + head_cut, start + tail_cut) };
+        let (first, last) = if is_short {
+            (line.start, line.end)
+        } else {
+            (line.start + head_cut, start + tail_cut)
+        };
 
         let mut shown = String::new();
         if first > line.start {
@@ -272,7 +319,11 @@ impl Findings {
     /// Adds a finding, unless the same was found before: text behind a YAML alias is read more than once.
     pub(crate) fn push(&mut self, finding: Finding) {
         let is_error = finding.severity == Severity::Error;
-        let list = if is_error { &mut self.errors } else { &mut self.warnings };
+        let list = if is_error {
+            &mut self.errors
+        } else {
+            &mut self.warnings
+        };
         if list.contains(&finding) {
             return;
         }
@@ -295,7 +346,10 @@ impl Findings {
         if !new.iter().all(|finding| finding.is_missing) {
             return Vec::new();
         }
-        self.errors.drain(known..).map(|finding| (finding.span, finding.message)).collect()
+        self.errors
+            .drain(known..)
+            .map(|finding| (finding.span, finding.message))
+            .collect()
     }
 
     /// The warnings in the order of the file, or all errors if there is one.
@@ -309,8 +363,14 @@ impl Findings {
             return Ok(in_file_order(self.warnings, origin, source, masked));
         }
         // Who corrects the errors wants to know what else there is to do.
-        let missing = self.warnings.into_iter().filter(|finding| finding.is_missing);
-        let missing = missing.map(|finding| Finding { severity: Severity::Error, ..finding });
+        let missing = self
+            .warnings
+            .into_iter()
+            .filter(|finding| finding.is_missing);
+        let missing = missing.map(|finding| Finding {
+            severity: Severity::Error,
+            ..finding
+        });
         let errors = self.errors.into_iter().chain(missing).collect();
         Err(ConfigErrors {
             origin: origin.to_owned(),
@@ -337,9 +397,17 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("`{shown}`")
 }
 
-fn in_file_order(mut findings: Vec<Finding>, origin: &Path, source: &Source, masked: &Masked) -> Vec<Problem> {
+fn in_file_order(
+    mut findings: Vec<Finding>,
+    origin: &Path,
+    source: &Source,
+    masked: &Masked,
+) -> Vec<Problem> {
     findings.sort_by_key(|finding| finding.span.start);
-    findings.into_iter().map(|finding| finding.into_problem(origin, source, masked)).collect()
+    findings
+        .into_iter()
+        .map(|finding| finding.into_problem(origin, source, masked))
+        .collect()
 }
 
 #[cfg(test)]

@@ -40,11 +40,27 @@ fn lay_out(problem: &Problem, origin: &Path, colour: bool) -> String {
     let layout = Layout::new(excerpt);
     let carets = "^".repeat(layout.underline);
     let bar = paint.apply(Style::Frame, "|");
-    let _ =
-        writeln!(text, "{indent}{} {}:{}:{}", paint.apply(Style::Frame, "-->"), origin.display(), at.line, at.column);
+    let _ = writeln!(
+        text,
+        "{indent}{} {}:{}:{}",
+        paint.apply(Style::Frame, "-->"),
+        origin.display(),
+        at.line,
+        at.column
+    );
     let _ = writeln!(text, "{indent} {bar}");
-    let _ = writeln!(text, "{} {bar} {}", paint.apply(Style::Frame, &number), layout.text);
-    let _ = writeln!(text, "{indent} {bar} {}{}", " ".repeat(layout.offset), paint.apply(style, &carets));
+    let _ = writeln!(
+        text,
+        "{} {bar} {}",
+        paint.apply(Style::Frame, &number),
+        layout.text
+    );
+    let _ = writeln!(
+        text,
+        "{indent} {bar} {}{}",
+        " ".repeat(layout.offset),
+        paint.apply(style, &carets)
+    );
     push_help(&mut text, problem, &indent, &paint);
     text
 }
@@ -132,7 +148,12 @@ mod tests {
             position: Some(Position { line: 12, column }),
             message: "unknown field `prefx`".to_owned(),
             help: Some("did you mean `prefix`?".to_owned()),
-            excerpt: Some(Excerpt { line: line.to_owned(), before: column - 1, length: underline, is_masked: false }),
+            excerpt: Some(Excerpt {
+                line: line.to_owned(),
+                before: column - 1,
+                length: underline,
+                is_masked: false,
+            }),
             is_missing: false,
         }
     }
@@ -166,7 +187,11 @@ error: unknown field `prefx`
     #[test]
     fn colour_is_used_only_when_requested() {
         let sample = sample("prefx: x", 1, 5);
-        assert!(sample.render(Path::new("f"), true).contains("\x1b[1m\x1b[31merror\x1b[0m"));
+        assert!(
+            sample
+                .render(Path::new("f"), true)
+                .contains("\x1b[1m\x1b[31merror\x1b[0m")
+        );
         assert!(!sample.render(Path::new("f"), false).contains('\x1b'));
     }
 }

@@ -13,7 +13,12 @@ fn read(auth: &str) -> Result<Config, ConfigErrors> {
 }
 
 fn methods(auth: &str) -> Auth {
-    read(auth).unwrap_or_else(|errors| panic!("{errors}")).auth.methods().unwrap().clone()
+    read(auth)
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .auth
+        .methods()
+        .unwrap()
+        .clone()
 }
 
 fn error(auth: &str) -> String {
@@ -25,7 +30,13 @@ fn absent_authentication_differs_from_none() {
     assert_eq!(read("").unwrap().auth, AuthChoice::Unset);
     assert_eq!(read("auth: none").unwrap().auth, AuthChoice::Open);
     assert_eq!(read("auth:").unwrap().auth, AuthChoice::Unset);
-    for wrong in ["auth: off", "auth: false", "auth: [none]", "auth: {}", "auth: { scopes: { read: a } }"] {
+    for wrong in [
+        "auth: off",
+        "auth: false",
+        "auth: [none]",
+        "auth: {}",
+        "auth: { scopes: { read: a } }",
+    ] {
         assert!(error(wrong).contains("auth"), "{wrong}");
     }
 }
@@ -34,20 +45,50 @@ fn absent_authentication_differs_from_none() {
 fn sample_of_authentication_is_read() {
     let sample = fanlight_config::sample();
     let (_, rest) = sample.split_once("\n# auth:\n").unwrap();
-    let lines = rest.lines().map_while(|line| line.strip_prefix("#   ").map(|line| format!("  {line}\n")));
-    let auth = methods(&format!("auth:\n{}", lines.collect::<String>().replace("INTROSPECTION_SECRET", "SECRET")));
-    let [first, second] = &auth.oauth[..] else { panic!("{:?}", auth.oauth) };
+    let lines = rest
+        .lines()
+        .map_while(|line| line.strip_prefix("#   ").map(|line| format!("  {line}\n")));
+    let auth = methods(&format!(
+        "auth:\n{}",
+        lines
+            .collect::<String>()
+            .replace("INTROSPECTION_SECRET", "SECRET")
+    ));
+    let [first, second] = &auth.oauth[..] else {
+        panic!("{:?}", auth.oauth)
+    };
     assert_eq!(first.issuer, "https://id.example.com");
     assert_eq!(first.audience, ["https://mcp.example.com/mcp"]);
-    assert_eq!(first.algorithms, [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa]);
-    assert_eq!((first.claims.principal.as_str(), first.claims.groups.as_str()), ("sub", "/realm_access/roles"));
-    assert_eq!(first.require, [("azp".to_owned(), vec!["agent-runner".to_owned()])]);
+    assert_eq!(
+        first.algorithms,
+        [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa]
+    );
+    assert_eq!(
+        (
+            first.claims.principal.as_str(),
+            first.claims.groups.as_str()
+        ),
+        ("sub", "/realm_access/roles")
+    );
+    assert_eq!(
+        first.require,
+        [("azp".to_owned(), vec!["agent-runner".to_owned()])]
+    );
     let introspection = second.introspection.as_ref().unwrap();
-    assert_eq!(introspection.client_secret.as_ref().unwrap().expose(), "s3cret-of-client");
+    assert_eq!(
+        introspection.client_secret.as_ref().unwrap().expose(),
+        "s3cret-of-client"
+    );
     assert_eq!(auth.keys.unwrap().file, "/etc/fanlight/keys.yaml");
-    assert_eq!(auth.certificates.unwrap().principal, CertificateName::SanUri);
+    assert_eq!(
+        auth.certificates.unwrap().principal,
+        CertificateName::SanUri
+    );
     let proxy = auth.proxy.unwrap();
-    assert_eq!((proxy.header.as_str(), proxy.from[0].to_string().as_str()), ("x-forwarded-user", "10.0.0.0/8"));
+    assert_eq!(
+        (proxy.header.as_str(), proxy.from[0].to_string().as_str()),
+        ("x-forwarded-user", "10.0.0.0/8")
+    );
     assert_eq!(auth.socket.unwrap().scopes.unwrap(), ["mcp:read"]);
     assert_eq!(auth.scopes.call.unwrap(), ["mcp:call"]);
     assert_eq!(auth.scopes.tools.unwrap()[0].1, ["files:delete"]);
@@ -58,10 +99,22 @@ fn what_is_missing_is_named() {
     for (auth, message) in [
         ("auth: { oauth: [{ audience: a }] }", "`issuer` is missing"),
         ("auth: { keys: {} }", "`file` is missing in `keys`"),
-        ("auth: { proxy: { header: X-User } }", "`from` is missing in `proxy`"),
-        ("auth: { proxy: { from: [10.0.0.0/8] } }", "`header` is missing in `proxy`"),
-        ("auth: { oauth: [{ issuer: https://a.example, introspection: {} }] }", "`clientId` is missing"),
-        ("auth: { oauth: [{ issuer: https://a.example }, { issuer: https://a.example }] }", "is there twice"),
+        (
+            "auth: { proxy: { header: X-User } }",
+            "`from` is missing in `proxy`",
+        ),
+        (
+            "auth: { proxy: { from: [10.0.0.0/8] } }",
+            "`header` is missing in `proxy`",
+        ),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, introspection: {} }] }",
+            "`clientId` is missing",
+        ),
+        (
+            "auth: { oauth: [{ issuer: https://a.example }, { issuer: https://a.example }] }",
+            "is there twice",
+        ),
     ] {
         let shown = error(auth);
         assert!(shown.contains(message), "{auth}: {shown}");
@@ -71,10 +124,22 @@ fn what_is_missing_is_named() {
 #[test]
 fn values_that_would_weaken_authentication_are_refused() {
     for (auth, message) in [
-        ("auth: { oauth: [{ issuer: http://id.example.com }] }", "is not the identifier of an issuer"),
-        ("auth: { oauth: [{ issuer: \"https://id.example.com?tenant=1\" }] }", "is not the identifier of an issuer"),
-        ("auth: { oauth: [{ issuer: \"https://me:pw@id.example.com\" }] }", "is not the identifier of an issuer"),
-        ("auth: { oauth: [{ issuer: https://a.example, jwksUri: http://a.example/keys }] }", "is not a URL"),
+        (
+            "auth: { oauth: [{ issuer: http://id.example.com }] }",
+            "is not the identifier of an issuer",
+        ),
+        (
+            "auth: { oauth: [{ issuer: \"https://id.example.com?tenant=1\" }] }",
+            "is not the identifier of an issuer",
+        ),
+        (
+            "auth: { oauth: [{ issuer: \"https://me:pw@id.example.com\" }] }",
+            "is not the identifier of an issuer",
+        ),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, jwksUri: http://a.example/keys }] }",
+            "is not a URL",
+        ),
         (
             "auth: { oauth: [{ issuer: https://a.example, jwksUri: \"http://127.0.0.1:9000/keys\" }] }",
             "`jwksUri` is an http URL of an https issuer",
@@ -83,24 +148,41 @@ fn values_that_would_weaken_authentication_are_refused() {
             "auth: { oauth: [{ issuer: https://a.example, introspection: { clientId: c, clientSecret: s, endpoint: \"HTTP://localhost/i\" } }] }",
             "`endpoint` is an http URL of an https issuer",
         ),
-        ("auth: { oauth: [{ issuer: https://a.example, algorithms: [HS256] }] }", "is not a value of"),
-        ("auth: { oauth: [{ issuer: https://a.example, algorithms: [none] }] }", "is not a value of"),
-        ("auth: { proxy: { header: Authorization, from: [10.0.0.0/8] } }", "cannot be used as such a header"),
-        ("auth: { proxy: { header: X-User, from: [proxy.example] } }", "is not a network"),
-        ("auth: { socket: {}, scopes: { read: \"a b\" } }", "is not a scope"),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, algorithms: [HS256] }] }",
+            "is not a value of",
+        ),
+        (
+            "auth: { oauth: [{ issuer: https://a.example, algorithms: [none] }] }",
+            "is not a value of",
+        ),
+        (
+            "auth: { proxy: { header: Authorization, from: [10.0.0.0/8] } }",
+            "cannot be used as such a header",
+        ),
+        (
+            "auth: { proxy: { header: X-User, from: [proxy.example] } }",
+            "is not a network",
+        ),
+        (
+            "auth: { socket: {}, scopes: { read: \"a b\" } }",
+            "is not a scope",
+        ),
     ] {
         let shown = error(auth);
         assert!(shown.contains(message), "{auth}: {shown}");
     }
-    let on_this_machine =
-        "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"http://localhost:9001/keys\" }] }";
+    let on_this_machine = "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"http://localhost:9001/keys\" }] }";
     let issuer = &methods(on_this_machine).oauth[0];
     assert_eq!(
         (issuer.issuer.as_str(), issuer.jwks_uri.as_deref()),
         ("http://127.0.0.1:9000", Some("http://localhost:9001/keys"))
     );
     let secure = "auth: { oauth: [{ issuer: \"http://127.0.0.1:9000\", jwksUri: \"https://a.example/keys\" }] }";
-    assert_eq!(methods(secure).oauth[0].jwks_uri.as_deref(), Some("https://a.example/keys"));
+    assert_eq!(
+        methods(secure).oauth[0].jwks_uri.as_deref(),
+        Some("https://a.example/keys")
+    );
 }
 
 #[test]
@@ -115,6 +197,9 @@ fn client_secrets_are_never_shown() {
 #[test]
 fn endpoints_have_scopes_of_their_own() {
     let config = read("endpoints: { /mcp: { scopes: { call: [a, b] } } }").unwrap();
-    assert_eq!(config.endpoints[0].1.scopes.call.as_deref(), Some(&["a".to_owned(), "b".to_owned()][..]));
+    assert_eq!(
+        config.endpoints[0].1.scopes.call.as_deref(),
+        Some(&["a".to_owned(), "b".to_owned()][..])
+    );
     assert_eq!(config.endpoints[0].1.scopes.read, None);
 }

@@ -12,30 +12,53 @@ fn client(path: &str, text: &str) -> Loaded {
 }
 
 fn stdio(loaded: &Loaded) -> (&str, &[String], Vec<(&str, &str)>) {
-    let Transport::Stdio { command, args, env, .. } = &loaded.config.servers[0].transport else { panic!("no command") };
-    let env = env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    let Transport::Stdio {
+        command, args, env, ..
+    } = &loaded.config.servers[0].transport
+    else {
+        panic!("no command")
+    };
+    let env = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect();
     (command, args, env)
 }
 
 #[test]
 fn settings_of_a_client_are_passed_over_silently() {
-    let codex =
-        client("config.toml", "model = \"gpt-5\"\nlisten = 7\n[mcp_servers.a]\ncommand = \"x\"\nrequired = true\n");
+    let codex = client(
+        "config.toml",
+        "model = \"gpt-5\"\nlisten = 7\n[mcp_servers.a]\ncommand = \"x\"\nrequired = true\n",
+    );
     assert_eq!(stdio(&codex).0, "x");
-    let gemini =
-        r#"{"theme": {"a": 1}, "auth": "x", "mcpServers": {"a": {"command": "x", "trust": true, "new": [1]}}}"#;
+    let gemini = r#"{"theme": {"a": 1}, "auth": "x", "mcpServers": {"a": {"command": "x", "trust": true, "new": [1]}}}"#;
     for loaded in [codex, client("/h/.gemini/settings.json", gemini)] {
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     }
-    let own = parse(r#"{"mcpServers": {"a": {"command": "x", "new": 1}}}"#, Path::new("mcp.json"), &env).unwrap_err();
-    assert_eq!(own.problems().iter().map(brief).collect::<Vec<_>>(), ["1:39 unknown field `new`"]);
+    let own = parse(
+        r#"{"mcpServers": {"a": {"command": "x", "new": 1}}}"#,
+        Path::new("mcp.json"),
+        &env,
+    )
+    .unwrap_err();
+    assert_eq!(
+        own.problems().iter().map(brief).collect::<Vec<_>>(),
+        ["1:39 unknown field `new`"]
+    );
 }
 
 #[test]
 fn options_of_fanlight_may_be_added_to_a_client_file_of_servers() {
     let text = r#"{"path": "/x", "other": 1, "mcpServers": {"a": {"command": "x", "prefix": "p_", "disabled": true}}}"#;
     let loaded = client("/h/.cursor/mcp.json", text);
-    assert_eq!((loaded.config.path.as_str(), loaded.config.servers[0].prefix.as_deref()), ("/x", Some("p_")));
+    assert_eq!(
+        (
+            loaded.config.path.as_str(),
+            loaded.config.servers[0].prefix.as_deref()
+        ),
+        ("/x", Some("p_"))
+    );
     assert!(!loaded.config.servers[0].enabled);
 }
 
@@ -46,16 +69,21 @@ fn problem_is_where_the_client_wrote_it() {
     let found: Vec<_> = errors.problems().iter().map(brief).collect();
     assert_eq!(
         found,
-        ["3:7 `url` is neither an http nor an https URL", "4:14 the server `b` has neither `command` nor `url`"]
+        [
+            "3:7 `url` is neither an http nor an https URL",
+            "4:14 the server `b` has neither `command` nor `url`"
+        ]
     );
 }
 
 #[test]
 fn folders_are_filled_in_where_the_file_is_of_a_project() {
-    let text =
-        r#"{"mcpServers": {"a": {"command": "${workspaceFolder}/${workspaceFolderBasename}", "args": ["${env:N}"]}}}"#;
+    let text = r#"{"mcpServers": {"a": {"command": "${workspaceFolder}/${workspaceFolderBasename}", "args": ["${env:N}"]}}}"#;
     let loaded = client("/projects/app/.cursor/mcp.json", text);
-    assert_eq!(stdio(&loaded), ("/projects/app/app", ["7".to_owned()].as_slice(), vec![]));
+    assert_eq!(
+        stdio(&loaded),
+        ("/projects/app/app", ["7".to_owned()].as_slice(), vec![])
+    );
     let own = parse(text, Path::new("/projects/mcp.json"), &env).unwrap_err();
     assert_eq!(own.problems().len(), 2, "{own}");
 }
@@ -73,15 +101,28 @@ fn inputs_are_taken_from_variables_then_from_the_user_then_by_default() {
             assert!(input.id != "the-key" || (input.is_secret && input.description == "Key"));
             answer.filter(|_| input.id == "the-key").map(str::to_owned)
         };
-        load_all_in(std::slice::from_ref(&path), Environment { ask: &ask, ..Environment::of_variables(variable) })
+        load_all_in(
+            std::slice::from_ref(&path),
+            Environment {
+                ask: &ask,
+                ..Environment::of_variables(variable)
+            },
+        )
     };
-    let set = load(&|name| (name == "INPUT_THE_KEY").then(|| "1".to_owned()), Some("2")).unwrap();
+    let set = load(
+        &|name| (name == "INPUT_THE_KEY").then(|| "1".to_owned()),
+        Some("2"),
+    )
+    .unwrap();
     assert_eq!(stdio(&set).1, ["1", "d"]);
     let asked = load(&|_| None, Some("2")).unwrap();
     assert_eq!(stdio(&asked).1, ["2", "d"]);
     let missing = load(&|_| None, None).unwrap_err();
     let found: Vec<_> = missing.problems().iter().map(brief).collect();
-    assert_eq!(found, ["2:53 the environment variable `INPUT_THE_KEY` is not set"]);
+    assert_eq!(
+        found,
+        ["2:53 the environment variable `INPUT_THE_KEY` is not set"]
+    );
     assert!(missing.without_missing_variables().is_none());
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -97,12 +138,30 @@ fn env_files_are_read_and_overridden() {
     std::fs::write(&path, text).unwrap();
     let load = || fanlight_config::load_all(std::slice::from_ref(&path), &env);
     let loaded = load().unwrap();
-    assert_eq!(stdio(&loaded), ("it is", ["example.com".to_owned()].as_slice(), vec![("A", "3"), ("B", "2")]));
-    let files: Vec<_> = loaded.files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
-    assert_eq!(files, ["fanlight.yaml", "own.env", "server.env"], "changes are noticed");
+    assert_eq!(
+        stdio(&loaded),
+        (
+            "it is",
+            ["example.com".to_owned()].as_slice(),
+            vec![("A", "3"), ("B", "2")]
+        )
+    );
+    let files: Vec<_> = loaded
+        .files
+        .iter()
+        .map(|file| file.path.file_name().unwrap().to_str().unwrap())
+        .collect();
+    assert_eq!(
+        files,
+        ["fanlight.yaml", "own.env", "server.env"],
+        "changes are noticed"
+    );
     std::fs::write(folder.join("server.env"), "A=1\ns3cret\n").unwrap();
     let errors = load().unwrap_err().render(false);
-    assert!(errors.contains("line 2 is no variable") && !errors.contains("s3cret"), "{errors}");
+    assert!(
+        errors.contains("line 2 is no variable") && !errors.contains("s3cret"),
+        "{errors}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -112,7 +171,13 @@ fn files_that_are_pipes_or_have_no_end_are_refused() {
     let folder = std::env::temp_dir().join(format!("fanlight-pipes-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let pipe = folder.join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
     let path = folder.join("fanlight.yaml");
     let server = |more: &str| format!("mcpServers:\n  a: {{command: x{more}}}\n");
     for file in [pipe.to_str().unwrap(), "/dev/zero", "/dev/null", "."] {
@@ -126,9 +191,15 @@ fn files_that_are_pipes_or_have_no_end_are_refused() {
                 continue;
             }
             std::fs::write(&path, &text).unwrap();
-            let errors = fanlight_config::load_all(std::slice::from_ref(&path), &env).unwrap_err().render(false);
+            let errors = fanlight_config::load_all(std::slice::from_ref(&path), &env)
+                .unwrap_err()
+                .render(false);
             // Of what `include` names, only regular files are found.
-            let expected = if text.starts_with("include") { "there is no such file" } else { "not a regular file" };
+            let expected = if text.starts_with("include") {
+                "there is no such file"
+            } else {
+                "not a regular file"
+            };
             assert!(errors.contains(expected), "{text}: {errors}");
         }
         assert!(file == "." || fanlight_config::fingerprint(&folder.join(file)).is_none());
@@ -144,19 +215,38 @@ fn variables_of_fanlight_itself_are_not_inherited_by_servers() {
     };
     for own in ["FANLIGHT_KEY", "FANLIGHT_*", "OTEL_EXPORTER_OTLP_HEADERS"] {
         let errors = read(&format!("[{own}]"), "").unwrap_err().render(false);
-        assert!(errors.contains("is for Fanlight itself") && errors.contains(own), "{errors}");
+        assert!(
+            errors.contains("is for Fanlight itself") && errors.contains(own),
+            "{errors}"
+        );
     }
-    assert_eq!(read("true", "").unwrap().config.servers[0].inherit_env, ["*"]);
-    assert!(read("false", "").unwrap().config.servers[0].inherit_env.is_empty());
+    assert_eq!(
+        read("true", "").unwrap().config.servers[0].inherit_env,
+        ["*"]
+    );
+    assert!(
+        read("false", "").unwrap().config.servers[0]
+            .inherit_env
+            .is_empty()
+    );
     assert!(read("yes please", "").is_err());
-    let config = read("[HOST]", "publicUrl: 'https://${HOST}'\n").unwrap().config;
+    let config = read("[HOST]", "publicUrl: 'https://${HOST}'\n")
+        .unwrap()
+        .config;
     assert_eq!(config.own_variables, ["HOST"]);
 }
 
 #[test]
 fn excerpts_show_settings_and_hide_secrets() {
-    let shown = |path: &str, text: &str| parse(text, Path::new(path), &env).unwrap_err().render(false);
-    let broken = shown("config.toml", "model = \"gpt-5\n[mcp_servers.a]\ncommand = \"x\"\n");
+    let shown = |path: &str, text: &str| {
+        parse(text, Path::new(path), &env)
+            .unwrap_err()
+            .render(false)
+    };
+    let broken = shown(
+        "config.toml",
+        "model = \"gpt-5\n[mcp_servers.a]\ncommand = \"x\"\n",
+    );
     assert!(broken.contains("model = \"gpt-5"), "{broken}");
     let unknown = shown("f.yaml", "modle: gpt-5\nmcpServers: {a: {command: x}}\n");
     assert!(unknown.contains("modle: gpt-5"), "{unknown}");
@@ -165,9 +255,14 @@ fn excerpts_show_settings_and_hide_secrets() {
     for hidden in ["swordfish", "rex", "sk-abc"] {
         assert!(!gemini.contains(hidden), "{gemini}");
     }
-    let start =
-        shown("/h/.gemini/settings.json", r#"{"model": "gpt-5", "apiKey": "swordfish", "mcpServers": {"a": {}}}"#);
-    assert!(start.contains(r#""model": "gpt-5""#) && !start.contains("swordfish"), "{start}");
+    let start = shown(
+        "/h/.gemini/settings.json",
+        r#"{"model": "gpt-5", "apiKey": "swordfish", "mcpServers": {"a": {}}}"#,
+    );
+    assert!(
+        start.contains(r#""model": "gpt-5""#) && !start.contains("swordfish"),
+        "{start}"
+    );
     let toml = shown("config.toml", "[mcp_servers.a.env]\npet = \"rex\n");
     assert!(!toml.contains("rex"), "{toml}");
 }

@@ -25,12 +25,21 @@ fn load_example(name: &str) -> Loaded {
 }
 
 fn server_names(config: &Config) -> Vec<&str> {
-    config.servers.iter().map(|server| server.name.as_str()).collect()
+    config
+        .servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect()
 }
 
 #[test]
 fn every_example_has_a_test_here() {
-    let tested = ["fanlight.yaml", "http-and-stdio.yaml", "mcp.json", "minimal.yaml"];
+    let tested = [
+        "fanlight.yaml",
+        "http-and-stdio.yaml",
+        "mcp.json",
+        "minimal.yaml",
+    ];
     assert_eq!(names(), tested);
 }
 
@@ -41,7 +50,12 @@ fn every_example_loads_without_any_variable_set() {
         assert!(!loaded.config.servers.is_empty(), "{name}");
         // The desktop client's file has a key of that client, which is noted.
         let expected = usize::from(name == "mcp.json");
-        assert_eq!(loaded.warnings.len(), expected, "{name}: {:?}", loaded.warnings);
+        assert_eq!(
+            loaded.warnings.len(),
+            expected,
+            "{name}: {:?}",
+            loaded.warnings
+        );
     }
 }
 
@@ -49,10 +63,19 @@ fn every_example_loads_without_any_variable_set() {
 fn desktop_file_is_read_without_changes() {
     let loaded = load_example("mcp.json");
     assert_eq!(loaded.path, folder().join("mcp.json"));
-    assert_eq!(server_names(&loaded.config), ["filesystem", "memory", "time"]);
+    assert_eq!(
+        server_names(&loaded.config),
+        ["filesystem", "memory", "time"]
+    );
     let enabled: Vec<bool> = loaded.config.servers.iter().map(|s| s.enabled).collect();
     assert_eq!(enabled, [true, true, false]);
-    let Transport::Stdio { command, args, env, cwd } = &loaded.config.servers[1].transport else {
+    let Transport::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+    } = &loaded.config.servers[1].transport
+    else {
         panic!("not stdio");
     };
     assert_eq!(command, "npx");
@@ -68,7 +91,10 @@ fn minimal_file_has_the_defaults_and_one_server() {
     let defaults = Config::default();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.path, "/mcp");
-    assert_eq!(config.admin.listen.as_ref().unwrap().to_string(), "127.0.0.1:8081");
+    assert_eq!(
+        config.admin.listen.as_ref().unwrap().to_string(),
+        "127.0.0.1:8081"
+    );
     assert_eq!(config.limits, defaults.limits);
     assert_eq!(config.timeouts, defaults.timeouts);
     assert_eq!(server_names(&config), ["everything"]);
@@ -87,7 +113,10 @@ fn full_file_repeats_the_defaults_and_sets_the_rest() {
     assert_eq!(server_names(&config), ["files", "search", "notes"]);
 
     let files = &config.servers[0];
-    assert_eq!(files.tools.allow.as_deref(), Some(&["read_*", "list_*", "search_files"].map(str::to_owned)[..]));
+    assert_eq!(
+        files.tools.allow.as_deref(),
+        Some(&["read_*", "list_*", "search_files"].map(str::to_owned)[..])
+    );
     assert_eq!(files.tools.deny, ["*_media_file"]);
     let Transport::Stdio { cwd, .. } = &files.transport else {
         panic!("not stdio");
@@ -110,6 +139,9 @@ fn http_and_stdio_servers_are_read_from_one_file() {
     assert_eq!(url, "http://127.0.0.1:9000/mcp");
     assert_eq!(headers[0].0, "authorization");
     assert_eq!(headers[0].1.expose(), "Bearer change-me");
-    assert!(matches!(config.servers[1].transport, Transport::Stdio { .. }));
+    assert!(matches!(
+        config.servers[1].transport,
+        Transport::Stdio { .. }
+    ));
     assert_eq!(config.servers[1].tools.deny, ["git_reset"]);
 }

@@ -10,7 +10,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str, files: &[(&str, &str)]) -> Self {
-        let path = std::env::temp_dir().join(format!("fanlight-config-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("fanlight-config-{}-{name}", std::process::id()));
         fs::create_dir_all(path.join("conf.d")).unwrap();
         for (file, text) in files {
             fs::write(path.join(file), text).unwrap();
@@ -40,11 +41,18 @@ fn server_whose_variables_are_of_users_of_a_server_without_is_left_out() {
                 {T: '${user:notes}'}}\n  bad: {command: x, env: {T: '${user:open}'}}\n  none: {command: x, env: {T: '${user:no}'}}\n";
     let folder = Folder::new("users", &[("main.yaml", text)]);
     let loaded = folder.load(&["main.yaml"]).unwrap();
-    let [_, _, good, wrong @ ..] = &loaded.config.servers[..] else { panic!() };
+    let [_, _, good, wrong @ ..] = &loaded.config.servers[..] else {
+        panic!()
+    };
     assert_eq!(good.user_env, [("T".to_owned(), "notes".to_owned())]);
     for server in wrong {
-        let fanlight_config::Transport::Incomplete { why, .. } = &server.transport else { panic!("{}", server.name) };
-        assert!(why.contains("there is no server") && server.user_env.is_empty(), "{why}");
+        let fanlight_config::Transport::Incomplete { why, .. } = &server.transport else {
+            panic!("{}", server.name)
+        };
+        assert!(
+            why.contains("there is no server") && server.user_env.is_empty(),
+            "{why}"
+        );
     }
 }
 
@@ -56,24 +64,63 @@ fn files_are_merged_by_the_names_of_servers() {
         "merged",
         &[
             ("main.yaml", MAIN),
-            ("conf.d/2.yaml", "mcpServers:\n  b: {command: x, cwd: work}\n"),
+            (
+                "conf.d/2.yaml",
+                "mcpServers:\n  b: {command: x, cwd: work}\n",
+            ),
             ("conf.d/1.yaml", "mcpServers:\n  a: {url: 'http://h/'}\n"),
             ("conf.d/no.txt", "nonsense"),
             ("more.json", r#"{"servers":{"c":{"url":"http://h/"}}}"#),
         ],
     );
     let loaded = folder.load(&["main.yaml", "more.json"]).unwrap();
-    let names: Vec<_> = loaded.config.servers.iter().map(|server| server.name.as_str()).collect();
-    assert_eq!(names, ["c", "a", "b"], "further files in their order, then included ones by name");
-    assert!(loaded.config.servers.iter().all(|server| server.timeout.as_secs() == 7));
-    let fanlight_config::Transport::Stdio { cwd, .. } = &loaded.config.servers[2].transport else { panic!() };
-    assert_eq!(cwd.as_deref(), Some(&*folder.path("conf.d/work")), "relative to its own file");
+    let names: Vec<_> = loaded
+        .config
+        .servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["c", "a", "b"],
+        "further files in their order, then included ones by name"
+    );
+    assert!(
+        loaded
+            .config
+            .servers
+            .iter()
+            .all(|server| server.timeout.as_secs() == 7)
+    );
+    let fanlight_config::Transport::Stdio { cwd, .. } = &loaded.config.servers[2].transport else {
+        panic!()
+    };
+    assert_eq!(
+        cwd.as_deref(),
+        Some(&*folder.path("conf.d/work")),
+        "relative to its own file"
+    );
     let files: Vec<_> = loaded.files.iter().map(|file| file.path.clone()).collect();
-    let expected = ["main.yaml", "more.json", "conf.d/1.yaml", "conf.d/2.yaml", "conf.d"];
+    let expected = [
+        "main.yaml",
+        "more.json",
+        "conf.d/1.yaml",
+        "conf.d/2.yaml",
+        "conf.d",
+    ];
     assert_eq!(files, expected.map(|file| folder.path(file)));
-    assert!(loaded.files.iter().all(|file| fingerprint(&file.path) == file.fingerprint));
+    assert!(
+        loaded
+            .files
+            .iter()
+            .all(|file| fingerprint(&file.path) == file.fingerprint)
+    );
     fs::write(folder.path("conf.d/3.yaml"), "").unwrap();
-    assert_ne!(fingerprint(&folder.path("conf.d")), loaded.files[4].fingerprint, "a new file");
+    assert_ne!(
+        fingerprint(&folder.path("conf.d")),
+        loaded.files[4].fingerprint,
+        "a new file"
+    );
 }
 
 #[test]
@@ -81,23 +128,50 @@ fn name_in_two_files_is_an_error_with_both_lines() {
     let folder = Folder::new(
         "twice",
         &[
-            ("main.yaml", "include: [conf.d/*.yaml]\nmcpServers:\n  a: {url: 'http://h/'}\n"),
-            ("conf.d/1.yaml", "\nmcpServers:\n  b: {url: 'http://h/'}\n  a: {url: 'http://h/'}\n"),
-            ("conf.d/2.yaml", "mcpServers:\n  b: {url: 'http://h/'}\nlisten: 127.0.0.1:1\n"),
+            (
+                "main.yaml",
+                "include: [conf.d/*.yaml]\nmcpServers:\n  a: {url: 'http://h/'}\n",
+            ),
+            (
+                "conf.d/1.yaml",
+                "\nmcpServers:\n  b: {url: 'http://h/'}\n  a: {url: 'http://h/'}\n",
+            ),
+            (
+                "conf.d/2.yaml",
+                "mcpServers:\n  b: {url: 'http://h/'}\nlisten: 127.0.0.1:1\n",
+            ),
         ],
     );
     let errors = folder.load(&["main.yaml"]).unwrap_err();
-    assert!(errors.contains("the server `a` is configured twice (first in "), "{errors}");
-    assert!(errors.contains("main.yaml on line 3)") && errors.contains("1.yaml:4:3"), "{errors}");
-    assert!(errors.contains("`listen` has no effect in a further config file"), "{errors}");
+    assert!(
+        errors.contains("the server `a` is configured twice (first in "),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("main.yaml on line 3)") && errors.contains("1.yaml:4:3"),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("`listen` has no effect in a further config file"),
+        "{errors}"
+    );
     assert!(errors.contains("2.yaml:3:1"), "{errors}");
 }
 
 #[test]
 fn missing_included_file_is_an_error_and_an_empty_pattern_is_none() {
-    let text = |include: &str| format!("include: [{include}]\nmcpServers:\n  a: {{url: 'http://h/'}}\n");
-    let folder = Folder::new("missing", &[("a.yaml", &text("no.yaml")), ("b.yaml", &text("no*.yaml"))]);
-    assert!(folder.load(&["a.yaml"]).unwrap_err().contains("there is no such file"));
+    let text =
+        |include: &str| format!("include: [{include}]\nmcpServers:\n  a: {{url: 'http://h/'}}\n");
+    let folder = Folder::new(
+        "missing",
+        &[("a.yaml", &text("no.yaml")), ("b.yaml", &text("no*.yaml"))],
+    );
+    assert!(
+        folder
+            .load(&["a.yaml"])
+            .unwrap_err()
+            .contains("there is no such file")
+    );
     assert_eq!(folder.load(&["b.yaml"]).unwrap().config.servers.len(), 1);
     assert!(load_all(&[], &|_| None).is_err());
     assert_eq!(fingerprint(Path::new("/nowhere/at/all")), None);
@@ -106,7 +180,9 @@ fn missing_included_file_is_an_error_and_an_empty_pattern_is_none() {
 #[test]
 fn missing_variables_are_told_from_other_errors() {
     let load = |text: &str| {
-        fanlight_config::parse(text, Path::new("f.yaml"), &|_| None).unwrap_err().without_missing_variables()
+        fanlight_config::parse(text, Path::new("f.yaml"), &|_| None)
+            .unwrap_err()
+            .without_missing_variables()
     };
     assert!(load("mcpServers: {a: {url: '${URL}', headers: {x: '${TOKEN}'}}}").is_none());
     let left = load("mcpServers: {a: {url: '${URL}', nonsense: 1}}").unwrap();

@@ -62,7 +62,12 @@ fn errors(text: &str) -> Vec<String> {
 
 /// Each warning of a good text as `line:column message`.
 fn warnings(text: &str) -> Vec<String> {
-    parse_yaml(text).unwrap().warnings.iter().map(brief).collect()
+    parse_yaml(text)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(brief)
+        .collect()
 }
 
 fn brief(problem: &Problem) -> String {

@@ -2,8 +2,7 @@
 
 use crate::{errors, good, parse_yaml};
 
-const KEYS: &str =
-    "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\nmcpServers: {a: {command: run}}\n";
+const KEYS: &str = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\nmcpServers: {a: {command: run}}\n";
 
 #[test]
 fn replicas_name_valkey_and_are_shown_without_its_password() {
@@ -11,10 +10,16 @@ fn replicas_name_valkey_and_are_shown_without_its_password() {
         "replicas: {{valkey: 'valkeys://me:s3cret@db:7000/1', caFile: ca.pem, listen: '10.0.0.7:8443', tls: {{cert: c, key: k, clientCa: a}}}}\n{KEYS}"
     ));
     let replicas = config.replicas.as_ref().unwrap();
-    assert_eq!(replicas.valkey.as_ref().unwrap().to_string(), "valkeys://db:7000/1");
+    assert_eq!(
+        replicas.valkey.as_ref().unwrap().to_string(),
+        "valkeys://db:7000/1"
+    );
     assert_eq!(replicas.ca_file.as_deref(), Some("folder/ca.pem"));
     assert_eq!(replicas.tls.as_ref().unwrap().cert, "folder/c");
-    assert_eq!((replicas.group.as_str(), replicas.listen.unwrap().port()), ("fanlight", 8443));
+    assert_eq!(
+        (replicas.group.as_str(), replicas.listen.unwrap().port()),
+        ("fanlight", 8443)
+    );
     assert!(!format!("{config:?}{}", config.shown()).contains("s3cret"));
     assert!(good(KEYS).replicas.is_none());
 }
@@ -22,13 +27,21 @@ fn replicas_name_valkey_and_are_shown_without_its_password() {
 #[test]
 fn replicas_need_valkey_and_common_keys() {
     let without_keys = "replicas: {valkey: 'valkey://db'}\nmcpServers: {a: {command: run}}\n";
-    assert_eq!(errors(without_keys), ["1:11 `replicas` need `keys`: no replica could read what another has sealed"]);
-    assert_eq!(errors(&format!("replicas: {{}}\n{KEYS}")), ["1:11 `valkey` is missing in `replicas`"]);
+    assert_eq!(
+        errors(without_keys),
+        ["1:11 `replicas` need `keys`: no replica could read what another has sealed"]
+    );
+    assert_eq!(
+        errors(&format!("replicas: {{}}\n{KEYS}")),
+        ["1:11 `valkey` is missing in `replicas`"]
+    );
 }
 
 #[test]
 fn wrong_values_of_replicas_are_refused_and_passwords_not_shown() {
-    let wrong = format!("replicas: {{valkey: 'http://me:s3cret@db', group: 'a b', listen: '0.0.0.0:1'}}\n{KEYS}");
+    let wrong = format!(
+        "replicas: {{valkey: 'http://me:s3cret@db', group: 'a b', listen: '0.0.0.0:1'}}\n{KEYS}"
+    );
     assert_eq!(
         errors(&wrong),
         [
@@ -38,7 +51,12 @@ fn wrong_values_of_replicas_are_refused_and_passwords_not_shown() {
             "1:65 `listen` needs `tls` with `clientCa`"
         ]
     );
-    assert!(!parse_yaml(&wrong).unwrap_err().to_string().contains("s3cret"));
+    assert!(
+        !parse_yaml(&wrong)
+            .unwrap_err()
+            .to_string()
+            .contains("s3cret")
+    );
 }
 
 #[test]
@@ -52,5 +70,8 @@ fn replicas_cannot_do_without_certificates_of_each_other() {
         let refused = "1:105 `replicas` always require certificates of each other";
         assert_eq!(errors(&with(&format!(", clientAuth: {choice}"))), [refused]);
     }
-    assert!(good(&with(", clientAuth: required")).replicas.is_some() && good(&with("")).replicas.is_some());
+    assert!(
+        good(&with(", clientAuth: required")).replicas.is_some()
+            && good(&with("")).replicas.is_some()
+    );
 }

@@ -24,12 +24,22 @@ arguments:
     let server = good(&text).servers.remove(0);
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(server.renames, [pair("search", "find"), pair("1", "one")]);
-    let [(tool, over)] = server.overrides.as_slice() else { panic!("{:?}", server.overrides) };
-    assert_eq!((tool.as_str(), over.title.as_deref()), ("search", Some("\"Find\"")));
+    let [(tool, over)] = server.overrides.as_slice() else {
+        panic!("{:?}", server.overrides)
+    };
+    assert_eq!(
+        (tool.as_str(), over.title.as_deref()),
+        ("search", Some("\"Find\""))
+    );
     assert_eq!(over.description.as_deref(), Some("null"));
-    assert_eq!(over.annotations.as_deref(), Some(r#"{"z":1.0,"a":[true,"1e400x","example.com"]}"#));
+    assert_eq!(
+        over.annotations.as_deref(),
+        Some(r#"{"z":1.0,"a":[true,"1e400x","example.com"]}"#)
+    );
     assert_eq!(over.meta, None);
-    let [(_, arguments)] = server.arguments.as_slice() else { panic!("{:?}", server.arguments) };
+    let [(_, arguments)] = server.arguments.as_slice() else {
+        panic!("{:?}", server.arguments)
+    };
     let value = |text: &str| Argument::Value(Secret::new(text.to_owned()));
     let rules = [
         ("owner", value("\"s3cret-token\"")),
@@ -39,14 +49,31 @@ arguments:
         ("debug", Argument::Hidden),
         ("deep", value("{\"b\":[1,{\"a\":\"\\\"é\"}],\"a\":null}")),
     ];
-    assert_eq!(*arguments, rules.map(|(name, rule)| (name.to_owned(), rule)));
+    assert_eq!(
+        *arguments,
+        rules.map(|(name, rule)| (name.to_owned(), rule))
+    );
 }
 
 #[test]
 fn fixed_values_are_not_shown() {
-    let shown = good(&server("command: run\narguments: {t: {a: {value: abcdef}, b: {default: seen}}}")).shown();
-    assert!(shown.contains("seen") && shown.contains("***") && !shown.contains("abcdef"), "{shown}");
-    assert!(!format!("{:?}", good(&server("command: run\narguments: {t: {a: {value: abcdef}}}"))).contains("abcdef"));
+    let shown = good(&server(
+        "command: run\narguments: {t: {a: {value: abcdef}, b: {default: seen}}}",
+    ))
+    .shown();
+    assert!(
+        shown.contains("seen") && shown.contains("***") && !shown.contains("abcdef"),
+        "{shown}"
+    );
+    assert!(
+        !format!(
+            "{:?}",
+            good(&server(
+                "command: run\narguments: {t: {a: {value: abcdef}}}"
+            ))
+        )
+        .contains("abcdef")
+    );
     let broken = server("command: run\narguments: {t: {a: {value: abcdef, default: seen}}}");
     let rendered = crate::parse_yaml(&broken).unwrap_err().render(false);
     assert!(!rendered.contains("abcdef"), "{rendered}");
@@ -93,15 +120,38 @@ arguments:
 #[test]
 fn naming_is_off_unless_written() {
     let naming = |lines: &str| good(&crate::with_server(lines)).naming;
-    let default = Naming { style: NamingStyle::Auto, separator: "__".to_owned(), max_length: None };
+    let default = Naming {
+        style: NamingStyle::Auto,
+        separator: "__".to_owned(),
+        max_length: None,
+    };
     assert_eq!(naming(""), default);
     let written = naming("naming: {style: always, separator: \"-\", maxLength: 64}");
-    assert_eq!(written, Naming { style: NamingStyle::Always, separator: "-".to_owned(), max_length: Some(64) });
+    assert_eq!(
+        written,
+        Naming {
+            style: NamingStyle::Always,
+            separator: "-".to_owned(),
+            max_length: Some(64)
+        }
+    );
     for (lines, error) in [
-        ("naming: {style: never}", "1:17 `never` is not a value of `style`"),
-        ("naming: {separator: \"\"}", "1:21 `` cannot stand between the parts of a name"),
-        ("naming: {separator: \"a b\"}", "1:21 `a b` cannot stand between the parts of a name"),
-        ("naming: {maxLength: 8}", "1:21 `maxLength` is out of range: at least 16, at most 1024"),
+        (
+            "naming: {style: never}",
+            "1:17 `never` is not a value of `style`",
+        ),
+        (
+            "naming: {separator: \"\"}",
+            "1:21 `` cannot stand between the parts of a name",
+        ),
+        (
+            "naming: {separator: \"a b\"}",
+            "1:21 `a b` cannot stand between the parts of a name",
+        ),
+        (
+            "naming: {maxLength: 8}",
+            "1:21 `maxLength` is out of range: at least 16, at most 1024",
+        ),
     ] {
         assert_eq!(errors(&crate::with_server(lines)), [error]);
     }
@@ -111,5 +161,8 @@ fn naming_is_off_unless_written() {
 fn json_files_keep_the_digits_of_numbers() {
     let text = r#"{"mcpServers":{"a":{"command":"x","arguments":{"t":{"n":{"value":1.50e2}}}}}}"#;
     let server = parse_json(text).unwrap().config.servers.remove(0);
-    assert_eq!(server.arguments[0].1[0].1, Argument::Value(Secret::new("1.50e2".to_owned())));
+    assert_eq!(
+        server.arguments[0].1[0].1,
+        Argument::Value(Secret::new("1.50e2".to_owned()))
+    );
 }

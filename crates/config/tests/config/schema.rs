@@ -38,7 +38,11 @@ fn validator() -> jsonschema::Validator {
 fn parser_errors(value: &Value) -> Vec<String> {
     match parse(&value.to_string(), Path::new("f.json"), &crate::env) {
         Ok(_) => Vec::new(),
-        Err(errors) => errors.problems().iter().map(|p| p.message().to_owned()).collect(),
+        Err(errors) => errors
+            .problems()
+            .iter()
+            .map(|p| p.message().to_owned())
+            .collect(),
     }
 }
 
@@ -50,11 +54,15 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
         "server" => file["mcpServers"]["a"][name] = value.clone(),
         "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
         "override" => file["mcpServers"]["a"]["override"] = json!({ "t": { name: value } }),
-        "argument" => file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } }),
+        "argument" => {
+            file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } })
+        }
         "auth" => file["auth"] = json!({ name: value }),
         "issuer" => file["auth"]["oauth"] = json!([{ name: value }]),
         "claims" | "introspection" => file["auth"]["oauth"] = json!([{ section: { name: value } }]),
-        "keys" | "certificates" | "proxy" | "socket" | "scopes" => file["auth"][section] = json!({ name: value }),
+        "keys" | "certificates" | "proxy" | "socket" | "scopes" => {
+            file["auth"][section] = json!({ name: value })
+        }
         section => file[section] = json!({ name: value }),
     }
     file
@@ -66,7 +74,11 @@ fn schema_fields() -> Vec<(String, String, bool)> {
     let sections = SECTIONS;
     let mut fields = Vec::new();
     for section in sections {
-        let place = if section == "top" { &schema } else { &schema["$defs"][section] };
+        let place = if section == "top" {
+            &schema
+        } else {
+            &schema["$defs"][section]
+        };
         assert_eq!(place["additionalProperties"], json!(false), "{section}");
         for (name, field) in place["properties"].as_object().unwrap() {
             assert!(field["description"].is_string(), "{section} {name}");
@@ -79,9 +91,11 @@ fn schema_fields() -> Vec<(String, String, bool)> {
 
 #[test]
 fn generated_files_are_current() {
-    for (name, current) in
-        [("config/schema.json", schema()), ("config/fanlight.yaml", sample()), ("docs/configuration.md", reference())]
-    {
+    for (name, current) in [
+        ("config/schema.json", schema()),
+        ("config/fanlight.yaml", sample()),
+        ("docs/configuration.md", reference()),
+    ] {
         fanlight_testkit::generated::assert_file(name, &current);
     }
 }
@@ -90,19 +104,37 @@ fn generated_files_are_current() {
 fn every_option_is_in_the_sample_and_the_reference() {
     let (sample, reference) = (sample(), reference());
     // `servers` of an endpoint is no other name of anything.
-    let aliases = ["serverUrl", "httpUrl", "disabled", "disabledTools", "excludeTools", "includeTools", "$schema"];
+    let aliases = [
+        "serverUrl",
+        "httpUrl",
+        "disabled",
+        "disabledTools",
+        "excludeTools",
+        "includeTools",
+        "$schema",
+    ];
     let fields = schema_fields();
     // A key of other programs may be an option elsewhere.
-    let is_option = |name: &str, says: bool| !says && fields.iter().any(|(_, other, says)| other == name && *says);
-    let fields = fields.iter().filter(|(section, name, says)| !is_former(section, name) && !is_option(name, *says));
+    let is_option = |name: &str, says: bool| {
+        !says && fields.iter().any(|(_, other, says)| other == name && *says)
+    };
+    let fields = fields
+        .iter()
+        .filter(|(section, name, says)| !is_former(section, name) && !is_option(name, *says));
     for (section, name, says) in fields {
-        let documented = [format!("| `{name}` |"), format!("- `{name}`: ")].iter().any(|text| reference.contains(text));
+        let documented = [format!("| `{name}` |"), format!("- `{name}`: ")]
+            .iter()
+            .any(|text| reference.contains(text));
         let shown = sample.contains(&format!("{name}: ")) || sample.contains(&format!("{name}:\n"));
         // Keys of other programs are only listed.
         let is_json = section == "argument";
         let known = *says || name == "$schema" || is_json;
         assert_eq!(documented, known, "{section} {name}");
-        assert_eq!(shown, known && !aliases.contains(&name.as_str()), "{section} {name}");
+        assert_eq!(
+            shown,
+            known && !aliases.contains(&name.as_str()),
+            "{section} {name}"
+        );
     }
 }
 
@@ -112,7 +144,10 @@ fn every_example_fits_the_schema() {
     for name in examples::names() {
         let text = std::fs::read_to_string(examples::folder().join(&name)).unwrap();
         let value = yaml_as_json(&text);
-        let errors: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
+        let errors: Vec<String> = validator
+            .iter_errors(&value)
+            .map(|e| e.to_string())
+            .collect();
         assert_eq!(errors, [""; 0], "{name}");
     }
 }
@@ -125,7 +160,10 @@ fn every_field_of_the_schema_is_read_by_the_parser() {
         // No field takes a list of lists, so the parser must object to it where it reads it.
         let file = with_field(&section, &name, &json!([[]]));
         let errors = parser_errors(&file);
-        assert!(!errors.iter().any(|e| e.starts_with("unknown")), "{section} {name}: {errors:?}");
+        assert!(
+            !errors.iter().any(|e| e.starts_with("unknown")),
+            "{section} {name}: {errors:?}"
+        );
         assert_eq!(!errors.is_empty(), says, "{section} {name}: {errors:?}");
         assert_eq!(!validator().is_valid(&file), says, "{section} {name}");
     }
@@ -138,7 +176,11 @@ fn every_field_of_the_parser_is_in_the_schema() {
         // The parser lists the fields it knows when it is given one that resembles none.
         let file = with_field(section, "qqqqqqqq", &json!(1));
         let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
-        let unknown = errors.problems().iter().find(|problem| problem.message().starts_with("unknown")).unwrap();
+        let unknown = errors
+            .problems()
+            .iter()
+            .find(|problem| problem.message().starts_with("unknown"))
+            .unwrap();
         let (_, names) = unknown.help().unwrap().split_once(": ").unwrap();
         for name in names.split(", ") {
             let found = known.iter().any(|(s, n, _)| s == section && n == name);
@@ -174,7 +216,10 @@ fn schema_and_parser_agree_on_values() {
         with("env", json!({ "A": 1 })),
         with("description", json!([[]])),
         top("listen", json!("127.0.0.1:1")),
-        top("limits", json!({ "message": "64 kib", "header": 2048, "nesting": null })),
+        top(
+            "limits",
+            json!({ "message": "64 kib", "header": 2048, "nesting": null }),
+        ),
         top("admin", json!({ "listen": null })),
         top("ssePath", Value::Null),
         top("ssePath", json!("off")),
@@ -214,7 +259,11 @@ fn schema_and_parser_agree_on_values() {
 /// Whether it is a former name of an option, or a former option.
 fn is_former(section: &str, name: &str) -> bool {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
-    let place = if section == "top" { &schema } else { &schema["$defs"][section] };
+    let place = if section == "top" {
+        &schema
+    } else {
+        &schema["$defs"][section]
+    };
     place["properties"][name]["deprecated"] == json!(true)
 }
 

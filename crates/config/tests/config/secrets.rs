@@ -30,7 +30,10 @@ fn substituted_values_are_never_shown() {
     }
     for line in ["listen: '${BAD}'", "path: '${BAD}'", "keys: ['${BAD}']"] {
         let shown = shown(&format!("{line}\nmcpServers: {{a: {{command: run}}}}"));
-        assert!(shown.contains("${BAD}") && !shown.contains("s3cret"), "{shown}");
+        assert!(
+            shown.contains("${BAD}") && !shown.contains("s3cret"),
+            "{shown}"
+        );
     }
 }
 
@@ -53,8 +56,9 @@ fn literal_secrets_beside_a_problem_are_hidden() {
         let shown = shown(&text);
         assert!(!shown.contains("s3cret"), "{shown}");
     }
-    let top =
-        shown("{\"keys\": [\"s3cret\"], \"mcpServers\": {}, \"servres\": {\"a\": {\"env\": {\"K\": \"s3cret\"}}}}");
+    let top = shown(
+        "{\"keys\": [\"s3cret\"], \"mcpServers\": {}, \"servres\": {\"a\": {\"env\": {\"K\": \"s3cret\"}}}}",
+    );
     assert!(!top.contains("s3cret"), "{top}");
 }
 
@@ -63,7 +67,8 @@ fn report_says_that_something_is_hidden() {
     let rendered = |text: &str| parse_yaml(text).unwrap_err().render(false);
     let hidden = rendered("mcpServers: {a: {command: run, args: [1], nope: 2}}");
     assert!(
-        hidden.contains("args: [*]") && hidden.ends_with("; in the lines above, * hides what may be a secret\n"),
+        hidden.contains("args: [*]")
+            && hidden.ends_with("; in the lines above, * hides what may be a secret\n"),
         "{hidden}"
     );
     assert!(rendered("mcpServers: {a: {command: run, nope: 2}}").ends_with("f.yaml: 1 error\n"));
@@ -71,18 +76,27 @@ fn report_says_that_something_is_hidden() {
 
 #[test]
 fn long_line_is_cut_around_the_problem_and_shows_no_secret() {
-    let servers: Vec<String> =
-        (0..50).map(|n| format!(r#""é{n}": {{"url": "http://e.com/x/s3cret", "bad{n}": 1}}"#)).collect();
+    let servers: Vec<String> = (0..50)
+        .map(|n| format!(r#""é{n}": {{"url": "http://e.com/x/s3cret", "bad{n}": 1}}"#))
+        .collect();
     let text = format!(r#"{{"mcpServers": {{{}}}}}"#, servers.join(", "));
     let errors = parse_json(&text).unwrap_err();
     assert_eq!(errors.problems().len(), 50);
     for (n, problem) in errors.problems().iter().enumerate() {
         let line = problem.source_line().unwrap();
-        assert!(line.chars().count() <= 122 && line.contains('…') && !line.contains("s3cret"), "{line}");
+        assert!(
+            line.chars().count() <= 122 && line.contains('…') && !line.contains("s3cret"),
+            "{line}"
+        );
         let rendered = problem.render(std::path::Path::new("f"), false);
         let mut lines = rendered.lines().skip(3);
         let (shown, carets) = (lines.next().unwrap(), lines.next().unwrap());
-        let under: String = shown.chars().zip(carets.chars()).filter(|(_, c)| *c == '^').map(|(c, _)| c).collect();
+        let under: String = shown
+            .chars()
+            .zip(carets.chars())
+            .filter(|(_, c)| *c == '^')
+            .map(|(c, _)| c)
+            .collect();
         assert_eq!(under, format!("\"bad{n}\""), "{rendered}");
     }
 }
@@ -125,7 +139,10 @@ mcpServers:
   b: {url: 'https://s3cret@e.com/s3cret', headers: {K: '${TOKEN}'}}
 ";
     let shown = format!("{:?}", parse_yaml(text).unwrap());
-    assert!(!shown.contains("s3cret") && !shown.contains("97, 97"), "{shown}");
+    assert!(
+        !shown.contains("s3cret") && !shown.contains("97, 97"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -139,33 +156,63 @@ mcpServers:
   c: {urls: [{url: 'https://s3cret@e.com/s3cret?s3cret', zone: z}]}
 ";
     let shown = parse_yaml(text).unwrap().config.shown();
-    assert!(!shown.contains("s3cret") && !shown.contains("6161"), "{shown}");
+    assert!(
+        !shown.contains("s3cret") && !shown.contains("6161"),
+        "{shown}"
+    );
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["admin"]["token"], "***");
     assert_eq!(shown["keys"][0], "***");
     let (a, b) = (&shown["mcpServers"]["a"], &shown["mcpServers"]["b"]);
-    assert_eq!((&a["args"][0], &a["env"]["K"], &a["tools"]["deny"][0]), (&"***".into(), &"***".into(), &"x*".into()));
-    assert_eq!((&b["url"], &b["headers"]["k"]), (&"https://e.com/***".into(), &"***".into()));
+    assert_eq!(
+        (&a["args"][0], &a["env"]["K"], &a["tools"]["deny"][0]),
+        (&"***".into(), &"***".into(), &"x*".into())
+    );
+    assert_eq!(
+        (&b["url"], &b["headers"]["k"]),
+        (&"https://e.com/***".into(), &"***".into())
+    );
     // Every option is there, by its name in the file.
     let schema: serde_json::Value = serde_json::from_str(&fanlight_config::schema()).unwrap();
-    for (section, shown) in [("limits", &shown["limits"]), ("timeouts", &shown["timeouts"]), ("admin", &shown["admin"])]
-    {
-        for name in schema["$defs"][section]["properties"].as_object().unwrap().keys() {
-            let is_former = schema["$defs"][section]["properties"][name].get("deprecated").is_some();
+    for (section, shown) in [
+        ("limits", &shown["limits"]),
+        ("timeouts", &shown["timeouts"]),
+        ("admin", &shown["admin"]),
+    ] {
+        for name in schema["$defs"][section]["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+        {
+            let is_former = schema["$defs"][section]["properties"][name]
+                .get("deprecated")
+                .is_some();
             assert!(is_former || shown.get(name).is_some(), "{section}.{name}");
         }
     }
     let others = ["$schema", "servers"];
-    for name in schema["properties"].as_object().unwrap().keys().filter(|name| !others.contains(&name.as_str())) {
-        let is_of_clients = schema["properties"][name]["description"].as_str().unwrap().contains("without effect");
+    for name in schema["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|name| !others.contains(&name.as_str()))
+    {
+        let is_of_clients = schema["properties"][name]["description"]
+            .as_str()
+            .unwrap()
+            .contains("without effect");
         assert!(is_of_clients || shown.get(name).is_some(), "{name}");
     }
 }
 
 #[test]
 fn token_in_a_bad_file_is_not_shown() {
-    let shown = shown("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
-    assert!(!shown.contains("s3cret") && shown.contains("127.0.0.1:1"), "{shown}");
+    let shown =
+        shown("admin: {listen: 127.0.0.1:1, token: s3cret, lissten: s3cret}\nmcpServers: {}\n");
+    assert!(
+        !shown.contains("s3cret") && shown.contains("127.0.0.1:1"),
+        "{shown}"
+    );
 }
 
 /// Files with a secret in every option that may hold one.

@@ -11,7 +11,8 @@ fn json_errors(text: &str) -> Vec<String> {
 
 #[test]
 fn positions_in_json_are_right_after_tabs_and_windows_line_ends() {
-    let text = "{\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"run\", \"é\": 1}\r\n\t}\r\n}\r\n";
+    let text =
+        "{\r\n\t\"mcpServers\": {\r\n\t\t\"a\": {\"command\": \"run\", \"é\": 1}\r\n\t}\r\n}\r\n";
     assert_eq!(json_errors(text), ["3:27 unknown field `é`"]);
     assert_eq!(errors(text), json_errors(text), "JSON is YAML too");
     let rendered = parse_json(text).unwrap_err().render(false);
@@ -42,11 +43,26 @@ fn json_escapes_reach_the_value() {
 fn malformed_json_is_reported_at_its_position() {
     for (text, message) in [
         ("{\"a\": 1 \"b\": 2}", "1:8 malformed JSON: expected comma"),
-        ("{\n  a: 1}", "2:3 malformed JSON: expected string for object property"),
-        ("{\"a\": [1, 2}", "1:12 malformed JSON: unexpected close brace"),
-        ("{\"a\": \"x\n}", "1:7 malformed JSON: unterminated string literal"),
-        ("{\"a\": 1} x", "1:10 malformed JSON: text cannot contain more than one JSON value"),
-        ("{\"a\": 'x'}", "1:7 malformed JSON: single-quoted strings are not allowed"),
+        (
+            "{\n  a: 1}",
+            "2:3 malformed JSON: expected string for object property",
+        ),
+        (
+            "{\"a\": [1, 2}",
+            "1:12 malformed JSON: unexpected close brace",
+        ),
+        (
+            "{\"a\": \"x\n}",
+            "1:7 malformed JSON: unterminated string literal",
+        ),
+        (
+            "{\"a\": 1} x",
+            "1:10 malformed JSON: text cannot contain more than one JSON value",
+        ),
+        (
+            "{\"a\": 'x'}",
+            "1:7 malformed JSON: single-quoted strings are not allowed",
+        ),
         ("{\"a\": 1", "1:1 malformed JSON: unterminated object"),
     ] {
         assert_eq!(json_errors(text), [message], "{text}");
@@ -61,7 +77,10 @@ fn malformed_yaml_is_reported_at_its_position() {
         ("a: [1, 2", "1:4 malformed YAML: "),
         ("a: 'x", "1:4 malformed YAML: "),
         ("a: *none", "1:4 malformed YAML: "),
-        ("a: !thing x", "1:11 this YAML tag has no meaning in a config file"),
+        (
+            "a: !thing x",
+            "1:11 this YAML tag has no meaning in a config file",
+        ),
         ("a: 1\n---\nb: 1", "2:1 a second YAML document starts here"),
         ("{a: 1}: b", "1:1 a mapping cannot be a key here"),
         ("a: &x [*x]", "1:8 this alias refers to itself"),
@@ -85,7 +104,10 @@ fn json_is_recognised_under_any_file_name() {
     let text = "{\"a\": 1 \"b\": 2}";
     let origin = std::path::Path::new("mcp.conf");
     let errors = fanlight_config::parse(text, origin, &crate::env).unwrap_err();
-    assert_eq!(brief(&errors.problems()[0]), "1:8 malformed JSON: expected comma");
+    assert_eq!(
+        brief(&errors.problems()[0]),
+        "1:8 malformed JSON: expected comma"
+    );
 }
 
 #[test]
@@ -117,26 +139,52 @@ mcpServers:
 ",
     );
     let shown = |server: &fanlight_config::Server| match &server.transport {
-        Transport::Stdio { command, args, env, .. } => format!("{command} {args:?} {:?}", env.len()),
+        Transport::Stdio {
+            command, args, env, ..
+        } => format!("{command} {args:?} {:?}", env.len()),
         _ => panic!("not stdio"),
     };
     let servers: Vec<String> = config.servers.iter().map(shown).collect();
     assert_eq!(servers, [r#"node ["a.js"] 2"#, "node [] 2", "other [] 2"]);
-    let timeouts: Vec<_> =
-        config.servers.iter().map(|server| server.start_timeout.map(|time| time.as_secs())).collect();
+    let timeouts: Vec<_> = config
+        .servers
+        .iter()
+        .map(|server| server.start_timeout.map(|time| time.as_secs()))
+        .collect();
     assert_eq!(timeouts, [None, Some(180), None]);
 }
 
 #[test]
 fn what_cannot_be_merged_is_reported_at_its_position() {
     for (text, message) in [
-        ("mcpServers: {a: {<<: 1}}", "1:22 a number cannot be merged into a mapping"),
-        ("mcpServers: {a: {<<: [{command: x}, y]}}", "1:37 a string cannot be merged into a mapping"),
-        ("mcpServers: {a: {<<: {}, <<: {}}}", "1:26 a mapping has the merge key `<<` twice"),
-        ("mcpServers: {a: &a {command: x, <<: *a}}", "1:37 this alias refers to itself"),
-        ("mcpServers: {a: {command: x, \"<<\": {cwd: /}}}", "1:30 unknown field `<<`"),
-        ("x-a: &a {bad: 1}\nmcpServers: {a: {<<: *a, command: x}}", "1:10 unknown field `bad`"),
-        ("mcpServers: {x-a: {command: x}, b: {x-c: 1, command: x}}", "1:37 unknown field `x-c`"),
+        (
+            "mcpServers: {a: {<<: 1}}",
+            "1:22 a number cannot be merged into a mapping",
+        ),
+        (
+            "mcpServers: {a: {<<: [{command: x}, y]}}",
+            "1:37 a string cannot be merged into a mapping",
+        ),
+        (
+            "mcpServers: {a: {<<: {}, <<: {}}}",
+            "1:26 a mapping has the merge key `<<` twice",
+        ),
+        (
+            "mcpServers: {a: &a {command: x, <<: *a}}",
+            "1:37 this alias refers to itself",
+        ),
+        (
+            "mcpServers: {a: {command: x, \"<<\": {cwd: /}}}",
+            "1:30 unknown field `<<`",
+        ),
+        (
+            "x-a: &a {bad: 1}\nmcpServers: {a: {<<: *a, command: x}}",
+            "1:10 unknown field `bad`",
+        ),
+        (
+            "mcpServers: {x-a: {command: x}, b: {x-c: 1, command: x}}",
+            "1:37 unknown field `x-c`",
+        ),
     ] {
         assert_eq!(errors(text), [message], "{text}");
     }
@@ -149,12 +197,17 @@ fn what_cannot_be_merged_is_reported_at_its_position() {
 fn merge_keys_expand_within_a_bound() {
     let mut text = "x-0: &a0 {a: [x, x, x, x, x, x, x, x, x, x]}\n".to_owned();
     for level in 1..10 {
-        let all: String = (0..10).map(|n| format!("k{n}: {{<<: *a{}}}, ", level - 1)).collect();
+        let all: String = (0..10)
+            .map(|n| format!("k{n}: {{<<: *a{}}}, ", level - 1))
+            .collect();
         text.push_str(&format!("x-{level}: &a{level} {{{all}}}\n"));
     }
     let found = errors(&text);
     assert_eq!(found.len(), 1);
-    assert!(found[0].ends_with("the anchors and aliases of this file expand to too much"), "{found:?}");
+    assert!(
+        found[0].ends_with("the anchors and aliases of this file expand to too much"),
+        "{found:?}"
+    );
     // One wide mapping merged into many.
     let wide: String = (0..5000).map(|n| format!("k{n}: 1, ")).collect();
     let text = format!("x-a: &a {{{wide}}}\nx-b: [{}]\n", "{<<: *a}, ".repeat(5000));
@@ -170,33 +223,63 @@ fn aliases_expand_within_a_bound() {
     }
     let found = errors(&values);
     assert_eq!(found.len(), 1);
-    assert!(found[0].ends_with("the anchors and aliases of this file expand to too much"), "{found:?}");
+    assert!(
+        found[0].ends_with("the anchors and aliases of this file expand to too much"),
+        "{found:?}"
+    );
 
-    let mut text: String = (0..60).map(|level| format!("{}a: &a{level}\n", " ".repeat(level))).collect();
+    let mut text: String = (0..60)
+        .map(|level| format!("{}a: &a{level}\n", " ".repeat(level)))
+        .collect();
     text.push_str(&format!("{}[{}]\n", " ".repeat(61), "x, ".repeat(100_000)));
     let found = errors(&text);
-    assert!(found[0].ends_with("the anchors and aliases of this file expand to too much"), "{found:?}");
+    assert!(
+        found[0].ends_with("the anchors and aliases of this file expand to too much"),
+        "{found:?}"
+    );
 
-    let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), vec!["*a"; 50_000].join(", "));
+    let text = format!(
+        "a: &a {}\nb: [{}]\n",
+        "x".repeat(500_000),
+        vec!["*a"; 50_000].join(", ")
+    );
     let found = errors(&text);
-    assert!(found[0].ends_with("the anchors and aliases of this file expand to too much"), "{found:?}");
+    assert!(
+        found[0].ends_with("the anchors and aliases of this file expand to too much"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn nesting_is_bounded() {
-    let deep =
-        |open: &str, close: &str, levels: usize| format!("{{\"a\": {}1{}}}", open.repeat(levels), close.repeat(levels));
+    let deep = |open: &str, close: &str, levels: usize| {
+        format!(
+            "{{\"a\": {}1{}}}",
+            open.repeat(levels),
+            close.repeat(levels)
+        )
+    };
     for levels in [100, 1000, 100_000] {
         for text in [deep("[", "]", levels), deep("{\"a\": ", "}", levels)] {
             for result in [parse_json(&text), parse_yaml(&text)] {
                 let errors = result.unwrap_err();
                 let message = errors.problems()[0].message();
-                assert!(message.contains("deeper than 64 levels"), "{levels}: {message}");
+                assert!(
+                    message.contains("deeper than 64 levels"),
+                    "{levels}: {message}"
+                );
             }
         }
     }
     let block: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     assert!(errors(&block)[0].contains("deeper than 64 levels"));
     // A value that is deep but within the bound is an unknown field like any other.
-    assert_eq!(errors(&with_server(&format!("x: {}", "[".repeat(50) + &"]".repeat(50)))).len(), 1);
+    assert_eq!(
+        errors(&with_server(&format!(
+            "x: {}",
+            "[".repeat(50) + &"]".repeat(50)
+        )))
+        .len(),
+        1
+    );
 }

@@ -10,7 +10,10 @@ use crate::{errors, good, parse_json, parse_yaml, server, with_server};
 #[test]
 fn servers_keep_the_order_of_the_file() {
     let names: Vec<String> = (0..50).map(|n| format!("s{}", (n * 37) % 50)).collect();
-    let servers: Vec<String> = names.iter().map(|name| format!("\"{name}\": {{\"command\": \"run\"}}")).collect();
+    let servers: Vec<String> = names
+        .iter()
+        .map(|name| format!("\"{name}\": {{\"command\": \"run\"}}"))
+        .collect();
     let text = format!("{{\"mcpServers\": {{{}}}}}", servers.join(","));
     for loaded in [parse_json(&text).unwrap(), parse_yaml(&text).unwrap()] {
         let read: Vec<&String> = loaded.config.servers.iter().map(|s| &s.name).collect();
@@ -69,13 +72,26 @@ mcpServers:
 ",
     );
     assert_eq!(config.zone.as_deref(), Some("b"));
-    let [several, found, one] = &config.servers[..] else { panic!("{:?}", config.servers) };
+    let [several, found, one] = &config.servers[..] else {
+        panic!("{:?}", config.servers)
+    };
     let urls = |server: &fanlight_config::Server| -> Vec<(String, Option<String>)> {
-        server.endpoints.urls.iter().map(|endpoint| (endpoint.url.clone(), endpoint.zone.clone())).collect()
+        server
+            .endpoints
+            .urls
+            .iter()
+            .map(|endpoint| (endpoint.url.clone(), endpoint.zone.clone()))
+            .collect()
     };
     let first = "https://a.example.com/mcp";
-    let expected = [(first.into(), None), ("https://example.com/mcp".into(), Some("b".into()))];
-    assert_eq!((urls(several), several.endpoints.resolve), (expected.to_vec(), None));
+    let expected = [
+        (first.into(), None),
+        ("https://example.com/mcp".into(), Some("b".into())),
+    ];
+    assert_eq!(
+        (urls(several), several.endpoints.resolve),
+        (expected.to_vec(), None)
+    );
     assert!(matches!(&several.transport, Transport::Http { url, .. } if url == first));
     assert_eq!(urls(found), [("http://svc.internal/mcp".into(), None)]);
     assert_eq!(found.endpoints.resolve, Some(Duration::from_secs(5)));
@@ -85,28 +101,58 @@ mcpServers:
 #[test]
 fn problems_of_endpoints_are_told() {
     for (lines, message) in [
-        ("urls: []", "3:11 `urls` has 0 entries: at least 1, at most 64"),
-        ("urls: https://e.com/", "3:11 `urls` must be a list, not a string"),
-        ("urls: ['ftp://e.com/']", "3:12 an entry of `urls` is neither an http nor an https URL"),
+        (
+            "urls: []",
+            "3:11 `urls` has 0 entries: at least 1, at most 64",
+        ),
+        (
+            "urls: https://e.com/",
+            "3:11 `urls` must be a list, not a string",
+        ),
+        (
+            "urls: ['ftp://e.com/']",
+            "3:12 an entry of `urls` is neither an http nor an https URL",
+        ),
         ("urls: [{zone: a}]", "3:12 an entry of `urls` has no `url`"),
-        ("urls: [{url: 'http://e.com/', zones: a}]", "3:35 unknown field `zones`"),
-        ("urls: ['http://e.com/', 'http://e.com/']", "3:29 this endpoint is given twice"),
+        (
+            "urls: [{url: 'http://e.com/', zones: a}]",
+            "3:35 unknown field `zones`",
+        ),
+        (
+            "urls: ['http://e.com/', 'http://e.com/']",
+            "3:29 this endpoint is given twice",
+        ),
     ] {
         assert_eq!(errors(&server(lines)), [message], "{lines}");
     }
     let both = errors("mcpServers: {a: {url: 'http://e.com/', urls: ['http://e.com/']}}\n");
-    assert!(both[0].contains("both `url` and `urls` are given"), "{both:?}");
+    assert!(
+        both[0].contains("both `url` and `urls` are given"),
+        "{both:?}"
+    );
 }
 
 #[test]
 fn bad_expressions_are_reported_at_their_position() {
     for (lines, message) in [
-        ("command: x${MISSING}", "3:15 the environment variable `MISSING` is not set"),
+        (
+            "command: x${MISSING}",
+            "3:15 the environment variable `MISSING` is not set",
+        ),
         ("command: 'x${OPEN'", "3:16 this `${` has no closing brace"),
         ("command: x${}", "3:15 there is no variable name here"),
-        ("command: x${a-b}", "3:15 this is not the name of a variable"),
-        ("command: '${input:key}'", "3:15 the environment variable `INPUT_KEY` is not set"),
-        ("command: '${A:-${B}}'", "3:20 the environment variable `B` is not set"),
+        (
+            "command: x${a-b}",
+            "3:15 this is not the name of a variable",
+        ),
+        (
+            "command: '${input:key}'",
+            "3:15 the environment variable `INPUT_KEY` is not set",
+        ),
+        (
+            "command: '${A:-${B}}'",
+            "3:20 the environment variable `B` is not set",
+        ),
     ] {
         assert_eq!(errors(&server(lines)), [message], "{lines}");
     }
@@ -141,7 +187,9 @@ limits: {concurrency: 3}
 
 #[test]
 fn numbers_and_booleans_are_text_in_arguments_variables_and_headers() {
-    let config = good(&server("command: run\nargs: [-p, 8080, 1.50, true]\nenv: {PORT: 080, ON: false}"));
+    let config = good(&server(
+        "command: run\nargs: [-p, 8080, 1.50, true]\nenv: {PORT: 080, ON: false}",
+    ));
     let Transport::Stdio { args, env, .. } = &config.servers[0].transport else {
         panic!("not stdio");
     };
@@ -169,33 +217,67 @@ fn admin_listener_can_be_switched_off() {
     }
     let config = good(&with_server("admin: {listen: localhost:9}"));
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9");
-    assert!(!config.admin.is_default && good(&with_server("admin: {token: 0123456789abcdef}")).admin.is_default);
+    assert!(
+        !config.admin.is_default
+            && good(&with_server("admin: {token: 0123456789abcdef}"))
+                .admin
+                .is_default
+    );
     assert!(good(&with_server("admin: null")).admin.listen.is_some());
 }
 
 #[test]
 fn admin_listener_leaves_loopback_with_a_token_only() {
-    let config = good(&with_server("admin: {listen: 0.0.0.0:9, token: 0123456789abcdef}"));
-    assert_eq!(config.admin.token.as_ref().unwrap().expose(), "0123456789abcdef");
+    let config = good(&with_server(
+        "admin: {listen: 0.0.0.0:9, token: 0123456789abcdef}",
+    ));
+    assert_eq!(
+        config.admin.token.as_ref().unwrap().expose(),
+        "0123456789abcdef"
+    );
     assert!(config.admin.may_listen(&"192.0.2.1:1".parse().unwrap()));
     let config = good(&with_server("admin: {listen: '[::1]:9'}"));
-    for (address, may) in
-        [("127.9.9.9:1", true), ("[::ffff:127.0.0.1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)]
-    {
-        assert_eq!(config.admin.may_listen(&address.parse().unwrap()), may, "{address}");
+    for (address, may) in [
+        ("127.9.9.9:1", true),
+        ("[::ffff:127.0.0.1]:1", true),
+        ("0.0.0.0:1", false),
+        ("[::]:1", false),
+    ] {
+        assert_eq!(
+            config.admin.may_listen(&address.parse().unwrap()),
+            may,
+            "{address}"
+        );
     }
 }
 
 #[test]
 fn sse_transport_is_recognised_and_switched_off() {
-    assert_eq!(good(&with_server("path: /x")).sse_path.as_deref(), Some("/sse"));
-    assert_eq!(good(&with_server("ssePath: /old")).sse_path.as_deref(), Some("/old"));
-    for off in ["ssePath: off", "ssePath: null", "path: /sse\nssePath: off", "path: /sse/", "path: /sse/message"] {
+    assert_eq!(
+        good(&with_server("path: /x")).sse_path.as_deref(),
+        Some("/sse")
+    );
+    assert_eq!(
+        good(&with_server("ssePath: /old")).sse_path.as_deref(),
+        Some("/old")
+    );
+    for off in [
+        "ssePath: off",
+        "ssePath: null",
+        "path: /sse\nssePath: off",
+        "path: /sse/",
+        "path: /sse/message",
+    ] {
         assert_eq!(good(&with_server(off)).sse_path, None, "{off}");
     }
     let config = good(&server("type: sse\nurl: http://e.com/sse\nheaders: {A: b}"));
-    let Transport::Sse { url, headers } = &config.servers[0].transport else { panic!("not sse") };
-    assert_eq!((url.as_str(), headers[0].0.as_str()), ("http://e.com/sse", "a"));
+    let Transport::Sse { url, headers } = &config.servers[0].transport else {
+        panic!("not sse")
+    };
+    assert_eq!(
+        (url.as_str(), headers[0].0.as_str()),
+        ("http://e.com/sse", "a")
+    );
 }
 
 #[test]
@@ -205,9 +287,23 @@ fn origins_and_hosts_have_one_form() {
 allowedHosts: [MCP.example.com, 'h:81', '[::1]:8080', '*']
 publicUrl: HTTPS://MCP.example.com:443/",
     ));
-    assert_eq!(config.public_url.as_deref(), Some("https://mcp.example.com"));
-    assert_eq!(config.allowed_origins, ["https://app.example.com", "http://h:81", "vscode-webview://abc", "*"]);
-    assert_eq!(config.allowed_hosts, ["mcp.example.com", "h:81", "[::1]:8080", "*"]);
+    assert_eq!(
+        config.public_url.as_deref(),
+        Some("https://mcp.example.com")
+    );
+    assert_eq!(
+        config.allowed_origins,
+        [
+            "https://app.example.com",
+            "http://h:81",
+            "vscode-webview://abc",
+            "*"
+        ]
+    );
+    assert_eq!(
+        config.allowed_hosts,
+        ["mcp.example.com", "h:81", "[::1]:8080", "*"]
+    );
 }
 
 #[test]
@@ -219,14 +315,34 @@ tls: {cert: c.pem, key: /etc/k.pem, clientCa: ca.pem}
 admin: {listen: 'unix:/run/a.sock', socketMode: '666', tls: {cert: c, key: k, clientCa: ca, clientAuth: none}}
 trustedProxies: [10.1.2.3/8, '::1']",
     ));
-    assert_eq!(config.listen, ListenAddress::Unix("folder/run/clients.sock".into()));
-    assert_eq!(config.admin.listen, Some(ListenAddress::Unix("/run/a.sock".into())));
-    assert_eq!((config.socket_mode, config.admin.socket_mode), (0o600, 0o666));
+    assert_eq!(
+        config.listen,
+        ListenAddress::Unix("folder/run/clients.sock".into())
+    );
+    assert_eq!(
+        config.admin.listen,
+        Some(ListenAddress::Unix("/run/a.sock".into()))
+    );
+    assert_eq!(
+        (config.socket_mode, config.admin.socket_mode),
+        (0o600, 0o666)
+    );
     let tls = config.tls.unwrap();
-    assert_eq!(tls.files().collect::<Vec<_>>(), ["folder/c.pem", "/etc/k.pem", "folder/ca.pem"]);
-    assert_eq!(tls.client_ca(), Some(("folder/ca.pem", true)), "certificates are required where they can be verified");
+    assert_eq!(
+        tls.files().collect::<Vec<_>>(),
+        ["folder/c.pem", "/etc/k.pem", "folder/ca.pem"]
+    );
+    assert_eq!(
+        tls.client_ca(),
+        Some(("folder/ca.pem", true)),
+        "certificates are required where they can be verified"
+    );
     assert_eq!(config.admin.tls.unwrap().client_ca(), None);
-    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    let proxies: Vec<String> = config
+        .trusted_proxies
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(proxies, ["10.0.0.0/8", "::1/128"]);
 }
 
@@ -236,7 +352,9 @@ fn keys_are_base64_or_hexadecimal() {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
     let standard = "4OHi4+Tl5ufo6err7O3u7/Dx8vP09fb3+Pn6+/z9/v8=";
     let url_safe = "4OHi4-Tl5ufo6err7O3u7_Dx8vP09fb3-Pn6-_z9_v8";
-    let config = good(&with_server(&format!("keys: [\"{hex}\", \"{standard}\", \"{url_safe}\"]")));
+    let config = good(&with_server(&format!(
+        "keys: [\"{hex}\", \"{standard}\", \"{url_safe}\"]"
+    )));
     assert_eq!(config.keys.len(), 3);
     for key in config.keys {
         assert_eq!(key.expose(), &bytes);
@@ -260,7 +378,11 @@ fn settings_of_other_clients_keep_their_meaning() {
         panic!("two servers");
     };
     assert!(a.enabled && a.tools.allow.is_none() && a.tools.deny == ["x", "y*"]);
-    assert!(!b.enabled && b.tools.allow.as_deref() == Some(&["z".to_owned()]) && b.tools.deny.is_empty());
+    assert!(
+        !b.enabled
+            && b.tools.allow.as_deref() == Some(&["z".to_owned()])
+            && b.tools.deny.is_empty()
+    );
 }
 
 #[test]
@@ -277,22 +399,46 @@ fn server_may_be_named_like_a_boolean_a_number_or_null() {
 fn former_options_have_effect_with_a_warning_and_in_tests_without() {
     let text = with_server("limits: {refusedBody: 1KiB}\ntimeouts: {probe: 1s, call: 2s}");
     let loaded = parse_yaml(&text).unwrap();
-    assert_eq!((loaded.config.limits.refused_body, loaded.config.timeouts.probe.as_secs()), (1024, 1));
-    let expected =
-        ["1:10 `refusedBody` is no longer an option in `limits`", "2:12 `probe` is no longer an option in `timeouts`"];
+    assert_eq!(
+        (
+            loaded.config.limits.refused_body,
+            loaded.config.timeouts.probe.as_secs()
+        ),
+        (1024, 1)
+    );
+    let expected = [
+        "1:10 `refusedBody` is no longer an option in `limits`",
+        "2:12 `probe` is no longer an option in `timeouts`",
+    ];
     assert_eq!(crate::warnings(&text), expected);
-    assert_eq!(good(&format!("testing: true\n{text}")).limits.refused_body, 1024);
+    assert_eq!(
+        good(&format!("testing: true\n{text}")).limits.refused_body,
+        1024
+    );
 }
 
 #[test]
 fn former_options_of_servers_name_what_stands_in_their_place() {
     let text = server("command: run\nhealth: {interval: 7s}\nsandbox: {workingDirectory: /w}");
     let loaded = parse_yaml(&text).unwrap();
-    assert_eq!(loaded.config.servers[0].health.interval.map(|time| time.as_secs()), Some(7));
-    assert_eq!(crate::warnings(&text).len(), 2, "{:?}", loaded.warnings);
-    assert!(format!("{:?}", loaded.warnings[0]).contains("`healthInterval`"), "{:?}", loaded.warnings[0]);
     assert_eq!(
-        good(&server("command: run\nhealthInterval: 7s")).servers[0].health.interval.map(|t| t.as_secs()),
+        loaded.config.servers[0]
+            .health
+            .interval
+            .map(|time| time.as_secs()),
+        Some(7)
+    );
+    assert_eq!(crate::warnings(&text).len(), 2, "{:?}", loaded.warnings);
+    assert!(
+        format!("{:?}", loaded.warnings[0]).contains("`healthInterval`"),
+        "{:?}",
+        loaded.warnings[0]
+    );
+    assert_eq!(
+        good(&server("command: run\nhealthInterval: 7s")).servers[0]
+            .health
+            .interval
+            .map(|t| t.as_secs()),
         Some(7)
     );
 }

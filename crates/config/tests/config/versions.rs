@@ -12,12 +12,29 @@ fn with(options: &str, more: &str) -> String {
 
 #[test]
 fn versions_are_other_entries_which_clients_are_not_shown() {
-    let config = good(&with("canary: {server: v2, share: 0.25, sticky: session}", ""));
+    let config = good(&with(
+        "canary: {server: v2, share: 0.25, sticky: session}",
+        "",
+    ));
     let canary = config.servers[0].canary.as_ref().unwrap();
-    assert_eq!((canary.server.as_str(), canary.sticky), ("v2", StickyChoice::Session));
+    assert_eq!(
+        (canary.server.as_str(), canary.sticky),
+        ("v2", StickyChoice::Session)
+    );
     assert!((canary.share.as_f64() - 0.25).abs() < 1e-9);
-    assert_eq!(config.version_of("v2").map(|(option, of)| (option, of.name.as_str())), Some(("canary", "a")));
-    assert_eq!(config.servers_of_clients().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(
+        config
+            .version_of("v2")
+            .map(|(option, of)| (option, of.name.as_str())),
+        Some(("canary", "a"))
+    );
+    assert_eq!(
+        config
+            .servers_of_clients()
+            .map(|server| server.name.as_str())
+            .collect::<Vec<_>>(),
+        ["a"]
+    );
     let config = good(&with("mirror: {server: v2, share: 1}", ""));
     assert_eq!(config.servers[0].mirror.as_ref().unwrap().share, Share::ALL);
     // One entry can be both.
@@ -27,12 +44,24 @@ fn versions_are_other_entries_which_clients_are_not_shown() {
 #[test]
 fn versions_that_cannot_be_are_refused_where_they_are_named() {
     for (options, error) in [
-        ("mirror: {share: 0.5}", "4:13 the `mirror` of `a` has no `server`"),
+        (
+            "mirror: {share: 0.5}",
+            "4:13 the `mirror` of `a` has no `server`",
+        ),
         ("canary: {server: v3}", "4:22 no server is called `v3`"),
         ("canary: {server: a}", "4:22 `a` is its own `canary`"),
-        ("mirror: {server: v2, share: 1.5}", "4:33 `1.5` is not a share"),
-        ("canary: {server: v2, share: 5%}", "4:33 `5%` is not a share"),
-        ("canary: {server: v2, sticky: user}", "4:34 `user` is not a value of `sticky`"),
+        (
+            "mirror: {server: v2, share: 1.5}",
+            "4:33 `1.5` is not a share",
+        ),
+        (
+            "canary: {server: v2, share: 5%}",
+            "4:33 `5%` is not a share",
+        ),
+        (
+            "canary: {server: v2, sticky: user}",
+            "4:34 `user` is not a value of `sticky`",
+        ),
     ] {
         assert_eq!(errors(&with(options, "")), [error], "{options}");
     }
@@ -45,8 +74,14 @@ fn versions_that_cannot_be_are_refused_where_they_are_named() {
 
 #[test]
 fn endpoint_cannot_show_a_version() {
-    let text = with("canary: {server: v2}", "endpoints:\n  /mcp: {servers: [a, v2]}\n");
-    assert_eq!(errors(&text), ["7:19 `v2` is the `canary` of `a`, which clients are not shown"]);
+    let text = with(
+        "canary: {server: v2}",
+        "endpoints:\n  /mcp: {servers: [a, v2]}\n",
+    );
+    assert_eq!(
+        errors(&text),
+        ["7:19 `v2` is the `canary` of `a`, which clients are not shown"]
+    );
 }
 
 #[test]
@@ -55,5 +90,8 @@ fn what_clients_see_of_a_version_is_said_by_its_server() {
         "mirror: {server: v3}",
         "  v3:\n    url: http://127.0.0.1:3/mcp\n    tools: {deny: [x]}\n    timeout: 5s\n",
     );
-    assert_eq!(warnings(&text), ["8:12 `tools` has no effect here: `v3` is the `mirror` of `a`"]);
+    assert_eq!(
+        warnings(&text),
+        ["8:12 `tools` has no effect here: `v3` is the `mirror` of `a`"]
+    );
 }

@@ -40,7 +40,10 @@ fn first_reservation_of_a_share_may_be_as_large_as_all_that_is_free() {
 
 #[test]
 fn part_may_be_more_than_half_and_keep_some_for_others() {
-    let part = Part { for_each_free: 15, kept: [(8, 1), (8, 1)] };
+    let part = Part {
+        for_each_free: 15,
+        kept: [(8, 1), (8, 1)],
+    };
     let waits = Budget::new(32, part);
     let noisy: Vec<_> = std::iter::from_fn(|| waits.reserve(&1, 1).ok()).collect();
     assert_eq!(noisy.len(), 30);

@@ -3,8 +3,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-const SHARE: Part = Part { for_each_free: 15, kept: [(8, 1), (8, 1)] };
-const MEMBER: Part = Part { for_each_free: 7, kept: [(4, 1), (8, 2)] };
+const SHARE: Part = Part {
+    for_each_free: 15,
+    kept: [(8, 1), (8, 1)],
+};
+const MEMBER: Part = Part {
+    for_each_free: 7,
+    kept: [(4, 1), (8, 2)],
+};
 
 /// A member of a share; that of share 0 is not bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +29,11 @@ impl Member for Client {
 }
 
 fn semaphore(permits: usize) -> Semaphore<Client> {
-    Semaphore::new(PermitLimits { permits, of_share: SHARE, of_member: MEMBER })
+    Semaphore::new(PermitLimits {
+        permits,
+        of_share: SHARE,
+        of_member: MEMBER,
+    })
 }
 
 /// As many permits as a client gets at once.
@@ -49,10 +59,16 @@ fn member_leaves_permits_to_others_of_its_share_and_of_other_shares() {
 #[test]
 fn members_of_one_share_leave_permits_to_other_shares() {
     let semaphore = semaphore(16);
-    let held: Vec<_> = (0..100).flat_map(|member| all(&semaphore, Client(1, member))).collect();
+    let held: Vec<_> = (0..100)
+        .flat_map(|member| all(&semaphore, Client(1, member)))
+        .collect();
     assert!(held.len() < 16);
     assert!(semaphore.claim(Client(2, 1)).try_acquire().is_some());
-    assert_eq!(all(&semaphore, Client(0, 1)).len(), 16 - held.len(), "without a bound, what is free");
+    assert_eq!(
+        all(&semaphore, Client(0, 1)).len(),
+        16 - held.len(),
+        "without a bound, what is free"
+    );
 }
 
 #[tokio::test]
@@ -60,8 +76,14 @@ async fn waiting_members_are_served_in_turn() {
     let semaphore = semaphore(1);
     let (one, other) = (semaphore.claim(Client(1, 1)), semaphore.claim(Client(2, 2)));
     let held = one.try_acquire().unwrap();
-    let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(one.clone().acquire_again())).collect();
-    assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| Box::pin(one.clone().acquire_again()))
+        .collect();
+    assert!(
+        waiting
+            .iter_mut()
+            .all(|waiting| waiting.as_mut().now_or_never().is_none())
+    );
     let mut late = Box::pin(other.acquire_again());
     assert!(late.as_mut().now_or_never().is_none());
     drop(held);
@@ -93,10 +115,18 @@ async fn permit_of_a_waiter_that_has_gone_is_given_to_the_next() {
 async fn waiting_requests_are_bounded_for_each_member_and_in_all() {
     let semaphore = semaphore(4);
     let claim = |member| semaphore.claim(Client(1, member));
-    let _held: Vec<_> = (0..4).filter_map(|member| claim(member).try_acquire()).collect();
-    let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(async { claim(1).acquire().await.map(drop) })).collect();
-    let outcomes = waiting.iter_mut().map(|waiting| waiting.as_mut().now_or_never());
-    let refused = outcomes.filter(|outcome| *outcome == Some(Err(Full))).count();
+    let _held: Vec<_> = (0..4)
+        .filter_map(|member| claim(member).try_acquire())
+        .collect();
+    let mut waiting: Vec<_> = (0..5)
+        .map(|_| Box::pin(async { claim(1).acquire().await.map(drop) }))
+        .collect();
+    let outcomes = waiting
+        .iter_mut()
+        .map(|waiting| waiting.as_mut().now_or_never());
+    let refused = outcomes
+        .filter(|outcome| *outcome == Some(Err(Full)))
+        .count();
     assert_eq!(refused, 2, "three wait, and leave space for another member");
     let mut other = Box::pin(async { claim(2).acquire().await.map(drop) });
     assert!(other.as_mut().now_or_never().is_none());

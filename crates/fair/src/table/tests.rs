@@ -26,18 +26,41 @@ fn oldest(candidate: Candidate<'_, u8, u32, u32>) -> Option<u32> {
 fn largest_share_loses_its_lowest_entry() {
     let table = table(&[(1, 1), (2, 3), (3, 2)]);
     assert_eq!(table.newcomer(&9, 6).least(Rule::UNUSED, oldest), Some(1));
-    let not_of_largest = |one: Candidate<'_, u8, u32, u32>| oldest(Candidate { ..one }).filter(|_| *one.share != 2);
-    assert_eq!(table.newcomer(&9, 6).least(Rule::UNUSED, not_of_largest), Some(4), "of the next share");
-    assert_eq!(table.newcomer(&9, 6).least(Rule::UNUSED, |one| Some(Reverse(*one.value))), Some(3));
+    let not_of_largest =
+        |one: Candidate<'_, u8, u32, u32>| oldest(Candidate { ..one }).filter(|_| *one.share != 2);
+    assert_eq!(
+        table.newcomer(&9, 6).least(Rule::UNUSED, not_of_largest),
+        Some(4),
+        "of the next share"
+    );
+    assert_eq!(
+        table
+            .newcomer(&9, 6)
+            .least(Rule::UNUSED, |one| Some(Reverse(*one.value))),
+        Some(3)
+    );
 }
 
 #[test]
 fn share_without_more_than_the_newcomer_loses_nothing() {
     let table = table(&[(1, 2), (2, 2)]);
-    assert_eq!(table.newcomer(&1, 4).least(Rule::UNUSED.of_others(), oldest), None);
-    assert_eq!(table.newcomer(&2, 4).least(Rule::UNUSED, oldest), Some(2), "but its own");
+    assert_eq!(
+        table
+            .newcomer(&1, 4)
+            .least(Rule::UNUSED.of_others(), oldest),
+        None
+    );
+    assert_eq!(
+        table.newcomer(&2, 4).least(Rule::UNUSED, oldest),
+        Some(2),
+        "but its own"
+    );
     assert_eq!(table.newcomer(&2, 4).least(Rule::IN_USE, oldest), None);
-    assert_eq!(table.newcomer(&3, 4).least(Rule::IN_USE, oldest), Some(0), "one each is fair");
+    assert_eq!(
+        table.newcomer(&3, 4).least(Rule::IN_USE, oldest),
+        Some(0),
+        "one each is fair"
+    );
     assert_eq!(table.newcomer(&3, 3).own(), 0);
 }
 
@@ -48,15 +71,34 @@ fn shares_of_the_same_size_are_compared_entry_by_entry() {
         table.insert(key, share, key);
     }
     assert_eq!(table.newcomer(&3, 4).least(Rule::UNUSED, oldest), Some(1));
-    assert_eq!(table.newcomer(&3, 4).several(Rule::UNUSED, 3, oldest), [1, 4, 5]);
+    assert_eq!(
+        table.newcomer(&3, 4).several(Rule::UNUSED, 3, oldest),
+        [1, 4, 5]
+    );
 }
 
 #[test]
 fn several_are_lost_only_down_to_what_the_rule_leaves() {
     let table = table(&[(1, 9), (2, 1)]);
-    let lost = |rule, newcomer| table.newcomer(&newcomer, 10).several(rule, 99, oldest).len();
-    assert_eq!(lost(Rule::UNUSED.above_equal_part(), 3), 5, "an equal part is four");
-    assert_eq!((lost(Rule::UNUSED, 3), lost(Rule::UNUSED, 2), lost(Rule::IN_USE, 2)), (9, 8, 7));
+    let lost = |rule, newcomer| {
+        table
+            .newcomer(&newcomer, 10)
+            .several(rule, 99, oldest)
+            .len()
+    };
+    assert_eq!(
+        lost(Rule::UNUSED.above_equal_part(), 3),
+        5,
+        "an equal part is four"
+    );
+    assert_eq!(
+        (
+            lost(Rule::UNUSED, 3),
+            lost(Rule::UNUSED, 2),
+            lost(Rule::IN_USE, 2)
+        ),
+        (9, 8, 7)
+    );
     assert_eq!(lost(Rule::UNUSED, 1), 9, "all of its own may go");
 }
 
@@ -72,13 +114,20 @@ fn entries_of_the_largest_share_leave_even_for_the_same() {
 #[test]
 fn entries_can_be_replaced_changed_and_removed() {
     let mut table = table(&[(1, 2), (2, 1)]);
-    assert_eq!(table.insert(0, 2, 7), Some(0), "it counts for the other share now");
+    assert_eq!(
+        table.insert(0, 2, 7),
+        Some(0),
+        "it counts for the other share now"
+    );
     assert_eq!((table.count(&1), table.count(&2), table.len()), (1, 2, 3));
     *table.get_mut(&0).unwrap() += 1;
     assert_eq!((table.remove(&9), table.get(&0)), (None, Some(&8)));
     assert_eq!(table.remove_if(|_, value| *value == 8), [8]);
     assert_eq!((table.of(&2).count(), table.shares().count()), (1, 2));
-    assert_eq!((table.take_all().count(), table.is_empty(), table.count(&1)), (2, true, 0));
+    assert_eq!(
+        (table.take_all().count(), table.is_empty(), table.count(&1)),
+        (2, true, 0)
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -105,16 +154,31 @@ const RULES: [Rule; 5] = [
 ];
 
 /// The rest of a share must be what the rule guarantees.
-fn assert_fair(before: &BTreeMap<u8, usize>, after: &Few, newcomer: u8, rule: Rule, equal_part: usize) {
+fn assert_fair(
+    before: &BTreeMap<u8, usize>,
+    after: &Few,
+    newcomer: u8,
+    rule: Rule,
+    equal_part: usize,
+) {
     let own = before.get(&newcomer).copied().unwrap_or(0);
-    for (share, count) in before.iter().filter(|(share, _)| after.count(share) < before[share]) {
+    for (share, count) in before
+        .iter()
+        .filter(|(share, _)| after.count(share) < before[share])
+    {
         let left = after.count(share);
         if *share == newcomer {
             assert!(rule.own, "a newcomer lost its own");
             continue;
         }
-        assert!(*count > own && left >= own + usize::from(rule.even_afterwards), "{share}: {count} to {left}");
-        assert!(!rule.above_equal_part || left >= equal_part, "{share}: {count} to {left}, of {equal_part}");
+        assert!(
+            *count > own && left >= own + usize::from(rule.even_afterwards),
+            "{share}: {count} to {left}"
+        );
+        assert!(
+            !rule.above_equal_part || left >= equal_part,
+            "{share}: {count} to {left}, of {equal_part}"
+        );
     }
 }
 

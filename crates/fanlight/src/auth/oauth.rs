@@ -1,17 +1,25 @@
 //! Which access tokens are accepted, as the configuration says.
 
-use fanlight_auth::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings};
+use fanlight_auth::{
+    ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
+};
 use fanlight_config::{Config, Introspection, Issuer};
 use fanlight_settings::Secret;
 
 use crate::failure::Unusable;
 
 /// The access tokens that `config` accepts from these issuers; `None` if there are none.
-pub(super) fn settings(config: &Config, issuers: &[Issuer]) -> Result<Option<OAuthSettings>, Unusable> {
+pub(super) fn settings(
+    config: &Config,
+    issuers: &[Issuer],
+) -> Result<Option<OAuthSettings>, Unusable> {
     if issuers.is_empty() {
         return Ok(None);
     }
-    if let Some(issuer) = issuers.iter().find(|issuer| issuer.audience.is_empty() && config.public_url.is_none()) {
+    if let Some(issuer) = issuers
+        .iter()
+        .find(|issuer| issuer.audience.is_empty() && config.public_url.is_none())
+    {
         return Err(Unusable::Other(format!(
             "tokens of {} are for no audience: set `publicUrl` to the URL under which clients reach Fanlight, or `audience` \
              of the issuer",
@@ -64,6 +72,9 @@ fn introspection(introspection: &Introspection) -> IntrospectionSettings {
     IntrospectionSettings {
         endpoint: introspection.endpoint.clone(),
         client_id: introspection.client_id.clone(),
-        client_secret: introspection.client_secret.clone().unwrap_or_else(|| Secret::new("")),
+        client_secret: introspection
+            .client_secret
+            .clone()
+            .unwrap_or_else(|| Secret::new("")),
     }
 }

@@ -29,7 +29,12 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct ExplainArgs {
     /// The client: its issuer, `#` and its subject, such as key#ci or an https URL and a subject [default: one that is not
     /// authenticated]
-    #[arg(long, value_name = "ISSUER#SUBJECT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "ISSUER#SUBJECT",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(crate) principal: String,
     /// Groups of the client [default: those of its key]
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
@@ -84,7 +89,14 @@ struct ExplainedItem {
 impl ExplainArgs {
     /// What the question is about.
     pub(crate) fn item(&self) -> Option<(PolicyKind, String)> {
-        let ExplainedItem { tool, prompt, resource, template, skill, server } = &self.about;
+        let ExplainedItem {
+            tool,
+            prompt,
+            resource,
+            template,
+            skill,
+            server,
+        } = &self.about;
         let all = [
             (PolicyKind::Tool, tool),
             (PolicyKind::Prompt, prompt),
@@ -93,6 +105,7 @@ impl ExplainArgs {
             (PolicyKind::Skill, skill),
             (PolicyKind::Server, server),
         ];
-        all.into_iter().find_map(|(kind, name)| Some((kind, name.clone()?)))
+        all.into_iter()
+            .find_map(|(kind, name)| Some((kind, name.clone()?)))
     }
 }

@@ -72,7 +72,13 @@ impl TraceFilters {
     pub(crate) fn query(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let millis = |duration: Duration| duration.as_millis().to_string();
-        let since = |ago: Duration| millis(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago));
+        let since = |ago: Duration| {
+            millis(
+                now.duration_since(UNIX_EPOCH)
+                    .unwrap_or_default()
+                    .saturating_sub(ago),
+            )
+        };
         let outcome = |outcome| match outcome {
             Outcome::Ok => TraceOutcome::Ok,
             Outcome::ToolError => TraceOutcome::ToolError,
@@ -90,14 +96,20 @@ impl TraceFilters {
             ("method", text(&self.method)),
             ("client", text(&self.client)),
             ("principal", text(&self.principal)),
-            ("outcome", self.outcome.map(|one| outcome(one).as_str().to_owned())),
+            (
+                "outcome",
+                self.outcome.map(|one| outcome(one).as_str().to_owned()),
+            ),
             ("text", text(&self.text)),
             ("error", self.error.then(|| "true".to_owned())),
             ("since", self.since.map(since)),
             ("minMs", self.min_duration.map(millis)),
             ("sort", self.sort.map(|one| sort(one).to_owned())),
         ];
-        parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        parameters
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
     }
 }
 
@@ -122,8 +134,21 @@ mod tests {
             ..TraceFilters::default()
         };
         let now = UNIX_EPOCH + Duration::from_secs(100);
-        let query = filters.query(now).into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
-        assert_eq!(query, ["client=a b", "outcome=tool_error", "since=90000", "minMs=1500", "sort=slowest"]);
+        let query = filters
+            .query(now)
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect::<Vec<_>>();
+        assert_eq!(
+            query,
+            [
+                "client=a b",
+                "outcome=tool_error",
+                "since=90000",
+                "minMs=1500",
+                "sort=slowest"
+            ]
+        );
         assert!(duration("soon").is_err());
     }
 }

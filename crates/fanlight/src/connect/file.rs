@@ -34,18 +34,30 @@ pub(super) enum Undone {
 
 impl ClientFile {
     pub(super) fn new(client: Client, path: PathBuf) -> Self {
-        Self { client, path, project: None }
+        Self {
+            client,
+            path,
+            project: None,
+        }
     }
 
     /// It as a file below the folder of a project.
     pub(super) fn of_project(self, folder: PathBuf) -> Self {
-        Self { project: Some(folder), ..self }
+        Self {
+            project: Some(folder),
+            ..self
+        }
     }
 
     /// The file itself. A user may have made its name a link to it; in a project, somebody else may have.
     fn target(&self) -> Result<PathBuf, Failure> {
-        let Some(project) = &self.project else { return Ok(replace::target(&self.path)) };
-        let within = self.path.ancestors().take_while(|ancestor| *ancestor != project.as_path());
+        let Some(project) = &self.project else {
+            return Ok(replace::target(&self.path));
+        };
+        let within = self
+            .path
+            .ancestors()
+            .take_while(|ancestor| *ancestor != project.as_path());
         match within.filter(|path| path.is_symlink()).last() {
             Some(link) => Err(Failure::other(format!(
                 "{} is a link, and links in a project are not followed; remove it, or name the file itself with --file",
@@ -58,7 +70,9 @@ impl ClientFile {
     /// Whether it has an entry of this name.
     pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
         let text = self.read(&self.path)?.unwrap_or_default();
-        Ok(client_files::has(self.client, &text, name).map_err(|error| self.cannot_edit(&error))?.is_some())
+        Ok(client_files::has(self.client, &text, name)
+            .map_err(|error| self.cannot_edit(&error))?
+            .is_some())
     }
 
     /// Puts an entry into the file. The answer is where the copy of the file is, if there was a file.
@@ -71,7 +85,8 @@ impl ClientFile {
         let backup = backup_of(&path)?;
         let original = self.original(&path, &text, &entry.name)?;
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|error| cannot("make the folder of", &path, &error))?;
+            fs::create_dir_all(folder)
+                .map_err(|error| cannot("make the folder of", &path, &error))?;
         }
         if before.as_deref() == Some(&changed) {
             return Ok(Some(backup).filter(|backup| backup.is_file()));
@@ -81,11 +96,13 @@ impl ClientFile {
             (Some(Some(_)), _) => Some(backup),
             (Some(None), _) | (None, None) => None,
             (None, Some(before)) => {
-                replace::copy(&path, &backup, before).map_err(|error| cannot("write", &backup, &error))?;
+                replace::copy(&path, &backup, before)
+                    .map_err(|error| cannot("write", &backup, &error))?;
                 Some(backup)
             }
         };
-        replace::replace(&path, &changed, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
+        replace::replace(&path, &changed, NewFile::OfOwner)
+            .map_err(|error| cannot("write", &path, &error))?;
         Ok(kept)
     }
 
@@ -97,7 +114,8 @@ impl ClientFile {
         let backup = backup_of(&path)?;
         match self.original(&path, &text, name)? {
             Some(Some(original)) => {
-                replace::replace(&path, &original, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
+                replace::replace(&path, &original, NewFile::OfOwner)
+                    .map_err(|error| cannot("write", &path, &error))?;
                 fs::remove_file(&backup).map_err(|error| cannot("remove", &backup, &error))?;
                 Ok(Undone::Restored)
             }
@@ -106,12 +124,16 @@ impl ClientFile {
                 Ok(Undone::Deleted)
             }
             None => {
-                if client_files::has(self.client, &text, name).map_err(|error| self.cannot_edit(&error))?.is_none() {
+                if client_files::has(self.client, &text, name)
+                    .map_err(|error| self.cannot_edit(&error))?
+                    .is_none()
+                {
                     return Err(not_there());
                 }
-                let changed =
-                    client_files::remove(self.client, &text, name).map_err(|error| self.cannot_edit(&error))?;
-                replace::replace(&path, &changed, NewFile::OfOwner).map_err(|error| cannot("write", &path, &error))?;
+                let changed = client_files::remove(self.client, &text, name)
+                    .map_err(|error| self.cannot_edit(&error))?;
+                replace::replace(&path, &changed, NewFile::OfOwner)
+                    .map_err(|error| cannot("write", &path, &error))?;
                 Ok(Undone::Removed)
             }
         }
@@ -119,8 +141,15 @@ impl ClientFile {
 
     /// The text that `text` was made of by putting the entry into it, if nothing else was changed since: that of the copy,
     /// or nothing where there was no file.
-    fn original(&self, path: &Path, text: &str, name: &str) -> Result<Option<Option<String>>, Failure> {
-        let Ok(Some(value)) = client_files::has(self.client, text, name) else { return Ok(None) };
+    fn original(
+        &self,
+        path: &Path,
+        text: &str,
+        name: &str,
+    ) -> Result<Option<Option<String>>, Failure> {
+        let Ok(Some(value)) = client_files::has(self.client, text, name) else {
+            return Ok(None);
+        };
         let entry = Entry::existing(self.client, name, value);
         let copy = self.read(&backup_of(path)?)?;
         let again = client_files::add(self.client, copy.as_deref().unwrap_or_default(), &entry);
@@ -133,10 +162,15 @@ impl ClientFile {
 
     fn cannot_edit(&self, error: &EditError) -> Failure {
         let path = self.path.display();
-        let by_hand = format!("nothing was changed; `fanlight connect {} --print` shows the entry", self.client.id());
+        let by_hand = format!(
+            "nothing was changed; `fanlight connect {} --print` shows the entry",
+            self.client.id()
+        );
         Failure::other(match error {
             EditError::Malformed(line, message) => format!("{path}:{line}: {message}; {by_hand}"),
-            EditError::ByHand => format!("{path} is written so that it has to be changed by hand; {by_hand}"),
+            EditError::ByHand => {
+                format!("{path} is written so that it has to be changed by hand; {by_hand}")
+            }
         })
     }
 }
@@ -149,8 +183,10 @@ fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
     let backup = path.with_file_name(name);
     match fs::symlink_metadata(&backup) {
         Ok(found) if !found.is_file() => {
-            let message =
-                format!("{} is no file, and is not replaced: remove it; nothing was changed", backup.display());
+            let message = format!(
+                "{} is no file, and is not replaced: remove it; nothing was changed",
+                backup.display()
+            );
             Err(Failure::other(message))
         }
         _ => Ok(backup),

@@ -21,17 +21,36 @@ pub(crate) use target::{Target, absolute};
 /// Shows the clients of this machine, or writes into the file of one.
 pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     let places = Places::new(System::current(), &|name| std::env::var(name).ok());
-    let Some(name) = &args.client else { return list(args, places.as_ref()) };
+    let Some(name) = &args.client else {
+        return list(args, places.as_ref());
+    };
     let client = Client::named(name).ok_or_else(|| unknown(name))?;
     let file = ClientFile::new(client, find(client, args, places.as_ref())?);
-    let file = if args.project { file.of_project(std::env::current_dir().unwrap_or_default()) } else { file };
-    let shown = places.as_ref().map_or_else(|| file.path.display().to_string(), |places| places.shown(&file.path));
+    let file = if args.project {
+        file.of_project(std::env::current_dir().unwrap_or_default())
+    } else {
+        file
+    };
+    let shown = places.as_ref().map_or_else(
+        || file.path.display().to_string(),
+        |places| places.shown(&file.path),
+    );
     if args.undo {
         return match file.undo(&args.name)? {
-            Undone::Restored => report(args, client, &file.path, "restored", &format!("{shown} is as it was")),
-            Undone::Deleted => {
-                report(args, client, &file.path, "deleted", &format!("{shown} was made for Fanlight and is gone"))
-            }
+            Undone::Restored => report(
+                args,
+                client,
+                &file.path,
+                "restored",
+                &format!("{shown} is as it was"),
+            ),
+            Undone::Deleted => report(
+                args,
+                client,
+                &file.path,
+                "deleted",
+                &format!("{shown} was made for Fanlight and is gone"),
+            ),
             Undone::Removed => report(
                 args,
                 client,
@@ -42,25 +61,40 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
         };
     }
     let target = target_of(args, common)?;
-    let token = std::env::var("FANLIGHT_TOKEN").ok().filter(|_| args.write_token);
+    let token = std::env::var("FANLIGHT_TOKEN")
+        .ok()
+        .filter(|_| args.write_token);
     if args.write_token && token.is_none() {
-        return Err(Failure::usage("--write-token writes the token in FANLIGHT_TOKEN, which is not set"));
+        return Err(Failure::usage(
+            "--write-token writes the token in FANLIGHT_TOKEN, which is not set",
+        ));
     }
     let entry = target.entry(client, &args.name, token.as_deref());
     if args.print {
         return print(args, client, &shown, &entry);
     }
     let backup = file.add(&entry)?;
-    let mut text = format!("{} is connected: the entry `{}` is in {shown}", client.title(), args.name);
+    let mut text = format!(
+        "{} is connected: the entry `{}` is in {shown}",
+        client.title(),
+        args.name
+    );
     if let Some(backup) = &backup {
         text += &format!("\nas it was before: {}", backup.display());
     }
-    text += &format!("\ntake it out again: fanlight connect {} --undo{}", client.id(), again(args));
+    text += &format!(
+        "\ntake it out again: fanlight connect {} --undo{}",
+        client.id(),
+        again(args)
+    );
     if entry.needs_token() {
         text += "\nput a token in the place of YOUR_TOKEN; `fanlight keys new` makes one";
     }
     if let Some(variable) = entry.variable() {
-        text += &format!("\n{} takes the token from the environment variable {variable}", client.title());
+        text += &format!(
+            "\n{} takes the token from the environment variable {variable}",
+            client.title()
+        );
     }
     report(args, client, &file.path, "added", &text)
 }
@@ -82,7 +116,10 @@ fn again(args: &ConnectArgs) -> String {
 
 fn unknown(name: &str) -> Failure {
     let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
-    Failure::usage(format!("no client {name:?} is known; known are {}", ids.join(", ")))
+    Failure::usage(format!(
+        "no client {name:?} is known; known are {}",
+        ids.join(", ")
+    ))
 }
 
 /// The file to write into.
@@ -92,18 +129,33 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
     }
     let found = if args.project {
         let files = client.project_files();
-        let existing = files.iter().find(|file| Path::new(file).is_file()).or(files.first());
+        let existing = files
+            .iter()
+            .find(|file| Path::new(file).is_file())
+            .or(files.first());
         existing.map(|file| absolute(Path::new(file)))
     } else {
-        places.map(|places| places.of_user(client)).and_then(|files| {
-            let exists = |file: &&PathBuf| file.is_file();
-            // Several editors match: prefer the installed one.
-            let is_installed = |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
-            files.iter().find(exists).or_else(|| files.iter().find(is_installed)).or(files.first()).cloned()
-        })
+        places
+            .map(|places| places.of_user(client))
+            .and_then(|files| {
+                let exists = |file: &&PathBuf| file.is_file();
+                // Several editors match: prefer the installed one.
+                let is_installed =
+                    |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
+                files
+                    .iter()
+                    .find(exists)
+                    .or_else(|| files.iter().find(is_installed))
+                    .or(files.first())
+                    .cloned()
+            })
     };
     found.ok_or_else(|| {
-        let why = if args.project { "has no file in a project" } else { "has no file here: HOME is not set" };
+        let why = if args.project {
+            "has no file in a project"
+        } else {
+            "has no file here: HOME is not set"
+        };
         Failure::usage(format!("{} {why}; name one with --file", client.title()))
     })
 }
@@ -112,7 +164,11 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
 fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure> {
     let config = configuration::paths(common).unwrap_or_default();
     if let Some(url) = args.url.as_ref().filter(|_| !args.stdio) {
-        return Ok(Target { url: Some(url.clone()), needs_token: false, config });
+        return Ok(Target {
+            url: Some(url.clone()),
+            needs_token: false,
+            config,
+        });
     }
     let loaded = match config.is_empty() {
         true => fanlight_config::Config::default(),
@@ -120,18 +176,30 @@ fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure>
             Ok(loaded) => loaded.config,
             // The values of missing variables are not needed here.
             Err(errors) => match errors.without_missing_variables() {
-                Some(errors) => return Err(configuration::failure(&crate::failure::Unusable::Errors(errors))),
+                Some(errors) => {
+                    return Err(configuration::failure(&crate::failure::Unusable::Errors(
+                        errors,
+                    )));
+                }
                 None => fanlight_config::Config::default(),
             },
         },
     };
     let base = match (&loaded.public_url, &loaded.listen) {
         (Some(url), _) => Some(url.clone()),
-        (None, fanlight_config::ListenAddress::Ip(address)) => Some(format!("{}://{address}", scheme(&loaded.tls))),
+        (None, fanlight_config::ListenAddress::Ip(address)) => {
+            Some(format!("{}://{address}", scheme(&loaded.tls)))
+        }
         (None, fanlight_config::ListenAddress::Unix(_)) => None,
     };
-    let url = base.filter(|_| !args.stdio).map(|base| base + loaded.shown_path());
-    Ok(Target { url, needs_token: loaded.auth.methods().is_some(), config })
+    let url = base
+        .filter(|_| !args.stdio)
+        .map(|base| base + loaded.shown_path());
+    Ok(Target {
+        url,
+        needs_token: loaded.auth.methods().is_some(),
+        config,
+    })
 }
 
 fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {
@@ -150,9 +218,16 @@ fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Resul
     Ok(())
 }
 
-fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &str) -> Result<(), Failure> {
+fn report(
+    args: &ConnectArgs,
+    client: Client,
+    file: &Path,
+    action: &str,
+    text: &str,
+) -> Result<(), Failure> {
     if args.json {
-        let answer = json!({"client": client.id(), "file": file.display().to_string(), "action": action});
+        let answer =
+            json!({"client": client.id(), "file": file.display().to_string(), "action": action});
         out::json(&format!("{answer:#}"));
     } else {
         say!("{text}");
@@ -164,9 +239,12 @@ fn report(args: &ConnectArgs, client: Client, file: &Path, action: &str, text: &
 fn is_here(client: Client, path: &Path) -> bool {
     let is_for_all = |folder: &Path| {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        home.as_deref() == Some(folder) || std::env::current_dir().is_ok_and(|current| current == folder)
+        home.as_deref() == Some(folder)
+            || std::env::current_dir().is_ok_and(|current| current == folder)
     };
-    let has_folder = path.parent().is_some_and(|folder| folder.is_dir() && !is_for_all(folder));
+    let has_folder = path
+        .parent()
+        .is_some_and(|folder| folder.is_dir() && !is_for_all(folder));
     // Its file is beside its folder.
     let has_other = client == Client::ClaudeCode && path.with_file_name(".claude").is_dir();
     path.is_file() || has_folder || has_other
@@ -180,14 +258,19 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
         let path = find(client, args, places)?;
         let shown = places.map_or_else(|| path.display().to_string(), |places| places.shown(&path));
         let is_here = is_here(client, &path);
-        let is_connected = path.is_file() && ClientFile::new(client, path).has(&args.name).unwrap_or(false);
+        let is_connected = path.is_file()
+            && ClientFile::new(client, path)
+                .has(&args.name)
+                .unwrap_or(false);
         let state = match (is_connected, is_here) {
             (true, _) => "connected",
             (false, true) => "found",
             (false, false) => "",
         };
-        answer.push(json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
-            "connected": is_connected}));
+        answer.push(
+            json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
+            "connected": is_connected}),
+        );
         rows.add_row([client.id(), client.title(), state, &shown]);
     }
     if args.json {

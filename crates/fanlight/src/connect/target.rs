@@ -32,7 +32,10 @@ impl Target {
                     None if self.needs_token => Credential::Unknown,
                     None => Credential::None,
                 };
-                Reach::Http { url: url.clone(), credential }
+                Reach::Http {
+                    url: url.clone(),
+                    credential,
+                }
             }
             _ => self.stdio(),
         }
@@ -40,7 +43,8 @@ impl Target {
 
     /// The command by which a client starts a gateway of its own, with the same configuration.
     fn stdio(&self) -> Reach {
-        let command = std::env::current_exe().map_or_else(|_| NAME.to_owned(), |path| path.display().to_string());
+        let command = std::env::current_exe()
+            .map_or_else(|_| NAME.to_owned(), |path| path.display().to_string());
         let mut args = vec!["stdio".to_owned()];
         for path in &self.config {
             args.extend(["--config".to_owned(), absolute(path).display().to_string()]);
@@ -54,7 +58,9 @@ impl Target {
         let entry = |client: Client| {
             let entry = self.entry(client, NAME, None);
             let snippet = entry.snippet();
-            let file = places.as_ref().and_then(|places| Some(places.shown(places.of_user(client).first()?)));
+            let file = places
+                .as_ref()
+                .and_then(|places| Some(places.shown(places.of_user(client).first()?)));
             json!({
                 "client": client.id(),
                 "title": client.title(),

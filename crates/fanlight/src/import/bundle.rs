@@ -27,34 +27,55 @@ pub(super) struct Bundle {
 
 impl Bundle {
     /// A bundle and its server, which is to be unpacked into a folder in `bundles`.
-    pub(super) fn open(path: &Path, bundles: &Path, system: System) -> Result<(Self, PackagedServer), String> {
+    pub(super) fn open(
+        path: &Path,
+        bundles: &Path,
+        system: System,
+    ) -> Result<(Self, PackagedServer), String> {
         let mut archive = open(path)?;
         let mut text = String::new();
-        let entry = archive.by_name("manifest.json").map_err(|_| "it has no manifest.json".to_owned())?;
+        let entry = archive
+            .by_name("manifest.json")
+            .map_err(|_| "it has no manifest.json".to_owned())?;
         let read = entry.take(MAX_MANIFEST + 1).read_to_string(&mut text);
         read.map_err(|error| format!("its manifest cannot be read: {error}"))?;
         if text.len() as u64 > MAX_MANIFEST {
             return Err("its manifest is too large".to_owned());
         }
         let parsed = fanlight_document::parse(&Source::new(&text), Syntax::Json);
-        let root =
-            parsed.map_err(|error| format!("its manifest is {}", error.message))?.ok_or("its manifest is empty")?;
+        let root = parsed
+            .map_err(|error| format!("its manifest is {}", error.message))?
+            .ok_or("its manifest is empty")?;
         // The name of the folder is that of the server, which has letters, digits, `-` and `_` alone.
         let name = manifest(&root, "", system)?.name;
         let folder = bundles.join(&name);
         let server = manifest(&root, &folder.display().to_string(), system)?;
-        Ok((Self { archive: path.to_owned(), folder }, server))
+        Ok((
+            Self {
+                archive: path.to_owned(),
+                folder,
+            },
+            server,
+        ))
     }
 
     /// Unpacks the bundle as a whole or not at all. An existing folder is an error, or replaced.
     pub(super) fn unpack(&self, replaces: bool) -> Result<(), String> {
         if self.folder.exists() && !replaces {
-            return Err(format!("{} is there already: --force replaces it", self.folder.display()));
+            return Err(format!(
+                "{} is there already: --force replaces it",
+                self.folder.display()
+            ));
         }
         let parent = self.folder.parent().unwrap_or(Path::new("."));
-        let failed = |error: std::io::Error| format!("cannot unpack into {}: {error}", self.folder.display());
+        let failed = |error: std::io::Error| {
+            format!("cannot unpack into {}: {error}", self.folder.display())
+        };
         fs::create_dir_all(parent).map_err(failed)?;
-        let new = tempfile::Builder::new().prefix(".unpacked").tempdir_in(parent).map_err(failed)?;
+        let new = tempfile::Builder::new()
+            .prefix(".unpacked")
+            .tempdir_in(parent)
+            .map_err(failed)?;
         unpack_into(&mut open(&self.archive)?, new.path())?;
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).map_err(failed)?;
@@ -69,7 +90,8 @@ fn open(path: &Path) -> Result<ZipArchive<File>, String> {
     if length > MAX_ARCHIVE {
         return Err(format!("it is larger than {} MiB", MAX_ARCHIVE >> 20));
     }
-    let archive = ZipArchive::new(file).map_err(|error| format!("it is no zip archive: {error}"))?;
+    let archive =
+        ZipArchive::new(file).map_err(|error| format!("it is no zip archive: {error}"))?;
     if archive.len() > MAX_ENTRIES {
         return Err(format!("it has more than {MAX_ENTRIES} files"));
     }
@@ -79,12 +101,21 @@ fn open(path: &Path) -> Result<ZipArchive<File>, String> {
 fn unpack_into(archive: &mut ZipArchive<File>, folder: &Path) -> Result<(), String> {
     let mut left = MAX_UNPACKED;
     for index in 0..archive.len() {
-        let entry = archive.by_index(index).map_err(|error| format!("a file in it cannot be read: {error}"))?;
-        let name = entry.name().map_err(|error| format!("a file in it has no name: {error}"))?.into_owned();
-        let is_within = !name.starts_with('/') && !name.contains('\\') && !name.split('/').any(|part| part == "..");
+        let entry = archive
+            .by_index(index)
+            .map_err(|error| format!("a file in it cannot be read: {error}"))?;
+        let name = entry
+            .name()
+            .map_err(|error| format!("a file in it has no name: {error}"))?
+            .into_owned();
+        let is_within = !name.starts_with('/')
+            && !name.contains('\\')
+            && !name.split('/').any(|part| part == "..");
         let path = entry.enclosed_name().filter(|_| is_within);
         let Some(path) = path.filter(|_| !entry.is_symlink()) else {
-            return Err(format!("the file {name:?} in it is not within its folder, or is a link"));
+            return Err(format!(
+                "the file {name:?} in it is not within its folder, or is a link"
+            ));
         };
         let failed = |error: std::io::Error| format!("cannot unpack {name:?}: {error}");
         let path = folder.join(path);
@@ -92,7 +123,9 @@ fn unpack_into(archive: &mut ZipArchive<File>, folder: &Path) -> Result<(), Stri
             fs::create_dir_all(&path).map_err(failed)?;
             continue;
         }
-        path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .map_err(failed)?;
         let is_program = entry.unix_mode().is_some_and(|mode| mode & 0o111 != 0);
         left = write(entry, &path, is_program, left).map_err(failed)?;
     }
@@ -104,7 +137,10 @@ fn write(entry: impl Read, path: &Path, is_program: bool, left: u64) -> std::io:
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let written = std::io::copy(&mut entry.take(left + 1), &mut file)?;
     let left = left.checked_sub(written).ok_or_else(|| {
-        std::io::Error::other(format!("the files of the bundle are larger than {} MiB", MAX_UNPACKED >> 20))
+        std::io::Error::other(format!(
+            "the files of the bundle are larger than {} MiB",
+            MAX_UNPACKED >> 20
+        ))
     })?;
     file.flush()?;
     set_mode(path, is_program)?;
@@ -114,7 +150,10 @@ fn write(entry: impl Read, path: &Path, is_program: bool, left: u64) -> std::io:
 #[cfg(unix)]
 fn set_mode(path: &Path, is_program: bool) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(if is_program { 0o755 } else { 0o644 }))
+    fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(if is_program { 0o755 } else { 0o644 }),
+    )
 }
 
 #[cfg(not(unix))]
@@ -128,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    const MANIFEST: &str = r#"{"name": "tools", "server": {"type": "node", "entry_point": "server/index.js"}}"#;
+    const MANIFEST: &str =
+        r#"{"name": "tools", "server": {"type": "node", "entry_point": "server/index.js"}}"#;
 
     /// A bundle with these files besides its manifest; a name that ends with `@` is that of a link.
     fn bundle(folder: &Path, files: &[(&str, &str)]) -> PathBuf {
@@ -158,30 +198,52 @@ mod tests {
         bundle.unpack(false).unwrap();
         let program = bundles.join("tools/server/index.js");
         assert_eq!(fs::read_to_string(&program).unwrap(), "run()");
-        assert!(server.value.to_flow().contains(program.to_str().unwrap()), "{server:?}");
+        assert!(
+            server.value.to_flow().contains(program.to_str().unwrap()),
+            "{server:?}"
+        );
         assert!(bundle.unpack(false).unwrap_err().contains("--force"));
         bundle.unpack(true).unwrap();
-        let left: Vec<_> = fs::read_dir(&bundles).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(&bundles)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["tools"]);
     }
 
     #[test]
     fn file_outside_of_the_folder_or_a_link_is_refused() {
-        for name in ["../evil", "server/../../evil", "/evil", "a\\..\\..\\evil", "link@"] {
+        for name in [
+            "../evil",
+            "server/../../evil",
+            "/evil",
+            "a\\..\\..\\evil",
+            "link@",
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let path = bundle(folder.path(), &[(name, "/etc/passwd")]);
             let bundles = folder.path().join("bundles");
             let (bundle, _) = Bundle::open(&path, &bundles, System::Linux).unwrap();
             assert!(bundle.unpack(false).is_err(), "{name}");
-            assert!(!folder.path().join("evil").exists() && !Path::new("/evil").exists(), "{name}");
-            assert_eq!(fs::read_dir(&bundles).unwrap().count(), 0, "{name}: nothing stays");
+            assert!(
+                !folder.path().join("evil").exists() && !Path::new("/evil").exists(),
+                "{name}"
+            );
+            assert_eq!(
+                fs::read_dir(&bundles).unwrap().count(),
+                0,
+                "{name}: nothing stays"
+            );
         }
     }
 
     #[test]
     fn file_that_is_larger_than_what_is_left_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(write(&b"12345"[..], &folder.path().join("a"), false, 5).unwrap(), 0);
+        assert_eq!(
+            write(&b"12345"[..], &folder.path().join("a"), false, 5).unwrap(),
+            0
+        );
         assert!(write(std::io::repeat(0), &folder.path().join("b"), false, 1000).is_err());
     }
 }

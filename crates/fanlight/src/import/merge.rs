@@ -42,18 +42,32 @@ pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
     let mut taken: Vec<Taken> = Vec::new();
     let mut left_out = Vec::new();
     for source in sources {
-        let left = |reason: String| LeftOut { path: source.path.clone(), reason };
+        let left = |reason: String| LeftOut {
+            path: source.path.clone(),
+            reason,
+        };
         left_out.extend(source.left_out.iter().cloned().map(left));
         for (name, value) in &source.servers {
-            let place = Place { title: source.title, path: source.path.clone(), name: name.clone() };
+            let place = Place {
+                title: source.title,
+                path: source.path.clone(),
+                name: name.clone(),
+            };
             if is_fanlight(name, value) {
                 left_out.push(left(format!("`{name}` is Fanlight itself")));
-            } else if let Some(known) = taken.iter_mut().find(|known| reach(&known.value) == reach(value)) {
+            } else if let Some(known) = taken
+                .iter_mut()
+                .find(|known| reach(&known.value) == reach(value))
+            {
                 known.from.push(place);
             } else {
                 let client = source.client.map(|client| client.id());
                 let name = free_name(name, client, &taken);
-                taken.push(Taken { name, value: value.clone(), from: vec![place] });
+                taken.push(Taken {
+                    name,
+                    value: value.clone(),
+                    from: vec![place],
+                });
             }
         }
     }
@@ -75,10 +89,17 @@ fn is_fanlight(name: &str, value: &Item) -> bool {
         _ => Vec::new(),
     };
     let is_program = |word: &String| {
-        let program = Path::new(word).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let program = Path::new(word)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         program.trim_end_matches(".exe").split('@').next() == Some(NAME)
     };
-    let mut words = value.member("command").and_then(text).into_iter().chain(args.iter().cloned());
+    let mut words = value
+        .member("command")
+        .and_then(text)
+        .into_iter()
+        .chain(args.iter().cloned());
     (words.any(|word| is_program(&word)) && args.iter().any(|word| word == "stdio"))
         || (name == NAME && value.member("url").is_some())
 }
@@ -88,7 +109,9 @@ fn free_name(name: &str, client: Option<&str>, taken: &[Taken]) -> String {
     let is_free = |name: &String| taken.iter().all(|known| known.name != *name);
     let with_client = client.map(|client| format!("{name}-{client}"));
     let numbered = (2..=taken.len() + 2).map(|number| format!("{name}-{number}"));
-    let mut names = std::iter::once(name.to_owned()).chain(with_client).chain(numbered);
+    let mut names = std::iter::once(name.to_owned())
+        .chain(with_client)
+        .chain(numbered);
     names.find(is_free).unwrap_or_else(|| name.to_owned())
 }
 
@@ -101,7 +124,10 @@ mod tests {
     fn source(client: Client, servers: &[(&str, &str)]) -> Source {
         let servers = servers.iter().map(|(name, command)| {
             let words: Vec<_> = command.split(' ').collect();
-            let entry = [("command", Item::text(words[0])), ("args", Item::texts(words[1..].iter().copied()))];
+            let entry = [
+                ("command", Item::text(words[0])),
+                ("args", Item::texts(words[1..].iter().copied())),
+            ];
             ((*name).to_owned(), Item::map(entry))
         });
         Source {
@@ -118,15 +144,27 @@ mod tests {
     #[test]
     fn same_server_is_taken_once_and_another_of_its_name_is_renamed() {
         let sources = [
-            source(Client::Cursor, &[("git", "git-mcp"), ("me", "/usr/bin/fanlight stdio")]),
+            source(
+                Client::Cursor,
+                &[("git", "git-mcp"), ("me", "/usr/bin/fanlight stdio")],
+            ),
             source(Client::Zed, &[("vcs", "git-mcp"), ("git", "other")]),
-            source(Client::Roo, &[("git", "third"), ("run", "npx -y fanlight@0.2 stdio")]),
+            source(
+                Client::Roo,
+                &[("git", "third"), ("run", "npx -y fanlight@0.2 stdio")],
+            ),
         ];
         let (taken, left_out) = merge(&sources);
-        let names: Vec<_> = taken.iter().map(|server| (server.name.as_str(), server.from.len())).collect();
+        let names: Vec<_> = taken
+            .iter()
+            .map(|server| (server.name.as_str(), server.from.len()))
+            .collect();
         assert_eq!(names, [("git", 2), ("git-zed", 1), ("git-roo", 1)]);
         assert_eq!(
-            left_out.iter().map(|left| left.reason.as_str()).collect::<Vec<_>>(),
+            left_out
+                .iter()
+                .map(|left| left.reason.as_str())
+                .collect::<Vec<_>>(),
             ["`me` is Fanlight itself", "`run` is Fanlight itself"]
         );
     }

@@ -39,7 +39,9 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let import = Import::new(args)?;
     if import.taken.is_empty() {
         report::show(&import, args, false);
-        return Err(Failure::other("no server was found; --from names a file or a client"));
+        return Err(Failure::other(
+            "no server was found; --from names a file or a client",
+        ));
     }
     let existing = import.existing();
     if args.dry_run || (!existing.is_empty() && !args.force) {
@@ -47,7 +49,10 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
         if args.dry_run {
             return Ok(());
         }
-        let names: Vec<_> = existing.iter().map(|path| path.display().to_string()).collect();
+        let names: Vec<_> = existing
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         let names = names.join(" and ");
         return Err(Failure::usage(format!(
             "nothing was written, since there is {names} already; --force replaces, --output names another file"
@@ -62,7 +67,10 @@ impl Import {
     fn new(args: &ImportArgs) -> Result<Self, Failure> {
         let places = Places::new(System::current(), &|name| std::env::var(name).ok());
         let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
-        let folder = output.as_deref().and_then(Path::parent).map_or_else(|| absolute(Path::new("")), Path::to_owned);
+        let folder = output
+            .as_deref()
+            .and_then(Path::parent)
+            .map_or_else(|| absolute(Path::new("")), Path::to_owned);
         let bundles = folder.join("bundles");
         let mut sources = Vec::new();
         for from in &args.from {
@@ -73,7 +81,11 @@ impl Import {
         }
         let (mut taken, mut left_out) = merge(&sources);
         // Standard output is one file.
-        let kind = args.secrets.unwrap_or(if output.is_some() { Secrets::EnvFile } else { Secrets::Variables });
+        let kind = args.secrets.unwrap_or(if output.is_some() {
+            Secrets::EnvFile
+        } else {
+            Secrets::Variables
+        });
         if kind == Secrets::EnvFile && output.is_none() {
             return Err(Failure::usage(
                 "--secrets env-file writes a file beside the configuration: name it with --output",
@@ -88,27 +100,55 @@ impl Import {
         taken.retain(|server| match text::check(server, &moved) {
             Ok(()) => true,
             Err(reason) => {
-                let path = server.from.first().map(|place| place.path.clone()).unwrap_or_default();
-                left_out.push(LeftOut { path, reason: format!("`{}` cannot be used: {reason}", server.name) });
+                let path = server
+                    .from
+                    .first()
+                    .map(|place| place.path.clone())
+                    .unwrap_or_default();
+                left_out.push(LeftOut {
+                    path,
+                    reason: format!("`{}` cannot be used: {reason}", server.name),
+                });
                 false
             }
         });
         let writes_secrets = kind == Secrets::EnvFile && !moved.variables.is_empty();
-        let env_file = output.as_ref().filter(|_| writes_secrets).map(|path| path.with_extension("env"));
+        let env_file = output
+            .as_ref()
+            .filter(|_| writes_secrets)
+            .map(|path| path.with_extension("env"));
         let text = text::configuration(&taken, env_file.as_deref());
-        Ok(Self { sources, taken, left_out, moved, text, output, env_file })
+        Ok(Self {
+            sources,
+            taken,
+            left_out,
+            moved,
+            text,
+            output,
+            env_file,
+        })
     }
 
     /// The files to be written that are there already.
     fn existing(&self) -> Vec<&Path> {
-        let files = [&self.output, &self.env_file].into_iter().flatten().map(PathBuf::as_path);
-        let bundles = self.sources.iter().filter_map(|source| Some(source.bundle.as_ref()?.folder.as_path()));
+        let files = [&self.output, &self.env_file]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path);
+        let bundles = self
+            .sources
+            .iter()
+            .filter_map(|source| Some(source.bundle.as_ref()?.folder.as_path()));
         files.chain(bundles).filter(|path| path.exists()).collect()
     }
 
     /// Unpacks bundles, then writes secrets, then the configuration that names both.
     fn write(&self, args: &ImportArgs) -> Result<(), Failure> {
-        for bundle in self.sources.iter().filter_map(|source| source.bundle.as_ref()) {
+        for bundle in self
+            .sources
+            .iter()
+            .filter_map(|source| source.bundle.as_ref())
+        {
             bundle.unpack(args.force).map_err(Failure::other)?;
         }
         if let Some(path) = &self.env_file {
@@ -127,7 +167,8 @@ impl Import {
 
 /// Writes a file; one with secrets can be read by its owner alone, also if it was there before.
 fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::other(format!("cannot write {}: {error}", path.display()));
+    let failed =
+        |error: std::io::Error| Failure::other(format!("cannot write {}: {error}", path.display()));
     let path = replace::target(path);
     if has_secrets {
         hide(&path).map_err(failed)?;
@@ -138,7 +179,11 @@ fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
 #[cfg(unix)]
 fn hide(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    if path.exists() { std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) } else { Ok(()) }
+    if path.exists() {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(not(unix))]
@@ -149,7 +194,10 @@ fn hide(_: &Path) -> std::io::Result<()> {
 /// Prints a line for people: on standard error where standard output is for a program.
 fn tell(args: &ImportArgs, line: &str) {
     if args.json || args.output == Path::new("-") {
-        complain(&format!("{}\n", fanlight_protocol::visible::escaped_lines(line)));
+        complain(&format!(
+            "{}\n",
+            fanlight_protocol::visible::escaped_lines(line)
+        ));
     } else {
         say!("{line}");
     }

@@ -18,43 +18,94 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
         return;
     }
     let places = Places::new(System::current(), &|name| std::env::var(name).ok());
-    let shown = |path: &Path| places.as_ref().map_or_else(|| path.display().to_string(), |places| places.shown(path));
+    let shown = |path: &Path| {
+        places
+            .as_ref()
+            .map_or_else(|| path.display().to_string(), |places| places.shown(path))
+    };
     if !import.taken.is_empty() {
         let mut rows = table(&["SERVER", "REACHED BY", "FROM"]);
         for server in &import.taken {
-            let from: Vec<_> = server.from.iter().map(|place| of_place(server, place, &shown)).collect();
-            rows.add_row([server.name.clone(), reached_by(&server.value), from.join("\n")]);
+            let from: Vec<_> = server
+                .from
+                .iter()
+                .map(|place| of_place(server, place, &shown))
+                .collect();
+            rows.add_row([
+                server.name.clone(),
+                reached_by(&server.value),
+                from.join("\n"),
+            ]);
         }
         tell(args, &rows.trim_fmt());
     }
     for left in &import.left_out {
-        tell(args, &format!("left out, {}: {}", shown(&left.path), left.reason));
+        tell(
+            args,
+            &format!("left out, {}: {}", shown(&left.path), left.reason),
+        );
     }
     if !is_written {
         return;
     }
     let count = import.taken.len();
     if let Some(path) = &import.output {
-        tell(args, &format!("\nwrote {}: {count} {}", shown(path), if count == 1 { "server" } else { "servers" }));
+        tell(
+            args,
+            &format!(
+                "\nwrote {}: {count} {}",
+                shown(path),
+                if count == 1 { "server" } else { "servers" }
+            ),
+        );
     }
     if let Some(path) = &import.env_file {
         let count = import.moved.variables.len();
         let secrets = if count == 1 { "secret" } else { "secrets" };
-        tell(args, &format!("wrote {}: {count} {secrets}, for its owner alone", shown(path)));
+        tell(
+            args,
+            &format!(
+                "wrote {}: {count} {secrets}, for its owner alone",
+                shown(path)
+            ),
+        );
     }
     for (name, about) in missing(import) {
-        let about = if about.is_empty() { String::new() } else { format!(": {about}") };
+        let about = if about.is_empty() {
+            String::new()
+        } else {
+            format!(": {about}")
+        };
         tell(args, &format!("set the variable {name}{about}"));
     }
     let is_of_client = import.sources.iter().any(|source| source.client.is_some());
-    let more = if is_of_client { ", and take these servers out of the clients" } else { "" };
-    tell(args, &format!("next: `fanlight check`, then `fanlight connect`{more}"));
+    let more = if is_of_client {
+        ", and take these servers out of the clients"
+    } else {
+        ""
+    };
+    tell(
+        args,
+        &format!("next: `fanlight check`, then `fanlight connect`{more}"),
+    );
 }
 
 /// Where a server was found, with its name there if that is another one.
-fn of_place(server: &Taken, place: &super::merge::Place, shown: &dyn Fn(&Path) -> String) -> String {
-    let name = if place.name == server.name { String::new() } else { format!(" ({})", place.name) };
-    let title = if place.title.is_empty() { String::new() } else { format!("{}, ", place.title) };
+fn of_place(
+    server: &Taken,
+    place: &super::merge::Place,
+    shown: &dyn Fn(&Path) -> String,
+) -> String {
+    let name = if place.name == server.name {
+        String::new()
+    } else {
+        format!(" ({})", place.name)
+    };
+    let title = if place.title.is_empty() {
+        String::new()
+    } else {
+        format!("{}, ", place.title)
+    };
     format!("{title}{}{name}", shown(&place.path))
 }
 
@@ -65,26 +116,48 @@ fn reached_by(value: &Item) -> String {
         (Some(Item::Text(command)), _) => command.clone(),
         (_, Some(Item::Text(url))) => {
             let parsed = reqwest::Url::parse(url).ok();
-            let host = parsed.as_ref().and_then(|url| Some(format!("{}://{}", url.scheme(), url.host_str()?)));
+            let host = parsed
+                .as_ref()
+                .and_then(|url| Some(format!("{}://{}", url.scheme(), url.host_str()?)));
             host.unwrap_or_else(|| "URL".to_owned())
         }
         _ => String::new(),
     };
-    if is_off { format!("{how} (switched off)") } else { how }
+    if is_off {
+        format!("{how} (switched off)")
+    } else {
+        how
+    }
 }
 
 /// The variables that have no value yet, with what they are.
 fn missing(import: &Import) -> Vec<(String, String)> {
     let mut names = Vec::new();
-    import.taken.iter().for_each(|server| text::variables(&server.value, &mut names));
-    let is_written =
-        |name: &String| import.env_file.is_some() && import.moved.variables.iter().any(|(known, _)| known == name);
+    import
+        .taken
+        .iter()
+        .for_each(|server| text::variables(&server.value, &mut names));
+    let is_written = |name: &String| {
+        import.env_file.is_some()
+            && import
+                .moved
+                .variables
+                .iter()
+                .any(|(known, _)| known == name)
+    };
     let about = |name: &String| {
         let mut known = import.sources.iter().flat_map(|source| &source.variables);
-        known.find(|(known, _)| known == name).map(|(_, about)| about.clone()).unwrap_or_default()
+        known
+            .find(|(known, _)| known == name)
+            .map(|(_, about)| about.clone())
+            .unwrap_or_default()
     };
     let is_missing = |name: &String| std::env::var_os(name).is_none() && !is_written(name);
-    names.into_iter().filter(is_missing).map(|name| (name.clone(), about(&name))).collect()
+    names
+        .into_iter()
+        .filter(is_missing)
+        .map(|name| (name.clone(), about(&name)))
+        .collect()
 }
 
 fn to_json(import: &Import, is_written: bool) -> Value {
@@ -100,7 +173,8 @@ fn to_json(import: &Import, is_written: bool) -> Value {
             "from": from.collect::<Vec<_>>(),
         })
     };
-    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let path =
+        |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
     json!({
         "written": is_written,
         "output": path(&import.output),

@@ -13,11 +13,15 @@ pub(super) struct Moved {
 impl Moved {
     /// The entry of a server with references to variables in the places of its secrets.
     pub(super) fn entry(&mut self, server: &str, value: &Item) -> Item {
-        let Item::Map(members) = value else { return value.clone() };
+        let Item::Map(members) = value else {
+            return value.clone();
+        };
         let member = |(key, value): &(String, Item)| {
             let changed = match (key.as_str(), value) {
                 ("env", Item::Map(pairs)) => self.pairs(server, pairs, |name| name.to_owned()),
-                ("headers", Item::Map(pairs)) => self.pairs(server, pairs, |name| format!("{server}_{name}")),
+                ("headers", Item::Map(pairs)) => {
+                    self.pairs(server, pairs, |name| format!("{server}_{name}"))
+                }
                 ("args", Item::List(words)) => self.args(server, words),
                 ("url", Item::Text(url)) if is_secret_url(url) => {
                     self.reference(&format!("{server}_url"), server, "", url)
@@ -29,14 +33,20 @@ impl Moved {
         Item::Map(members.iter().map(member).collect())
     }
 
-    fn pairs(&mut self, server: &str, pairs: &[(String, Item)], name: impl Fn(&str) -> String) -> Item {
+    fn pairs(
+        &mut self,
+        server: &str,
+        pairs: &[(String, Item)],
+        name: impl Fn(&str) -> String,
+    ) -> Item {
         let pair = |(key, value): &(String, Item)| {
             let changed = match value {
                 Item::Text(text) if is_literal(text) && may_be_secret(key, text) => {
                     // The scheme of `Authorization` says how the secret is used.
                     let (scheme, secret) = match text.split_once(' ') {
                         Some((scheme, secret))
-                            if ["bearer", "basic", "token"].contains(&scheme.to_lowercase().as_str()) =>
+                            if ["bearer", "basic", "token"]
+                                .contains(&scheme.to_lowercase().as_str()) =>
                         {
                             (format!("{scheme} "), secret)
                         }
@@ -60,21 +70,35 @@ impl Moved {
                 changed.push(word.clone());
                 continue;
             };
-            let assignment = text.split_once('=').filter(|(name, _)| text.starts_with('-') || is_variable(name));
+            let assignment = text
+                .split_once('=')
+                .filter(|(name, _)| text.starts_with('-') || is_variable(name));
             changed.push(match assignment {
-                Some((name, value)) if is_literal(value) && is_secret_word(name, value) => self.reference(
-                    &format!("{server}_{}", name.trim_start_matches('-')),
-                    server,
-                    &format!("{name}="),
-                    value,
-                ),
-                None if is_literal(text) && !text.starts_with('-') && is_secret_word(&option, text) => {
-                    let name = if option.is_empty() { "argument" } else { option.trim_start_matches('-') };
+                Some((name, value)) if is_literal(value) && is_secret_word(name, value) => self
+                    .reference(
+                        &format!("{server}_{}", name.trim_start_matches('-')),
+                        server,
+                        &format!("{name}="),
+                        value,
+                    ),
+                None if is_literal(text)
+                    && !text.starts_with('-')
+                    && is_secret_word(&option, text) =>
+                {
+                    let name = if option.is_empty() {
+                        "argument"
+                    } else {
+                        option.trim_start_matches('-')
+                    };
                     self.reference(&format!("{server}_{name}"), server, "", text)
                 }
                 _ => word.clone(),
             });
-            option = if text.starts_with('-') && assignment.is_none() { text.clone() } else { String::new() };
+            option = if text.starts_with('-') && assignment.is_none() {
+                text.clone()
+            } else {
+                String::new()
+            };
         }
         Item::List(changed)
     }
@@ -82,12 +106,20 @@ impl Moved {
     /// A reference to a variable with this value, which is made if there is none.
     fn reference(&mut self, name: &str, server: &str, before: &str, value: &str) -> Item {
         let name = variable(name);
-        let is_free =
-            |known: &[(String, String)], name: &str| known.iter().all(|(other, text)| other != name || text == value);
+        let is_free = |known: &[(String, String)], name: &str| {
+            known
+                .iter()
+                .all(|(other, text)| other != name || text == value)
+        };
         let with_server = variable(&format!("{server}_{name}"));
-        let numbered = (2..=self.variables.len() + 2).map(|number| format!("{with_server}_{number}"));
-        let mut names = [name.clone(), with_server.clone()].into_iter().chain(numbered);
-        let name = names.find(|name| is_free(&self.variables, name)).unwrap_or(name);
+        let numbered =
+            (2..=self.variables.len() + 2).map(|number| format!("{with_server}_{number}"));
+        let mut names = [name.clone(), with_server.clone()]
+            .into_iter()
+            .chain(numbered);
+        let name = names
+            .find(|name| is_free(&self.variables, name))
+            .unwrap_or(name);
         if !self.variables.iter().any(|(known, _)| *known == name) {
             self.variables.push((name.clone(), value.to_owned()));
         }
@@ -98,7 +130,10 @@ impl Moved {
     pub(super) fn to_env_file(&self) -> String {
         let line = |(name, value): &(String, String)| {
             if value.contains(['\'', '\n']) {
-                let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                let escaped = value
+                    .replace('\\', "\\\\")
+                    .replace('"', "\\\"")
+                    .replace('\n', "\\n");
                 return format!("{name}=\"{escaped}\"\n");
             }
             format!("{name}='{value}'\n")
@@ -114,41 +149,75 @@ fn is_literal(text: &str) -> bool {
 }
 
 fn is_variable(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
 /// Whether a word of a command is secret: by the option in front of it, or by its look.
 fn is_secret_word(option: &str, word: &str) -> bool {
     let is_named = may_be_secret(option, "harmless") && !matches!(word, "true" | "false");
-    let is_header = word.to_lowercase().contains("authorization:") || word.to_lowercase().starts_with("bearer ");
+    let is_header = word.to_lowercase().contains("authorization:")
+        || word.to_lowercase().starts_with("bearer ");
     is_named || is_header || looks_like_token(word)
 }
 
 /// Whether a word is a token by its look: a known beginning, or a long run of letters and digits. Names of packages and paths
 /// have neither.
 fn looks_like_token(word: &str) -> bool {
-    const BEGINNINGS: [&str; 9] = ["sk-", "sk_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA"];
+    const BEGINNINGS: [&str; 9] = [
+        "sk-",
+        "sk_",
+        "ghp_",
+        "gho_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "xoxp-",
+        "AKIA",
+    ];
     let is_mixed = |run: &str| {
         let has = |is: fn(char) -> bool| run.chars().any(is);
         run.len() >= 24 && has(|c| c.is_ascii_digit()) && has(|c| c.is_ascii_alphabetic())
     };
     BEGINNINGS.iter().any(|start| word.starts_with(start))
-        || (!word.contains(['/', '\\']) && word.split(|c: char| !c.is_ascii_alphanumeric()).any(is_mixed))
+        || (!word.contains(['/', '\\'])
+            && word
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .any(is_mixed))
         || is_secret_url(word)
 }
 
 /// Whether a URL has user information, or a value in its query that may be secret.
 fn is_secret_url(text: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(text) else { return false };
-    let has_secret = || url.query_pairs().any(|(name, value)| may_be_secret(&name, &value));
-    url.has_host() && is_literal(text) && (!url.username().is_empty() || url.password().is_some() || has_secret())
+    let Ok(url) = reqwest::Url::parse(text) else {
+        return false;
+    };
+    let has_secret = || {
+        url.query_pairs()
+            .any(|(name, value)| may_be_secret(&name, &value))
+    };
+    url.has_host()
+        && is_literal(text)
+        && (!url.username().is_empty() || url.password().is_some() || has_secret())
 }
 
 /// The name of a variable.
 fn variable(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
     let name: String = name.chars().map(plain).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{name}")
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -178,17 +247,30 @@ mod tests {
             ("args", Item::texts(words)),
             (
                 "env",
-                Item::map([("LEVEL", Item::text("debug")), ("API_KEY", Item::text("k1")), ("O", Item::text("${O}"))]),
+                Item::map([
+                    ("LEVEL", Item::text("debug")),
+                    ("API_KEY", Item::text("k1")),
+                    ("O", Item::text("${O}")),
+                ]),
             ),
-            ("headers", Item::map([("Authorization", Item::text("Bearer t1"))])),
+            (
+                "headers",
+                Item::map([("Authorization", Item::text("Bearer t1"))]),
+            ),
         ]);
         assert_eq!(
             moved.entry("git", &entry).to_flow(),
             r#"{"command": "npx", "args": ["-y", "@me/server-2024", "--api-key", "${GIT_API_KEY}", "--token=${GIT_TOKEN}", "--port", "8080", "--header", "${GIT_HEADER}"], "env": {"LEVEL": "debug", "API_KEY": "${API_KEY}", "O": "${O}"}, "headers": {"Authorization": "Bearer ${GIT_AUTHORIZATION}"}}"#
         );
         // The same name with another value is another variable.
-        assert_eq!(moved.entry("hub", &env("API_KEY", "k1")).to_flow(), r#"{"env": {"API_KEY": "${API_KEY}"}}"#);
-        assert_eq!(moved.entry("hub", &env("API_KEY", "k2")).to_flow(), r#"{"env": {"API_KEY": "${HUB_API_KEY}"}}"#);
+        assert_eq!(
+            moved.entry("hub", &env("API_KEY", "k1")).to_flow(),
+            r#"{"env": {"API_KEY": "${API_KEY}"}}"#
+        );
+        assert_eq!(
+            moved.entry("hub", &env("API_KEY", "k2")).to_flow(),
+            r#"{"env": {"API_KEY": "${HUB_API_KEY}"}}"#
+        );
         let url = Item::map([("url", Item::text("https://h/mcp?api_key=abc"))]);
         assert_eq!(moved.entry("s", &url).to_flow(), r#"{"url": "${S_URL}"}"#);
         let plain = Item::map([("url", Item::text("https://h/mcp?page=2"))]);
@@ -201,6 +283,9 @@ mod tests {
         moved.entry("a", &env("A_TOKEN", "it's \"x\\\n"));
         moved.entry("a", &env("B_TOKEN", "plain $HOME #1"));
         let text = moved.to_env_file();
-        assert!(text.ends_with("A_TOKEN=\"it's \\\"x\\\\\\n\"\nB_TOKEN='plain $HOME #1'\n"), "{text}");
+        assert!(
+            text.ends_with("A_TOKEN=\"it's \\\"x\\\\\\n\"\nB_TOKEN='plain $HOME #1'\n"),
+            "{text}"
+        );
     }
 }

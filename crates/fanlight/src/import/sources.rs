@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{Client, ClientFile, Item, PackagedServer, Places, System, server_json};
+use fanlight_client_files::{
+    Client, ClientFile, Item, PackagedServer, Places, System, server_json,
+};
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
 use fanlight_document::{Node, Source as Text, Syntax};
 
@@ -30,26 +32,39 @@ pub(super) struct Source {
 /// Every file of a known client: of the user, and of the project in this folder. A file that cannot be read is one without
 /// servers.
 pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
-    let clients = Client::ALL.into_iter().flat_map(|client| files_of(client, places));
+    let clients = Client::ALL
+        .into_iter()
+        .flat_map(|client| files_of(client, places));
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut sources = Vec::new();
     for (client, path) in clients.filter(|(_, path)| path.is_file()) {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         if !seen.contains(&real) {
             seen.push(real);
-            sources.push(of_client(client, &path, places).unwrap_or_else(|reason| unreadable(client, path, reason)));
+            sources.push(
+                of_client(client, &path, places)
+                    .unwrap_or_else(|reason| unreadable(client, path, reason)),
+            );
         }
     }
     sources
 }
 
 fn unreadable(client: Client, path: PathBuf, reason: String) -> Source {
-    Source { left_out: vec![reason], ..empty(client.title(), Some(client), path) }
+    Source {
+        left_out: vec![reason],
+        ..empty(client.title(), Some(client), path)
+    }
 }
 
 fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
-    let of_user = places.map(|places| places.of_user(client)).unwrap_or_default();
-    let of_project = client.project_files().iter().map(|file| absolute(Path::new(file)));
+    let of_user = places
+        .map(|places| places.of_user(client))
+        .unwrap_or_default();
+    let of_project = client
+        .project_files()
+        .iter()
+        .map(|file| absolute(Path::new(file)));
     let mut files: Vec<PathBuf> = of_user.into_iter().chain(of_project).collect();
     if client == Client::Continue {
         let home = places.map(|places| places.home().to_owned());
@@ -58,7 +73,8 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
             found.retain(|path| {
-                path.extension().is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known))
+                path.extension()
+                    .is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known))
             });
             found.sort();
             files.extend(found);
@@ -68,40 +84,83 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
 }
 
 /// What an argument of the command line names: a file, or a client with all its files.
-pub(super) fn named(from: &str, places: Option<&Places>, bundles: &Path) -> Result<Vec<Source>, Failure> {
+pub(super) fn named(
+    from: &str,
+    places: Option<&Places>,
+    bundles: &Path,
+) -> Result<Vec<Source>, Failure> {
     let path = Path::new(from);
     if path.is_file() {
-        return Ok(vec![of_file(&absolute(path), places, bundles).map_err(Failure::usage)?]);
+        return Ok(vec![
+            of_file(&absolute(path), places, bundles).map_err(Failure::usage)?,
+        ]);
     }
     let Some(client) = Client::named(from) else {
         let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
-        return Err(Failure::usage(format!("{from} is neither a file nor a client; clients: {}", ids.join(", "))));
+        return Err(Failure::usage(format!(
+            "{from} is neither a file nor a client; clients: {}",
+            ids.join(", ")
+        )));
     };
-    let files: Vec<_> = files_of(client, places).into_iter().map(|(_, path)| path).collect();
+    let files: Vec<_> = files_of(client, places)
+        .into_iter()
+        .map(|(_, path)| path)
+        .collect();
     let found: Vec<_> = files.iter().filter(|path| path.is_file()).collect();
     if found.is_empty() {
-        let looked: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
-        return Err(Failure::usage(format!("{} has no file here: {}", client.title(), looked.join(", "))));
+        let looked: Vec<_> = files
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        return Err(Failure::usage(format!(
+            "{} has no file here: {}",
+            client.title(),
+            looked.join(", ")
+        )));
     }
-    found.into_iter().map(|path| of_client(client, path, places).map_err(Failure::usage)).collect()
+    found
+        .into_iter()
+        .map(|path| of_client(client, path, places).map_err(Failure::usage))
+        .collect()
 }
 
 /// A file that is named: a bundle, a package, or the file of some client.
 fn of_file(path: &Path, places: Option<&Places>, bundles: &Path) -> Result<Source, String> {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_lowercase();
+    let ending = path
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .unwrap_or_default()
+        .to_lowercase();
     if ["mcpb", "dxt"].contains(&ending.as_str()) {
-        let (bundle, server) = Bundle::open(path, bundles, System::current()).map_err(|reason| at(path, &reason))?;
-        return Ok(Source { bundle: Some(bundle), ..packaged("bundle", path, server) });
+        let (bundle, server) =
+            Bundle::open(path, bundles, System::current()).map_err(|reason| at(path, &reason))?;
+        return Ok(Source {
+            bundle: Some(bundle),
+            ..packaged("bundle", path, server)
+        });
     }
     let root = tree(path)?;
     let has = |key: &str| root.field(key).is_some();
-    if has("packages") || has("remotes") || root.field("server").is_some_and(|server| server.field("name").is_some()) {
-        return Ok(packaged("server.json", path, server_json(&root).map_err(|reason| at(path, &reason))?));
+    if has("packages")
+        || has("remotes")
+        || root
+            .field("server")
+            .is_some_and(|server| server.field("name").is_some())
+    {
+        return Ok(packaged(
+            "server.json",
+            path,
+            server_json(&root).map_err(|reason| at(path, &reason))?,
+        ));
     }
     let known = ClientFile::read(path, &root);
     let title = known.as_ref().map_or("", |file| file.client.title());
     // What nobody is known to write has the notation that most clients share.
-    let notation = if has("servers") { Client::VsCode } else { Client::Cursor };
+    let notation = if has("servers") {
+        Client::VsCode
+    } else {
+        Client::Cursor
+    };
     let client = known.as_ref().map(|file| file.client);
     let file = known.unwrap_or_else(|| ClientFile::of(notation, path, &root));
     Ok(taken(title, client, path, places, file))
@@ -109,7 +168,13 @@ fn of_file(path: &Path, places: Option<&Places>, bundles: &Path) -> Result<Sourc
 
 fn of_client(client: Client, path: &Path, places: Option<&Places>) -> Result<Source, String> {
     let root = tree(path)?;
-    Ok(taken(client.title(), Some(client), path, places, ClientFile::of(client, path, &root)))
+    Ok(taken(
+        client.title(),
+        Some(client),
+        path,
+        places,
+        ClientFile::of(client, path, &root),
+    ))
 }
 
 fn taken(
@@ -120,25 +185,50 @@ fn taken(
     mut file: ClientFile,
 ) -> Source {
     // What is in the folder of the user is for all projects.
-    file.project = file.project.filter(|project| places.is_none_or(|places| places.home() != project));
+    file.project = file
+        .project
+        .filter(|project| places.is_none_or(|places| places.home() != project));
     let servers = file.own_entries(path, &is_server_option);
     let left_out = file.notes.iter().map(|note| note.message.clone()).collect();
-    Source { servers, left_out, ..empty(title, client, path.to_owned()) }
+    Source {
+        servers,
+        left_out,
+        ..empty(title, client, path.to_owned())
+    }
 }
 
 fn packaged(title: &'static str, path: &Path, server: PackagedServer) -> Source {
-    let PackagedServer { name, value, variables, notes } = server;
-    Source { servers: vec![(name, value)], left_out: notes, variables, ..empty(title, None, path.to_owned()) }
+    let PackagedServer {
+        name,
+        value,
+        variables,
+        notes,
+    } = server;
+    Source {
+        servers: vec![(name, value)],
+        left_out: notes,
+        variables,
+        ..empty(title, None, path.to_owned())
+    }
 }
 
 fn empty(title: &'static str, client: Option<Client>, path: PathBuf) -> Source {
-    Source { title, client, path, servers: Vec::new(), left_out: Vec::new(), variables: Vec::new(), bundle: None }
+    Source {
+        title,
+        client,
+        path,
+        servers: Vec::new(),
+        left_out: Vec::new(),
+        variables: Vec::new(),
+        bundle: None,
+    }
 }
 
 /// The tree of a file; an empty one if the file is empty.
 fn tree(path: &Path) -> Result<Node, String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
+    let read = File::open(path)
+        .and_then(|file| file.take(MAX_FILE_SIZE as u64 + 1).read_to_end(&mut bytes));
     read.map_err(|error| at(path, &format!("cannot be read: {error}")))?;
     if bytes.len() > MAX_FILE_SIZE {
         return Err(at(path, "is too large for a configuration"));
@@ -148,10 +238,16 @@ fn tree(path: &Path) -> Result<Node, String> {
     let syntax = Syntax::of(path, source.text());
     match fanlight_document::parse(&source, syntax) {
         Ok(Some(root)) => Ok(root),
-        Ok(None) => {
-            Ok(Node { span: fanlight_document::Span::new(0, 0), value: fanlight_document::Value::Map(Vec::new()) })
-        }
-        Err(error) => Err(format!("{}:{}: {}", path.display(), source.position(error.span.start).line, error.message)),
+        Ok(None) => Ok(Node {
+            span: fanlight_document::Span::new(0, 0),
+            value: fanlight_document::Value::Map(Vec::new()),
+        }),
+        Err(error) => Err(format!(
+            "{}:{}: {}",
+            path.display(),
+            source.position(error.span.start).line,
+            error.message
+        )),
     }
 }
 

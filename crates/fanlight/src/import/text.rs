@@ -10,13 +10,19 @@ use super::secrets::Moved;
 
 /// The configuration with these servers. `env_file` is beside it.
 pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String {
-    let mut text = "# Written by `fanlight import`. `fanlight check` says whether these servers start.\n".to_owned();
+    let mut text =
+        "# Written by `fanlight import`. `fanlight check` says whether these servers start.\n"
+            .to_owned();
     if let Some(name) = env_file.and_then(Path::file_name) {
         text += &Item::map([("envFile", Item::text(name.to_string_lossy()))]).to_yaml("");
     }
     text += "\nmcpServers:\n";
     for server in taken {
-        let from: Vec<_> = server.from.iter().map(|place| place.path.display().to_string()).collect();
+        let from: Vec<_> = server
+            .from
+            .iter()
+            .map(|place| place.path.display().to_string())
+            .collect();
         // A line break in the name of a file would end the comment.
         let from = from.join(", ").replace(['\n', '\r'], " ");
         text += &format!("  # {from}\n{}", entry(server).to_yaml("  "));
@@ -33,14 +39,18 @@ pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
     let text = format!("mcpServers:\n{}", entry(server).to_yaml("  "));
     let variable = |name: &str| {
         let known = moved.variables.iter().find(|(known, _)| known == name);
-        known.map(|(_, value)| value.clone()).or_else(|| std::env::var(name).ok())
+        known
+            .map(|(_, value)| value.clone())
+            .or_else(|| std::env::var(name).ok())
     };
     let errors = match parse(&text, Path::new("fanlight.yaml"), &variable) {
         Ok(_) => return Ok(()),
         Err(errors) => errors.without_missing_variables(),
     };
     let first = errors.as_ref().and_then(|errors| errors.problems().first());
-    first.map(Problem::message).map_or(Ok(()), |message| Err(message.to_owned()))
+    first
+        .map(Problem::message)
+        .map_or(Ok(()), |message| Err(message.to_owned()))
 }
 
 /// The variables that an entry names, without those that have a default.
@@ -55,7 +65,9 @@ pub(super) fn variables(value: &Item, names: &mut Vec<String>) {
             }
         }
         Item::List(items) => items.iter().for_each(|item| variables(item, names)),
-        Item::Map(members) => members.iter().for_each(|(_, value)| variables(value, names)),
+        Item::Map(members) => members
+            .iter()
+            .for_each(|(_, value)| variables(value, names)),
         _ => {}
     }
 }
@@ -67,9 +79,20 @@ mod tests {
 
     #[test]
     fn configuration_has_where_each_server_is_from() {
-        let place = Place { title: "Cursor", path: "/h/.cursor/mcp.json".into(), name: "a b".to_owned() };
-        let value = Item::map([("command", Item::text("npx")), ("args", Item::texts(["-y", "${X} ${Y:-1}"]))]);
-        let taken = [Taken { name: "a b".to_owned(), value, from: vec![place] }];
+        let place = Place {
+            title: "Cursor",
+            path: "/h/.cursor/mcp.json".into(),
+            name: "a b".to_owned(),
+        };
+        let value = Item::map([
+            ("command", Item::text("npx")),
+            ("args", Item::texts(["-y", "${X} ${Y:-1}"])),
+        ]);
+        let taken = [Taken {
+            name: "a b".to_owned(),
+            value,
+            from: vec![place],
+        }];
         let text = configuration(&taken, Some(Path::new("/x/fanlight.env")));
         assert!(
             text.ends_with(
@@ -82,8 +105,15 @@ mod tests {
         variables(&taken[0].value, &mut names);
         assert_eq!(names, ["X"]);
         assert_eq!(check(&taken[0], &Moved::default()), Ok(()));
-        let wrong =
-            Taken { name: "w".to_owned(), value: Item::map([("url", Item::text("ftp://h/"))]), from: Vec::new() };
-        assert!(check(&wrong, &Moved::default()).unwrap_err().contains("neither an http"));
+        let wrong = Taken {
+            name: "w".to_owned(),
+            value: Item::map([("url", Item::text("ftp://h/"))]),
+            from: Vec::new(),
+        };
+        assert!(
+            check(&wrong, &Moved::default())
+                .unwrap_err()
+                .contains("neither an http")
+        );
     }
 }

@@ -24,37 +24,60 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
         let endpoint = args.endpoint.find(&assembly.gateway)?;
         let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
         let mut operation = assembly.gateway.resolve(call, Detail::Known).await;
-        let response = assembly.gateway.run(&mut operation, ServerMessages::discard()).await;
+        let response = assembly
+            .gateway
+            .run(&mut operation, ServerMessages::discard())
+            .await;
         if !response.is_error() {
             return Ok((response, None));
         }
         let tools = tools(assembly, &endpoint).await;
         // The tools of a server that is down are not known.
-        let is_known = tools.is_empty() || tools.find(&args.tool).is_some() || incomplete(&tools).next().is_some();
-        Ok((response, (!is_known).then(|| no_such_tool(&args.tool, &tools))))
+        let is_known = tools.is_empty()
+            || tools.find(&args.tool).is_some()
+            || incomplete(&tools).next().is_some();
+        Ok((
+            response,
+            (!is_known).then(|| no_such_tool(&args.tool, &tools)),
+        ))
     })
     .await?;
     print(&response.body(), args.json);
     if let Some(unknown) = unknown {
         return Err(unknown);
     }
-    let failed = response.view::<CallToolResult>().and_then(|result| result.is_error());
-    outcome(response.is_error(), failed.is_some_and(|flag| flag.is_true()))
+    let failed = response
+        .view::<CallToolResult>()
+        .and_then(|result| result.is_error());
+    outcome(
+        response.is_error(),
+        failed.is_some_and(|flag| flag.is_true()),
+    )
 }
 
 /// [`call`] through a gateway that is running.
 pub(crate) async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let (mut params, mut request) = (ObjectBuilder::new(), ObjectBuilder::new());
-    params.string("name", &args.tool).member("arguments", &arguments);
-    request.string("method", "tools/call").member("params", &params.finish());
+    params
+        .string("name", &args.tool)
+        .member("arguments", &arguments);
+    request
+        .string("method", "tools/call")
+        .member("params", &params.finish());
     if let Some(path) = args.endpoint.path() {
         request.string("endpoint", path);
     }
-    let answer = admin.post_json("/api/call", request.finish().as_text().to_owned()).await?;
-    let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| Failure::other(error.to_string()))?;
+    let answer = admin
+        .post_json("/api/call", request.finish().as_text().to_owned())
+        .await?;
+    let answer = Json::parse(answer.into(), MAX_NESTING)
+        .map_err(|error| Failure::other(error.to_string()))?;
     let (result, error) = (answer.get("result"), answer.get("error"));
-    let is_failed = result.as_ref().and_then(|result| result.get("isError")).is_some_and(|flag| flag.is_true());
+    let is_failed = result
+        .as_ref()
+        .and_then(|result| result.get("isError"))
+        .is_some_and(|flag| flag.is_true());
     let is_error = error.is_some();
     print(&result.or(error).unwrap_or_else(Json::null), args.json);
     outcome(is_error, is_failed)

@@ -55,8 +55,17 @@ enum Credentials {
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
         // What shows who the user is goes to the server that was named alone.
-        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().map_err(other)?;
-        Ok(Self { http, url, timeout, credentials: Credentials::Nothing })
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(Policy::none())
+            .build()
+            .map_err(other)?;
+        Ok(Self {
+            http,
+            url,
+            timeout,
+            credentials: Credentials::Nothing,
+        })
     }
 
     /// It with the key or access token in the environment.
@@ -69,22 +78,31 @@ impl Client {
 
     /// It with this key or access token.
     pub(super) fn with_token(self, token: String) -> Self {
-        Self { credentials: Credentials::Token(token), ..self }
+        Self {
+            credentials: Credentials::Token(token),
+            ..self
+        }
     }
 
     /// It with the token that the user has from signing in, unless it has one already.
     pub(super) fn or_signed_in(self, server: ServerByUrl) -> Self {
         match self.credentials {
-            Credentials::Nothing => Self { credentials: Credentials::Granted(Box::new(server)), ..self },
+            Credentials::Nothing => Self {
+                credentials: Credentials::Granted(Box::new(server)),
+                ..self
+            },
             Credentials::Token(_) | Credentials::Granted(_) => self,
         }
     }
 
     /// What the server wants for signing in to it; `None` if it serves this client, wants something else, or cannot be reached.
     pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
-        let (body, headers) = modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
+        let (body, headers) =
+            modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
         let shown = self.shown().await?;
-        let Ok(response) = self.send(body.clone(), &headers, &shown).await else { return Ok(None) };
+        let Ok(response) = self.send(body.clone(), &headers, &shown).await else {
+            return Ok(None);
+        };
         let response = self.unless_refused(response, body, &headers, shown).await?;
         let challenge = Challenge::from_headers(response.headers().get_all(WWW_AUTHENTICATE));
         Ok(challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED))
@@ -106,16 +124,30 @@ impl Client {
     }
 
     /// A tool call after `initialize`.
-    pub(super) async fn call_legacy(&self, tool: &str, arguments: &Json) -> Result<Response, Failure> {
+    pub(super) async fn call_legacy(
+        &self,
+        tool: &str,
+        arguments: &Json,
+    ) -> Result<Response, Failure> {
         let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"fanlight diff","version":"0"}}}"#;
-        let opened = self.post(Bytes::from_static(initialize.as_bytes()), Vec::new()).await?;
-        let session = opened.headers().get(header::SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let headers: Vec<_> = session.into_iter().map(|id| (header::SESSION_ID.to_owned(), id)).collect();
+        let opened = self
+            .post(Bytes::from_static(initialize.as_bytes()), Vec::new())
+            .await?;
+        let session = opened
+            .headers()
+            .get(header::SESSION_ID)
+            .and_then(|id| id.to_str().ok())
+            .map(str::to_owned);
+        let headers: Vec<_> = session
+            .into_iter()
+            .map(|id| (header::SESSION_ID.to_owned(), id))
+            .collect();
         self.answer(opened).await?;
         let mut params = ObjectBuilder::new();
         params.string("name", tool).member("arguments", arguments);
         let text = request_text(&Json::literal("1"), "tools/call", Some(&params.finish()));
-        self.answer(self.post(text.into_bytes(), headers).await?).await
+        self.answer(self.post(text.into_bytes(), headers).await?)
+            .await
     }
 
     /// A stateless tool call (2026-07-28). `trace` is sent in `_meta` and in the headers.
@@ -131,7 +163,10 @@ impl Client {
         let mut headers = vec![(header::NAME.to_owned(), header::encode(tool).into_owned())];
         headers.extend(mirrored.iter().filter_map(|mirrored| {
             let value = mirrored.value(arguments)?;
-            Some((format!("{}{}", header::PARAM_PREFIX, mirrored.name), header::encode(&value).into_owned()))
+            Some((
+                format!("{}{}", header::PARAM_PREFIX, mirrored.name),
+                header::encode(&value).into_owned(),
+            ))
         }));
         self.modern("tools/call", params, headers, trace).await
     }
@@ -162,8 +197,9 @@ impl Client {
             Credentials::Granted(server) => server.headers().await,
             Credentials::Token(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
-                let mut value =
-                    value.map_err(|_| Failure::usage(format!("{TOKEN} has characters that no token has")))?;
+                let mut value = value.map_err(|_| {
+                    Failure::usage(format!("{TOKEN} has characters that no token has"))
+                })?;
                 value.set_sensitive(true);
                 Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
             }
@@ -178,9 +214,16 @@ impl Client {
         headers: &Headers,
         mut shown: HeaderMap,
     ) -> Result<reqwest::Response, Failure> {
-        let Credentials::Granted(server) = &self.credentials else { return Ok(response) };
+        let Credentials::Granted(server) = &self.credentials else {
+            return Ok(response);
+        };
         for sent in 1..MOST_SENT {
-            let challenges: Vec<_> = response.headers().get_all(WWW_AUTHENTICATE).iter().cloned().collect();
+            let challenges: Vec<_> = response
+                .headers()
+                .get_all(WWW_AUTHENTICATE)
+                .iter()
+                .cloned()
+                .collect();
             let is_refused = match response.status() {
                 StatusCode::UNAUTHORIZED => true,
                 StatusCode::FORBIDDEN => !challenges.is_empty(),
@@ -194,17 +237,27 @@ impl Client {
                 challenges: &challenges,
                 nonce: response.headers().get(PROOF_NONCE),
                 shown: &shown,
-                message: Asked { method: &Method::POST, url: server.url() },
+                message: Asked {
+                    method: &Method::POST,
+                    url: server.url(),
+                },
             };
             // Boxed to keep the futures of all messages small: few are refused.
-            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else { break };
+            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else {
+                break;
+            };
             shown = other;
             response = self.send(body.clone(), headers, &shown).await?;
         }
         Ok(response)
     }
 
-    async fn send(&self, body: Bytes, headers: &Headers, shown: &HeaderMap) -> Result<reqwest::Response, Failure> {
+    async fn send(
+        &self,
+        body: Bytes,
+        headers: &Headers,
+        shown: &HeaderMap,
+    ) -> Result<reqwest::Response, Failure> {
         let mut request = self
             .http
             .post(&self.url)
@@ -224,9 +277,14 @@ impl Client {
 
     /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
     async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
-        let is_stream =
-            http.headers().get("content-type").is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        let (status, challenge) = (http.status(), Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)));
+        let is_stream = http
+            .headers()
+            .get("content-type")
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let (status, challenge) = (
+            http.status(),
+            Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
+        );
         let body = http.bytes().await.map_err(other)?;
         let text = if is_stream { last_event(&body)? } else { body };
         match Message::parse(text, MAX_NESTING) {
@@ -235,8 +293,12 @@ impl Client {
                 // Boxed to keep the futures of all messages small.
                 Err(Box::pin(self.not_let_in(status, challenge)).await)
             }
-            Ok(_) => Err(Failure::other("the gateway sent something other than a JSON-RPC response")),
-            Err(error) => Err(Failure::other(format!("the gateway's answer is invalid: {error}"))),
+            Ok(_) => Err(Failure::other(
+                "the gateway sent something other than a JSON-RPC response",
+            )),
+            Err(error) => Err(Failure::other(format!(
+                "the gateway's answer is invalid: {error}"
+            ))),
         }
     }
 
@@ -252,11 +314,17 @@ impl Client {
         };
         let sign_in = match (&self.credentials, challenge) {
             (Credentials::Granted(server), Some(challenge)) if !server.has_signed_in() => {
-                wanted_at(server.server(), challenge).await.map(|wanted| format!("; {}", wanted.line()))
+                wanted_at(server.server(), challenge)
+                    .await
+                    .map(|wanted| format!("; {}", wanted.line()))
             }
             _ => None,
         };
-        Failure::other(format!("the server {what} (status {}){}", status.as_u16(), sign_in.unwrap_or_default()))
+        Failure::other(format!(
+            "the server {what} (status {}){}",
+            status.as_u16(),
+            sign_in.unwrap_or_default()
+        ))
     }
 }
 
@@ -269,7 +337,8 @@ fn modern_request(
 ) -> (Bytes, Headers) {
     let revision = Revision::NEWEST_MODERN.as_str();
     let mut own = ObjectBuilder::new();
-    own.string(meta::PROTOCOL_VERSION, revision).member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
+    own.string(meta::PROTOCOL_VERSION, revision)
+        .member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
     if let Some(trace) = trace {
         own.string("traceparent", trace.meta);
         headers.push(("traceparent".to_owned(), trace.header.to_owned()));
@@ -277,21 +346,31 @@ fn modern_request(
     params.member("_meta", &own.finish());
     headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
     headers.push((header::METHOD.to_owned(), method.to_owned()));
-    (request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(), headers)
+    (
+        request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(),
+        headers,
+    )
 }
 
 fn redirected(response: &reqwest::Response) -> Failure {
     let status = response.status().as_u16();
-    let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-    Failure::other(match location.and_then(|location| response.url().join(location).ok()) {
-        Some(location) => format!(
-            "the server redirects to {} (status {status}), where nothing was sent: name that URL if it is the one you mean",
-            plain(location.as_str(), LONGEST_SHOWN)
-        ),
-        None => {
-            format!("the server redirects, and does not say where to (status {status}): name the URL of its endpoint")
-        }
-    })
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|location| location.to_str().ok());
+    Failure::other(
+        match location.and_then(|location| response.url().join(location).ok()) {
+            Some(location) => format!(
+                "the server redirects to {} (status {status}), where nothing was sent: name that URL if it is the one you mean",
+                plain(location.as_str(), LONGEST_SHOWN)
+            ),
+            None => {
+                format!(
+                    "the server redirects, and does not say where to (status {status}): name the URL of its endpoint"
+                )
+            }
+        },
+    )
 }
 
 fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {

@@ -23,7 +23,11 @@ use crate::show::plain;
 const PAGES: usize = 100;
 
 /// Prints the lists that clients of this endpoint get.
-pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Option<Browser>) -> Result<(), Failure> {
+pub(crate) async fn list_at(
+    url: &str,
+    wanted: &Wanted<'_>,
+    browser: Option<Browser>,
+) -> Result<(), Failure> {
     let lists = as_client(url, Timeouts::default().list, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
@@ -35,7 +39,11 @@ pub(crate) async fn list_at(url: &str, wanted: &Wanted<'_>, browser: Option<Brow
 }
 
 /// Calls a tool, and prints the result.
-pub(crate) async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>) -> Result<(), Failure> {
+pub(crate) async fn call_at(
+    url: &str,
+    args: &CallArgs,
+    browser: Option<Browser>,
+) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let response = as_client(url, Timeouts::default().call, browser, async |client| {
         let most = Limits::default().mirrored_params;
@@ -44,8 +52,13 @@ pub(crate) async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>
     })
     .await?;
     call::print(&response.body(), args.json);
-    let failed = response.view::<CallToolResult>().and_then(|result| result.is_error());
-    call::outcome(response.is_error(), failed.is_some_and(|flag| flag.is_true()))
+    let failed = response
+        .view::<CallToolResult>()
+        .and_then(|result| result.is_error());
+    call::outcome(
+        response.is_error(),
+        failed.is_some_and(|flag| flag.is_true()),
+    )
 }
 
 /// The token for a server, if the user has one or signs in; otherwise what the server wants for that, if it wants a token.
@@ -72,7 +85,9 @@ async fn as_client<T>(
     command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let server = ServerByUrl::at(url, browser)?;
-    let client = Client::new(url.to_owned(), timeout)?.with_token_of_environment().or_signed_in(server);
+    let client = Client::new(url.to_owned(), timeout)?
+        .with_token_of_environment()
+        .or_signed_in(server);
     // Whoever has signed in waits for signals here alone: the process no longer ends by itself.
     let outcome = interruptible(command(&client)).await;
     client.stop().await;
@@ -88,18 +103,29 @@ async fn read(client: &Client, kind: ListKind) -> Result<List, Failure> {
             params.member("cursor", cursor);
         }
         let method = kind.method();
-        let page = client.modern(method.as_str(), params, Vec::new(), None).await?;
+        let page = client
+            .modern(method.as_str(), params, Vec::new(), None)
+            .await?;
         let Some(result) = page.result() else {
             // A server without anything of this kind need not have the method.
             if page.error_code() == Some(fanlight_protocol::code::METHOD_NOT_FOUND) {
                 break;
             }
             let what = plain(page.body().as_text(), 300);
-            return Err(Failure::other(format!("the gateway does not answer {}: {what}", method.as_str())));
+            return Err(Failure::other(format!(
+                "the gateway does not answer {}: {what}",
+                method.as_str()
+            )));
         };
         let entries = result.get(kind.member()).unwrap_or_else(Json::null);
-        list.entries.extend(entries.elements().map(|place| Shown::of(kind, entries.slice(place))));
-        cursor = result.get("nextCursor").filter(|cursor| cursor.as_str().is_some());
+        list.entries.extend(
+            entries
+                .elements()
+                .map(|place| Shown::of(kind, entries.slice(place))),
+        );
+        cursor = result
+            .get("nextCursor")
+            .filter(|cursor| cursor.as_str().is_some());
         if cursor.is_none() {
             break;
         }

@@ -10,10 +10,24 @@ use crate::show::plain;
 /// What is known of a failure: what happened, the last lines of the process, and what to do, a line each.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {
     let mut lines = vec![format!("backend {backend:?} {}", error.what())];
-    if let Some(FailureDetails { stderr, stdout, remedy, .. }) = error.details() {
+    if let Some(FailureDetails {
+        stderr,
+        stdout,
+        remedy,
+        ..
+    }) = error.details()
+    {
         lines.extend(stderr.iter().map(|line| format!("  stderr: {line}")));
-        lines.extend(stdout.iter().map(|line| format!("  stdout: {line}    (not a message)")));
-        lines.extend(remedy.iter().map(|remedy| format!("  help: {}", remedy.text)));
+        lines.extend(
+            stdout
+                .iter()
+                .map(|line| format!("  stdout: {line}    (not a message)")),
+        );
+        lines.extend(
+            remedy
+                .iter()
+                .map(|remedy| format!("  help: {}", remedy.text)),
+        );
     }
     if error.sign_in().is_some() {
         lines.push(format!(

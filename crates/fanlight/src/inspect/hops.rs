@@ -31,23 +31,49 @@ pub(super) struct Hop {
 }
 
 /// The hops of the call, the client's first. `is_omitted` says which backends get no trace context.
-pub(super) fn judge(sent: &Sent<'_>, spans: &[Span], answer: &str, is_omitted: impl Fn(&str) -> bool) -> Vec<Hop> {
+pub(super) fn judge(
+    sent: &Sent<'_>,
+    spans: &[Span],
+    answer: &str,
+    is_omitted: impl Fn(&str) -> bool,
+) -> Vec<Hop> {
     let server = spans.iter().find(|span| {
-        span.kind == Kind::Server && span.trace == sent.trace && span.attribute("mcp.method.name") == Some(sent.method)
+        span.kind == Kind::Server
+            && span.trace == sent.trace
+            && span.attribute("mcp.method.name") == Some(sent.method)
     });
     let mut hops = vec![arrival(sent, server)];
     let Some(server) = server else { return hops };
     let calls: Vec<&Span> = spans
         .iter()
-        .filter(|span| span.kind == Kind::Client && span.attribute("mcp.method.name") == Some(sent.method))
+        .filter(|span| {
+            span.kind == Kind::Client && span.attribute("mcp.method.name") == Some(sent.method)
+        })
         .filter(|span| is_below(span, &server.id, spans))
         .collect();
     let repeated = repeated(answer, sent.trace);
-    let spans_sent: Vec<&str> = calls.iter().map(|call| call.id.as_str()).chain([sent.meta, sent.header]).collect();
-    let strange: Vec<&str> = repeated.iter().map(String::as_str).filter(|id| !spans_sent.contains(id)).collect();
+    let spans_sent: Vec<&str> = calls
+        .iter()
+        .map(|call| call.id.as_str())
+        .chain([sent.meta, sent.header])
+        .collect();
+    let strange: Vec<&str> = repeated
+        .iter()
+        .map(String::as_str)
+        .filter(|id| !spans_sent.contains(id))
+        .collect();
     for call in &calls {
-        let backend = call.attribute("fanlight.backend.name").unwrap_or("a backend");
-        hops.push(departure(sent, server, call, is_omitted(backend), &repeated, &strange));
+        let backend = call
+            .attribute("fanlight.backend.name")
+            .unwrap_or("a backend");
+        hops.push(departure(
+            sent,
+            server,
+            call,
+            is_omitted(backend),
+            &repeated,
+            &strange,
+        ));
     }
     if calls.is_empty() {
         hops.push(not_forwarded(server));
@@ -58,26 +84,40 @@ pub(super) fn judge(sent: &Sent<'_>, spans: &[Span], answer: &str, is_omitted: i
 fn arrival(sent: &Sent<'_>, server: Option<&Span>) -> Hop {
     let mut hop = hop("client", "fanlight", server);
     let Some(server) = server else {
-        hop.carried = Err("Fanlight began a trace of its own or recorded none: see `telemetry.trustInbound` and \
+        hop.carried = Err(
+            "Fanlight began a trace of its own or recorded none: see `telemetry.trustInbound` and \
                            `limits.traces` of its configuration"
-            .to_owned());
+                .to_owned(),
+        );
         return hop;
     };
     let mut by = Vec::new();
-    let is_linked = |id: &str| server.links.iter().any(|(trace, span)| trace == sent.trace && span == id);
+    let is_linked = |id: &str| {
+        server
+            .links
+            .iter()
+            .any(|(trace, span)| trace == sent.trace && span == id)
+    };
     for (carrier, id) in [("_meta", sent.meta), ("headers", sent.header)] {
         if server.parent.as_deref() == Some(id) {
             by.push(carrier);
-            hop.notes.push(format!("{carrier:<8} {id} is the parent of SERVER {}", server.id));
+            hop.notes.push(format!(
+                "{carrier:<8} {id} is the parent of SERVER {}",
+                server.id
+            ));
         } else if is_linked(id) {
             by.push(carrier);
-            hop.notes.push(format!("{carrier:<8} {id} is linked from it"));
+            hop.notes
+                .push(format!("{carrier:<8} {id} is linked from it"));
         } else {
             hop.notes.push(format!("{carrier:<8} {id} did not arrive"));
         }
     }
-    hop.carried =
-        if by.contains(&"_meta") { Ok(by) } else { Err("the span in `_meta` did not become the parent".to_owned()) };
+    hop.carried = if by.contains(&"_meta") {
+        Ok(by)
+    } else {
+        Err("the span in `_meta` did not become the parent".to_owned())
+    };
     hop
 }
 
@@ -89,9 +129,13 @@ fn departure(
     repeated: &BTreeSet<String>,
     strange: &[&str],
 ) -> Hop {
-    let backend = call.attribute("fanlight.backend.name").unwrap_or("a backend").to_owned();
+    let backend = call
+        .attribute("fanlight.backend.name")
+        .unwrap_or("a backend")
+        .to_owned();
     let mut hop = hop("fanlight", &backend, Some(call));
-    hop.notes.push(format!("CLIENT {} below SERVER {}", call.id, server.id));
+    hop.notes
+        .push(format!("CLIENT {} below SERVER {}", call.id, server.id));
     let by = match call.attribute("network.transport") {
         Some("pipe") => vec!["_meta"],
         _ => vec!["_meta", "headers"],
@@ -117,15 +161,20 @@ fn departure(
     } else {
         "not confirmed by the backend: its answer does not repeat what it got".to_owned()
     });
-    hop.notes.extend(error.map(|error| format!("ended with {error}")));
+    hop.notes
+        .extend(error.map(|error| format!("ended with {error}")));
     hop
 }
 
 fn not_forwarded(server: &Span) -> Hop {
     let mut hop = hop("fanlight", "backend", None);
-    let error = server.attribute("error.type").or_else(|| server.attribute("rpc.response.status_code"));
+    let error = server
+        .attribute("error.type")
+        .or_else(|| server.attribute("rpc.response.status_code"));
     let reason = match (server.attribute("fanlight.cache.hit"), error) {
-        (Some("true"), _) => "the answer came from the catalogue and no backend was asked: name a tool".to_owned(),
+        (Some("true"), _) => {
+            "the answer came from the catalogue and no backend was asked: name a tool".to_owned()
+        }
         (_, Some(error)) => format!("no backend was asked: {error}"),
         _ => "no backend was asked".to_owned(),
     };
@@ -164,8 +213,14 @@ fn is_below(span: &Span, top: &str, spans: &[Span]) -> bool {
 /// The spans of `trace` that a text names as a `traceparent`.
 fn repeated(text: &str, trace: &str) -> BTreeSet<String> {
     let before = format!("00-{trace}-");
-    let spans = text.split(&before).skip(1).filter_map(|rest| rest.get(..16));
-    spans.filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned).collect()
+    let spans = text
+        .split(&before)
+        .skip(1)
+        .filter_map(|rest| rest.get(..16));
+    spans
+        .filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

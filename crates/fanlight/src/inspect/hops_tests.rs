@@ -2,8 +2,12 @@ use super::*;
 use crate::observe::spans;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const SENT: Sent<'_> =
-    Sent { trace: TRACE, meta: "aaaaaaaaaaaaaaaa", header: "bbbbbbbbbbbbbbbb", method: "tools/call" };
+const SENT: Sent<'_> = Sent {
+    trace: TRACE,
+    meta: "aaaaaaaaaaaaaaaa",
+    header: "bbbbbbbbbbbbbbbb",
+    method: "tools/call",
+};
 
 fn recorded(server: &str, client: &str) -> Vec<Span> {
     let text = format!(
@@ -16,11 +20,14 @@ fn recorded(server: &str, client: &str) -> Vec<Span> {
 }
 
 fn client(attributes: &[(&str, &str)]) -> String {
-    let attributes: Vec<String> = [("mcp.method.name", "tools/call"), ("fanlight.backend.name", "files")]
-        .iter()
-        .chain(attributes)
-        .map(|(key, value)| format!(r#"{{"key":"{key}","value":{{"stringValue":"{value}"}}}}"#))
-        .collect();
+    let attributes: Vec<String> = [
+        ("mcp.method.name", "tools/call"),
+        ("fanlight.backend.name", "files"),
+    ]
+    .iter()
+    .chain(attributes)
+    .map(|(key, value)| format!(r#"{{"key":"{key}","value":{{"stringValue":"{value}"}}}}"#))
+    .collect();
     let attributes = attributes.join(",");
     format!(
         r#",{{"traceId":"{TRACE}","spanId":"2222222222222222","parentSpanId":"1111111111111111","kind":3,
@@ -40,7 +47,10 @@ fn judge_names_the_carriers_of_both_hops() {
     let hops = judge(&SENT, &spans, &answer("2222222222222222"), |_| false);
     assert_eq!(hops.len(), 2);
     assert_eq!(hops[0].carried, Ok(vec!["_meta", "headers"]));
-    assert_eq!((hops[1].from.as_str(), hops[1].to.as_str(), hops[1].duration), ("fanlight", "files", 6));
+    assert_eq!(
+        (hops[1].from.as_str(), hops[1].to.as_str(), hops[1].duration),
+        ("fanlight", "files", 6)
+    );
     assert_eq!(hops[1].carried, Ok(vec!["_meta"]));
     assert!(hops[1].notes[1].contains("the backend got it"), "{hops:?}");
     let over_http = recorded(BOTH, &client(&[("network.transport", "tcp")]));
@@ -62,15 +72,38 @@ fn judge_names_a_missing_carrier() {
 #[test]
 fn judge_finds_a_trace_that_was_not_propagated() {
     let none = judge(&SENT, &[], "", |_| false);
-    assert!(none.len() == 1 && none[0].carried.as_ref().unwrap_err().contains("trustInbound"));
+    assert!(
+        none.len() == 1
+            && none[0]
+                .carried
+                .as_ref()
+                .unwrap_err()
+                .contains("trustInbound")
+    );
     let nobody_asked = judge(&SENT, &recorded(BOTH, ""), "", |_| false);
     assert!(nobody_asked[1].carried.is_err());
     let spans = recorded(BOTH, &client(&[]));
-    assert!(judge(&SENT, &spans, "", |name| name == "files")[1].carried.as_ref().unwrap_err().contains("omit"));
+    assert!(
+        judge(&SENT, &spans, "", |name| name == "files")[1]
+            .carried
+            .as_ref()
+            .unwrap_err()
+            .contains("omit")
+    );
     let other = judge(&SENT, &spans, &answer("3333333333333333"), |_| false);
-    assert!(other[1].carried.as_ref().unwrap_err().contains("3333333333333333"));
+    assert!(
+        other[1]
+            .carried
+            .as_ref()
+            .unwrap_err()
+            .contains("3333333333333333")
+    );
     let unreachable = recorded(BOTH, &client(&[("error.type", "connect_failed")]));
-    assert!(judge(&SENT, &unreachable, "", |_| false)[1].carried.is_err());
+    assert!(
+        judge(&SENT, &unreachable, "", |_| false)[1]
+            .carried
+            .is_err()
+    );
     let failed = recorded(BOTH, &client(&[("error.type", "tool_error")]));
     assert!(judge(&SENT, &failed, "", |_| false)[1].carried.is_ok());
 }
@@ -79,5 +112,8 @@ fn judge_finds_a_trace_that_was_not_propagated() {
 fn judge_accepts_a_gateway_that_forwards_the_client_context() {
     let spans = recorded(BOTH, &client(&[]));
     let hops = judge(&SENT, &spans, &answer("aaaaaaaaaaaaaaaa"), |_| false);
-    assert!(hops[1].carried.is_ok() && hops[1].notes[1].contains("forwards the client's context"), "{hops:?}");
+    assert!(
+        hops[1].carried.is_ok() && hops[1].notes[1].contains("forwards the client's context"),
+        "{hops:?}"
+    );
 }

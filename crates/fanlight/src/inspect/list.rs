@@ -40,7 +40,10 @@ pub(crate) async fn list(config: &Config, wanted: &Wanted<'_>) -> Result<(), Fai
         let mut lists = Vec::new();
         let endpoint = wanted.endpoint.find(&assembly.gateway)?;
         for kind in wanted.kinds() {
-            lists.push((*kind, List::of(&assembly.gateway.catalogue(*kind, &endpoint).await)));
+            lists.push((
+                *kind,
+                List::of(&assembly.gateway.catalogue(*kind, &endpoint).await),
+            ));
         }
         print_all(&lists, wanted.json)
     })
@@ -52,10 +55,19 @@ pub(crate) async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Resul
     let mut lists = Vec::new();
     for kind in wanted.kinds() {
         let mut query = vec![("kind", kind.member().to_owned())];
-        query.extend(wanted.endpoint.path().map(|path| ("endpoint", path.to_owned())));
+        query.extend(
+            wanted
+                .endpoint
+                .path()
+                .map(|path| ("endpoint", path.to_owned())),
+        );
         let answer = admin.get("/api/catalogue", &query).await?;
-        let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| Failure::other(error.to_string()))?;
-        lists.push((*kind, List::read(&answer.get(kind.member()).unwrap_or_else(Json::null))));
+        let answer = Json::parse(answer.into(), MAX_NESTING)
+            .map_err(|error| Failure::other(error.to_string()))?;
+        lists.push((
+            *kind,
+            List::read(&answer.get(kind.member()).unwrap_or_else(Json::null)),
+        ));
     }
     print_all(&lists, wanted.json)
 }
@@ -82,7 +94,11 @@ pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Fa
             missing.push(problem);
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(Failure::other(missing.join("\n"))) }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::other(missing.join("\n")))
+    }
 }
 
 /// A merged list as it is shown.
@@ -109,20 +125,34 @@ impl Shown {
             ListKind::Resources | ListKind::Skills => "uri",
             ListKind::ResourceTemplates => "uriTemplate",
         };
-        let key = entry.get(member).and_then(|key| Some(key.as_str()?.into_owned())).unwrap_or_default();
-        Self { key, backend: String::new(), visible: Arc::new(entry) }
+        let key = entry
+            .get(member)
+            .and_then(|key| Some(key.as_str()?.into_owned()))
+            .unwrap_or_default();
+        Self {
+            key,
+            backend: String::new(),
+            visible: Arc::new(entry),
+        }
     }
 }
 
 impl List {
     fn of(snapshot: &ListView) -> Self {
         let shown = |entry: &Entry| Shown {
-            key: entry.key.as_ref().and_then(|key| Some(key.as_str()?.into_owned())).unwrap_or_default(),
+            key: entry
+                .key
+                .as_ref()
+                .and_then(|key| Some(key.as_str()?.into_owned()))
+                .unwrap_or_default(),
             backend: snapshot.backend_of(entry).to_owned(),
             visible: Arc::clone(&entry.visible),
         };
         let collisions = snapshot.collisions().iter().map(|collision| {
-            collision_text([&collision.key, &collision.other, &collision.kept], collision.alias.as_deref())
+            collision_text(
+                [&collision.key, &collision.other, &collision.kept],
+                collision.alias.as_deref(),
+            )
         });
         Self {
             entries: snapshot.entries().map(shown).collect(),
@@ -136,7 +166,9 @@ impl List {
         let text = |object: &Json, key: &str| Some(object.get(key)?.as_str()?.into_owned());
         let all = |key: &str| {
             let all = list.get(key).unwrap_or_else(Json::null);
-            all.elements().map(|place| all.slice(place)).collect::<Vec<_>>()
+            all.elements()
+                .map(|place| all.slice(place))
+                .collect::<Vec<_>>()
         };
         let shown = |entry: &Json| Shown {
             key: text(entry, "key").unwrap_or_default(),
@@ -144,12 +176,16 @@ impl List {
             visible: Arc::new(entry.get("entry").unwrap_or_else(Json::null)),
         };
         let collision = |one: &Json| {
-            let [key, other, kept] = ["key", "other", "kept"].map(|key| text(one, key).unwrap_or_default());
+            let [key, other, kept] =
+                ["key", "other", "kept"].map(|key| text(one, key).unwrap_or_default());
             collision_text([&key, &other, &kept], text(one, "alias").as_deref())
         };
         let missing = |backend: &Json| {
             let reason = text(backend, "reason")?;
-            Some(missing_text(&text(backend, "backend").unwrap_or_default(), &reason))
+            Some(missing_text(
+                &text(backend, "backend").unwrap_or_default(),
+                &reason,
+            ))
         };
         Self {
             entries: all("entries").iter().map(shown).collect(),
@@ -160,13 +196,19 @@ impl List {
 }
 
 fn collision_text([key, other, kept]: [&str; 3], alias: Option<&str>) -> String {
-    let fate = alias.map_or_else(|| "left out".to_owned(), |alias| format!("readable as {alias}"));
+    let fate = alias.map_or_else(
+        || "left out".to_owned(),
+        |alias| format!("readable as {alias}"),
+    );
     format!("{key:?} of {other} is taken by {kept}: {fate}")
 }
 
 fn missing_text(backend: &str, reason: &str) -> String {
     // That is for clients.
-    let reason = &reason.replace("; ask the gateway's operator", "; `fanlight check` says more");
+    let reason = &reason.replace(
+        "; ask the gateway's operator",
+        "; `fanlight check` says more",
+    );
     format!("backend {backend:?} {}", show::plain(reason, 300))
 }
 
@@ -203,9 +245,27 @@ fn print(kind: ListKind, list: &List) {
 }
 
 fn row(entry: &Shown) -> [String; 3] {
-    let text = |key: &str| entry.visible.get(key).and_then(|text| text.as_str().map(|text| text.into_owned()));
-    let description = text("description").or_else(|| text("title")).or_else(|| text("name"));
-    let of_skill = || entry.visible.get("frontmatter")?.get("description")?.as_str().map(|text| text.into_owned());
+    let text = |key: &str| {
+        entry
+            .visible
+            .get(key)
+            .and_then(|text| text.as_str().map(|text| text.into_owned()))
+    };
+    let description = text("description")
+        .or_else(|| text("title"))
+        .or_else(|| text("name"));
+    let of_skill = || {
+        entry
+            .visible
+            .get("frontmatter")?
+            .get("description")?
+            .as_str()
+            .map(|text| text.into_owned())
+    };
     let description = description.or_else(of_skill).unwrap_or_default();
-    [show::plain(&entry.key, 300), entry.backend.clone(), show::plain(&description, LONGEST_DESCRIPTION)]
+    [
+        show::plain(&entry.key, 300),
+        entry.backend.clone(),
+        show::plain(&description, LONGEST_DESCRIPTION),
+    ]
 }

@@ -77,15 +77,31 @@ async fn observed<T>(
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let end = CancellationToken::new();
-    let has_users = config.servers.iter().any(|server| auth_of_users(server).is_some());
-    let replicas = if has_users { Replicas::connected(config).await? } else { None };
+    let has_users = config
+        .servers
+        .iter()
+        .any(|server| auth_of_users(server).is_some());
+    let replicas = if has_users {
+        Replicas::connected(config).await?
+    } else {
+        None
+    };
     let record = Arc::new(AuditLog::default());
-    let (common, clients) = (replicas.as_ref().map(|(replicas, _)| replicas), Clients::OfOneUser);
+    let (common, clients) = (
+        replicas.as_ref().map(|(replicas, _)| replicas),
+        Clients::OfOneUser,
+    );
     let users = Users::of(config, common, clients, None, Arc::clone(&record));
     // Commands show what servers have now, and keep nothing of it.
-    let mut config = Config { state_dir: None, ..config.clone() };
+    let mut config = Config {
+        state_dir: None,
+        ..config.clone()
+    };
     // A server that only a request would start has a request's time to start.
-    config.servers.iter_mut().for_each(|server| server.start = Some(StartChoice::Eager));
+    config
+        .servers
+        .iter_mut()
+        .for_each(|server| server.start = Some(StartChoice::Eager));
     let config = &config;
     let assembly = Assembly::start(config, telemetry, &end, None, users, None, record)?;
     let started = async {
@@ -100,14 +116,28 @@ async fn observed<T>(
 
 /// Why `fanlight run` refuses the listeners of this configuration, if it does.
 fn refused_listeners(config: &Config) -> Vec<String> {
-    let operators = config.admin.listen.as_ref().map(|address| listening::check_operators(config, address));
-    let checked = [Some(listening::check_clients(config, &config.listen)), operators];
-    checked.into_iter().flatten().filter_map(Result::err).collect()
+    let operators = config
+        .admin
+        .listen
+        .as_ref()
+        .map(|address| listening::check_operators(config, address));
+    let checked = [
+        Some(listening::check_clients(config, &config.listen)),
+        operators,
+    ];
+    checked
+        .into_iter()
+        .flatten()
+        .filter_map(Result::err)
+        .collect()
 }
 
 /// The failure of a command because the catalogue has no tool of this name.
 fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
-    let keys: Vec<_> = snapshot.entries().filter_map(|entry| entry.key.as_ref()?.as_str()).collect();
+    let keys: Vec<_> = snapshot
+        .entries()
+        .filter_map(|entry| entry.key.as_ref()?.as_str())
+        .collect();
     let meant = match did_you_mean(name, keys.iter().map(|key| &**key)) {
         meant if meant.is_empty() => "; `fanlight list tools` shows those there are".to_owned(),
         meant => meant,
@@ -126,12 +156,18 @@ fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
 
 /// A tool's arguments as given on the command line.
 fn arguments(text: &str) -> Result<Json, Failure> {
-    let json = Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING)
-        .map_err(|error| Failure::usage(format!("the tool's arguments are not JSON: {error}: {text}")))?;
+    let json =
+        Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).map_err(|error| {
+            Failure::usage(format!(
+                "the tool's arguments are not JSON: {error}: {text}"
+            ))
+        })?;
     if json.is_object() {
         Ok(json)
     } else {
-        Err(Failure::usage(format!("the tool's arguments must be a JSON object, not {text}")))
+        Err(Failure::usage(format!(
+            "the tool's arguments must be a JSON object, not {text}"
+        )))
     }
 }
 
@@ -146,7 +182,10 @@ fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     Unresolved {
         method: Method::CallTool,
         params: Some(params.finish()),
-        context: Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() }),
+        context: Arc::new(CallContext {
+            caller,
+            ..(*CallContext::internal()).clone()
+        }),
     }
 }
 

@@ -42,7 +42,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const PAGES: usize = 100;
 
 /// Prints each hop and the trace; fails if one of them did not carry it.
-pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &CommonArgs) -> Result<(), Failure> {
+pub(crate) async fn trace_test(
+    config: &Config,
+    args: &TraceTestArgs,
+    common: &CommonArgs,
+) -> Result<(), Failure> {
     let arguments = arguments(args.arguments())?;
     let ids = Ids::random();
     let observed = match &args.url {
@@ -50,17 +54,29 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs, common: &C
             let admin = Admin::find(&args.admin, common).await?;
             // Before the call, which would be wasted without the API.
             let omitted = omitting(&admin).await?;
-            let client = Client::new(url.clone(), config.timeouts.call)?.with_token_of_environment();
+            let client =
+                Client::new(url.clone(), config.timeouts.call)?.with_token_of_environment();
             let mirrored = config.limits.mirrored_params;
             let answer = call(&client, args, mirrored, &arguments, &ids).await?;
-            Observed { answer, trace: from_admin(&admin, &ids).await?, omitted }
+            Observed {
+                answer,
+                trace: from_admin(&admin, &ids).await?,
+                omitted,
+            }
         }
         None => with_own_gateway(config, args, &arguments, &ids).await?,
     };
     let recorded = spans::read(observed.trace.as_bytes()).map_err(Failure::other)?;
     let body = observed.answer.body();
-    let sent = Sent { trace: &ids.trace, meta: &ids.meta, header: &ids.header, method: "tools/call" };
-    let hops = judge(&sent, &recorded, body.as_text(), |backend| observed.omitted.iter().any(|name| name == backend));
+    let sent = Sent {
+        trace: &ids.trace,
+        meta: &ids.meta,
+        header: &ids.header,
+        method: "tools/call",
+    };
+    let hops = judge(&sent, &recorded, body.as_text(), |backend| {
+        observed.omitted.iter().any(|name| name == backend)
+    });
     if args.json {
         say!("{}", report(&ids, &hops));
     } else {
@@ -82,7 +98,11 @@ struct Ids {
 impl Ids {
     fn random() -> Self {
         let span = || format!("{:016x}", fastrand::u64(1..));
-        Self { trace: format!("{:032x}", fastrand::u128(1..)), meta: span(), header: span() }
+        Self {
+            trace: format!("{:032x}", fastrand::u128(1..)),
+            meta: span(),
+            header: span(),
+        }
     }
 
     fn traceparent(&self, span: &str) -> String {
@@ -110,19 +130,38 @@ async fn with_own_gateway(
     with_traced_assembly(config, async |assembly, telemetry| {
         let end = CancellationToken::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(other)?;
-        let url = format!("http://{}{}", listener.local_addr().map_err(other)?, config.path);
+        let url = format!(
+            "http://{}{}",
+            listener.local_addr().map_err(other)?,
+            config.path
+        );
         let (key, authenticate) = auth::for_one_client()?;
         let settings = frontend_settings(config, telemetry, &CancellationToken::new());
-        let settings = Arc::new(FrontendSettings { authenticate, ..settings });
-        let front = tokio::spawn(serve_http(listener, Arc::clone(&assembly.gateway), settings, end.clone()));
+        let settings = Arc::new(FrontendSettings {
+            authenticate,
+            ..settings
+        });
+        let front = tokio::spawn(serve_http(
+            listener,
+            Arc::clone(&assembly.gateway),
+            settings,
+            end.clone(),
+        ));
         let client = Client::new(url, config.timeouts.call)?.with_token(key);
         let mirrored = config.limits.mirrored_params;
         let answer = call(&client, args, mirrored, arguments, ids).await;
         let trace = from_ring(telemetry, ids).await;
         end.cancel();
         front.await.map_err(other)?.map_err(other)?;
-        let omitting = config.servers.iter().filter(|server| !server.forwards_trace_context);
-        Ok(Observed { answer: answer?, trace, omitted: omitting.map(|server| server.name.clone()).collect() })
+        let omitting = config
+            .servers
+            .iter()
+            .filter(|server| !server.forwards_trace_context);
+        Ok(Observed {
+            answer: answer?,
+            trace,
+            omitted: omitting.map(|server| server.name.clone()).collect(),
+        })
     })
     .await
 }
@@ -137,7 +176,17 @@ async fn call(
 ) -> Result<Response, Failure> {
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
     let (tool, mirrored) = find(client, args.tool.as_deref(), most).await?;
-    client.call_modern(&tool, &mirrored, arguments, Some(TraceParents { meta: &meta, header: &header })).await
+    client
+        .call_modern(
+            &tool,
+            &mirrored,
+            arguments,
+            Some(TraceParents {
+                meta: &meta,
+                header: &header,
+            }),
+        )
+        .await
 }
 
 /// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
@@ -155,27 +204,42 @@ pub(super) async fn find(
         if let Some(cursor) = &cursor {
             params.member("cursor", cursor);
         }
-        let page = client.modern("tools/list", params, Vec::new(), None).await?;
+        let page = client
+            .modern("tools/list", params, Vec::new(), None)
+            .await?;
         let result = page.result().ok_or_else(|| {
-            Failure::other(format!("the gateway does not list its tools: {}", plain(page.body().as_text(), 300)))
+            Failure::other(format!(
+                "the gateway does not list its tools: {}",
+                plain(page.body().as_text(), 300)
+            ))
         })?;
         let tools = result.get("tools").unwrap_or_else(Json::empty_object);
         for entry in tools.elements().map(|entry| tools.slice(entry)) {
-            let Some(name) = entry.get("name").and_then(|name| name.as_str().map(Cow::into_owned)) else { continue };
+            let Some(name) = entry
+                .get("name")
+                .and_then(|name| name.as_str().map(Cow::into_owned))
+            else {
+                continue;
+            };
             let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
             let fits = match wanted {
                 Some(wanted) => wanted == name,
                 None => only_reads(&entry) && needs_nothing(&schema),
             };
             if fits {
-                return Ok((name, param_header::annotations(&schema, most).map_err(other)?));
+                return Ok((
+                    name,
+                    param_header::annotations(&schema, most).map_err(other)?,
+                ));
             }
             if only_reads(&entry) {
                 reader_with_arguments.get_or_insert_with(|| (name.clone(), required(&schema)));
             }
             names.push(name);
         }
-        cursor = result.get("nextCursor").filter(|cursor| cursor.as_str().is_some());
+        cursor = result
+            .get("nextCursor")
+            .filter(|cursor| cursor.as_str().is_some());
         if cursor.is_none() {
             break;
         }
@@ -203,20 +267,30 @@ pub(super) async fn find(
 }
 
 fn only_reads(tool: &Json) -> bool {
-    let hint = tool.get("annotations").and_then(|annotations| annotations.get("readOnlyHint"));
+    let hint = tool
+        .get("annotations")
+        .and_then(|annotations| annotations.get("readOnlyHint"));
     hint.is_some_and(|hint| hint.is_true())
 }
 
 /// Whether a tool with this `inputSchema` can probably be called without arguments.
 fn needs_nothing(schema: &Json) -> bool {
     let asks_more = ["anyOf", "oneOf", "allOf", "$ref", "minProperties"];
-    required(schema).is_empty() && asks_more.iter().all(|keyword| schema.get(keyword).is_none())
+    required(schema).is_empty()
+        && asks_more
+            .iter()
+            .all(|keyword| schema.get(keyword).is_none())
 }
 
 /// The names of the required arguments.
 fn required(schema: &Json) -> Vec<String> {
-    let Some(names) = schema.get("required") else { return Vec::new() };
-    names.elements().filter_map(|name| names.slice(name).as_str().map(Cow::into_owned)).collect()
+    let Some(names) = schema.get("required") else {
+        return Vec::new();
+    };
+    names
+        .elements()
+        .filter_map(|name| names.slice(name).as_str().map(Cow::into_owned))
+        .collect()
 }
 
 /// The trace from the ring, once the span of the request has ended.
@@ -227,9 +301,21 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
     let mut ended = ring.subscribe();
     let until = Instant::now() + LAST_SPAN;
     loop {
-        let query = Query { text: Some(ids.trace.clone()), ..Query::default() };
-        let found = ring.query(&query).into_iter().find(|trace| trace.id.to_string() == ids.trace);
-        let text = otlp_json::traces(resource, found.as_ref().map(|trace| trace.spans.as_slice()).unwrap_or_default());
+        let query = Query {
+            text: Some(ids.trace.clone()),
+            ..Query::default()
+        };
+        let found = ring
+            .query(&query)
+            .into_iter()
+            .find(|trace| trace.id.to_string() == ids.trace);
+        let text = otlp_json::traces(
+            resource,
+            found
+                .as_ref()
+                .map(|trace| trace.spans.as_slice())
+                .unwrap_or_default(),
+        );
         if is_whole(&text) || timeout_at(until, ended.recv()).await.is_err() {
             return text;
         }
@@ -239,8 +325,16 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
 /// The backends that get no trace context, by the configuration in force.
 async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
     let config = admin.json(&admin.get("/api/config", &[]).await?)?;
-    let servers = config.get("mcpServers").and_then(serde_json::Value::as_object).into_iter().flatten();
-    let omits = servers.filter(|(_, server)| server.get("traceContext").is_some_and(|choice| choice == "omit"));
+    let servers = config
+        .get("mcpServers")
+        .and_then(serde_json::Value::as_object)
+        .into_iter()
+        .flatten();
+    let omits = servers.filter(|(_, server)| {
+        server
+            .get("traceContext")
+            .is_some_and(|choice| choice == "omit")
+    });
     Ok(omits.map(|(name, _)| name.clone()).collect())
 }
 
@@ -261,7 +355,8 @@ async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
 
 /// Whether the trace has the span of the request itself, which ends last.
 fn is_whole(trace: &str) -> bool {
-    spans::read(trace.as_bytes()).is_ok_and(|spans| spans.iter().any(|span| span.kind == Kind::Server))
+    spans::read(trace.as_bytes())
+        .is_ok_and(|spans| spans.iter().any(|span| span.kind == Kind::Server))
 }
 
 fn show(ids: &Ids, hops: &[Hop], recorded: &[Span], answer: &Response) {
@@ -272,14 +367,28 @@ fn show(ids: &Ids, hops: &[Hop], recorded: &[Span], answer: &Response) {
         let title = format!("{} → {}", hop.from, plain(&hop.to, 60));
         match &hop.carried {
             Ok(by) => {
-                say!("{} {title}  in {}  {}", style.good("✓"), by.join(" and "), style.dim(&duration(hop.duration)));
+                say!(
+                    "{} {title}  in {}  {}",
+                    style.good("✓"),
+                    by.join(" and "),
+                    style.dim(&duration(hop.duration))
+                );
             }
-            Err(reason) => say!("{} {title}  {}", style.bad("✗ not carried"), plain(reason, 300)),
+            Err(reason) => say!(
+                "{} {title}  {}",
+                style.bad("✗ not carried"),
+                plain(reason, 300)
+            ),
         }
-        hop.notes.iter().for_each(|note| say!("    {}", plain(note, 200)));
+        hop.notes
+            .iter()
+            .for_each(|note| say!("    {}", plain(note, 200)));
     }
     if answer.is_error() {
-        say!("\nthe call was answered with an error: {}", plain(answer.body().as_text(), 300));
+        say!(
+            "\nthe call was answered with an error: {}",
+            plain(answer.body().as_text(), 300)
+        );
     }
     if !recorded.is_empty() {
         say!("\n{}", waterfall::render(recorded, style));

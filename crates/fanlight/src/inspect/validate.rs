@@ -20,16 +20,28 @@ use crate::unmatched;
 /// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
 /// judged.
 pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure> {
-    let paths = configuration::paths(common)
-        .ok_or_else(|| Failure::usage("there is no configuration to validate: name it with --config"))?;
+    let paths = configuration::paths(common).ok_or_else(|| {
+        Failure::usage("there is no configuration to validate: name it with --config")
+    })?;
     let env = |name: &str| std::env::var(name).ok();
-    let names = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let names = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
     let loaded = match load_all(&paths, &env) {
         Ok(loaded) => loaded,
         // What a missing variable would hold is unknown: only what does not depend on it can be judged.
-        Err(errors) => match if args.allow_missing_env { errors.without_missing_variables() } else { Some(errors) } {
+        Err(errors) => match if args.allow_missing_env {
+            errors.without_missing_variables()
+        } else {
+            Some(errors)
+        } {
             None if args.json => {
-                out::json(&format!("{:#}", json!({ "valid": true, "problems": [], "missingVariables": true })));
+                out::json(&format!(
+                    "{:#}",
+                    json!({ "valid": true, "problems": [], "missingVariables": true })
+                ));
                 return Ok(());
             }
             None => {
@@ -39,7 +51,10 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
             Some(errors) => {
                 if args.json {
                     let problems: Vec<_> = errors.problems().iter().map(entry).collect();
-                    out::json(&format!("{:#}", json!({ "valid": false, "problems": problems })));
+                    out::json(&format!(
+                        "{:#}",
+                        json!({ "valid": false, "problems": problems })
+                    ));
                 } else {
                     say_of_usable(&paths);
                 }
@@ -54,11 +69,18 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     warnings.extend(unmatched::warnings(config, &known));
     warnings.extend(flagged(&flagged::known(&known)).iter().map(Flagged::line));
     let servers = config.servers.len();
-    let enabled = config.servers.iter().filter(|server| server.enabled).count();
+    let enabled = config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .count();
     if args.json {
-        let plain =
-            |severity: &'static str| move |message: &String| json!({ "severity": severity, "message": message });
-        let problems = loaded.warnings.iter().map(entry).chain(warnings.iter().map(plain("warning")));
+        let plain = |severity: &'static str| move |message: &String| json!({ "severity": severity, "message": message });
+        let problems = loaded
+            .warnings
+            .iter()
+            .map(entry)
+            .chain(warnings.iter().map(plain("warning")));
         let problems: Vec<Value> = problems.chain(refused.iter().map(plain("error"))).collect();
         out::json(&format!(
             "{:#}",
@@ -66,15 +88,26 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
         ));
     } else {
         for problem in &loaded.warnings {
-            say!("{}", problem.render(problem.file(), false).trim_end_matches('\n'));
+            say!(
+                "{}",
+                problem.render(problem.file(), false).trim_end_matches('\n')
+            );
         }
-        warnings.iter().for_each(|warning| say!("warning: {warning}"));
+        warnings
+            .iter()
+            .for_each(|warning| say!("warning: {warning}"));
     }
     if !refused.is_empty() {
-        return Err(Failure::usage(format!("{names}: `fanlight run` refuses this: {}", refused.join("\n"))));
+        return Err(Failure::usage(format!(
+            "{names}: `fanlight run` refuses this: {}",
+            refused.join("\n")
+        )));
     }
     if !args.json {
-        say!("{names}: valid, {}, {enabled} enabled", counted(servers, "server"));
+        say!(
+            "{names}: valid, {}, {enabled} enabled",
+            counted(servers, "server")
+        );
     }
     Ok(())
 }
@@ -82,10 +115,19 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
 /// Says what `fanlight run` makes of files in which only values are missing.
 fn say_of_usable(paths: &[PathBuf]) {
     let environment = Environment::with_unread_secrets(&|name| std::env::var(name).ok());
-    let Ok(loaded) = load_usable(paths, environment) else { return };
-    let is_incomplete = |server: &&Server| server.enabled && matches!(server.transport, Transport::Incomplete { .. });
-    let names: Vec<_> =
-        loaded.config.servers.iter().filter(is_incomplete).map(|server| plain(&server.name, 60)).collect();
+    let Ok(loaded) = load_usable(paths, environment) else {
+        return;
+    };
+    let is_incomplete = |server: &&Server| {
+        server.enabled && matches!(server.transport, Transport::Incomplete { .. })
+    };
+    let names: Vec<_> = loaded
+        .config
+        .servers
+        .iter()
+        .filter(is_incomplete)
+        .map(|server| plain(&server.name, 60))
+        .collect();
     say!(
         "`fanlight run` does without {}, for which values are missing, and uses the other servers:\n",
         names.join(", ")

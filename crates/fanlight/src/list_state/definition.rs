@@ -31,7 +31,11 @@ impl Definition {
             SessionPolicy::Auto => "auto",
             SessionPolicy::Shared => "shared",
         });
-        let ProcessPolicy { inherit_env, sandbox, .. } = &settings.processes;
+        let ProcessPolicy {
+            inherit_env,
+            sandbox,
+            ..
+        } = &settings.processes;
         digest.list(inherit_env, |digest, name| digest.text(name));
         digest.sandbox(sandbox);
         Self(HEXLOWER.encode(digest.0.finish().as_ref()))
@@ -57,7 +61,11 @@ impl Digest {
         self
     }
 
-    fn list<T>(&mut self, all: &[T], each: impl for<'a> Fn(&'a mut Self, &T) -> &'a mut Self) -> &mut Self {
+    fn list<T>(
+        &mut self,
+        all: &[T],
+        each: impl for<'a> Fn(&'a mut Self, &T) -> &'a mut Self,
+    ) -> &mut Self {
         self.number(all.len() as u64);
         for one in all {
             each(self, one);
@@ -65,7 +73,11 @@ impl Digest {
         self
     }
 
-    fn optional<T>(&mut self, value: Option<T>, some: impl for<'a> Fn(&'a mut Self, T) -> &'a mut Self) -> &mut Self {
+    fn optional<T>(
+        &mut self,
+        value: Option<T>,
+        some: impl for<'a> Fn(&'a mut Self, T) -> &'a mut Self,
+    ) -> &mut Self {
         match value {
             Some(value) => {
                 self.number(1);
@@ -81,35 +93,62 @@ impl Digest {
 
     fn transport(&mut self, transport: &TransportSettings) {
         match transport {
-            TransportSettings::Stdio { command, args, env, cwd } => {
-                self.text("stdio").text(command).list(args, |digest, argument| digest.text(argument));
+            TransportSettings::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+            } => {
+                self.text("stdio")
+                    .text(command)
+                    .list(args, |digest, argument| digest.text(argument));
                 // Variables are a set.
                 let mut env: Vec<_> = env.iter().collect();
                 env.sort_by(|(one, _), (other, _)| one.cmp(other));
-                self.list(&env, |digest, (name, value)| digest.text(name).text(value.expose()));
+                self.list(&env, |digest, (name, value)| {
+                    digest.text(name).text(value.expose())
+                });
                 self.optional(cwd.as_deref(), Self::path);
             }
             TransportSettings::Http { url, headers } | TransportSettings::Sse { url, headers } => {
                 self.text("http").text(url);
-                self.list(headers, |digest, (name, value)| digest.text(name).text(value.expose()));
+                self.list(headers, |digest, (name, value)| {
+                    digest.text(name).text(value.expose())
+                });
             }
             TransportSettings::Incomplete { .. } => drop(self.text("incomplete")),
         }
     }
 
     fn sandbox(&mut self, sandbox: &Sandbox) {
-        let Sandbox { landlock, memory, processes, files, user } = sandbox;
-        self.optional(landlock.as_ref(), |digest, Landlock { read, write, connect, bind, except: _ }| {
-            for paths in [read, write] {
-                digest.list(paths, |digest, path| digest.path(path));
-            }
-            for ports in [connect, bind] {
-                digest.optional(ports.as_ref(), |digest, ports| {
-                    digest.list(ports, |digest, port| digest.number((*port).into()))
-                });
-            }
-            digest
-        });
+        let Sandbox {
+            landlock,
+            memory,
+            processes,
+            files,
+            user,
+        } = sandbox;
+        self.optional(
+            landlock.as_ref(),
+            |digest,
+             Landlock {
+                 read,
+                 write,
+                 connect,
+                 bind,
+                 except: _,
+             }| {
+                for paths in [read, write] {
+                    digest.list(paths, |digest, path| digest.path(path));
+                }
+                for ports in [connect, bind] {
+                    digest.optional(ports.as_ref(), |digest, ports| {
+                        digest.list(ports, |digest, port| digest.number((*port).into()))
+                    });
+                }
+                digest
+            },
+        );
         for amount in [memory, processes, files] {
             self.optional(*amount, Self::number);
         }

@@ -80,10 +80,14 @@ struct Kept {
 impl ListState {
     /// The state in the folder that the configuration names, else in that of the user for the configuration in these files;
     /// makes the folder if there is none.
-    pub(crate) fn open(config: &Config, files: Option<&[PathBuf]>) -> Result<Option<Self>, Failure> {
+    pub(crate) fn open(
+        config: &Config,
+        files: Option<&[PathBuf]>,
+    ) -> Result<Option<Self>, Failure> {
         if let Some(path) = &config.state_dir {
             let folder = Folder::open(Path::new(path));
-            let folder = folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
+            let folder =
+                folder.map_err(|problem| Failure::other(format!("stateDir: {problem}")))?;
             return Ok(match Self::in_folder(&folder, true, config) {
                 Ok(state) => {
                     remove_former(&state.path);
@@ -95,11 +99,15 @@ impl ListState {
                 }
             });
         }
-        let Some(path) = files.filter(|_| of_user::is_useful(config)).and_then(of_user::folder) else {
+        let Some(path) = files
+            .filter(|_| of_user::is_useful(config))
+            .and_then(of_user::folder)
+        else {
             return Ok(None);
         };
-        let opened = Folder::open(&path)
-            .and_then(|folder| Self::in_folder(&folder, false, config).map_err(|error| error.to_string()));
+        let opened = Folder::open(&path).and_then(|folder| {
+            Self::in_folder(&folder, false, config).map_err(|error| error.to_string())
+        });
         match opened {
             Ok(state) => {
                 remove_former(&path);
@@ -118,17 +126,32 @@ impl ListState {
     pub(crate) fn left_for(config: &Config, files: &[PathBuf]) -> Option<Self> {
         let named = config.state_dir.as_ref().map(PathBuf::from);
         let is_named = named.is_some();
-        let path = named.or_else(|| of_user::folder(files)).filter(|path| path.join(FILE).is_file())?;
+        let path = named
+            .or_else(|| of_user::folder(files))
+            .filter(|path| path.join(FILE).is_file())?;
         Self::in_folder(&Folder::open(&path).ok()?, is_named, config).ok()
     }
 
     fn in_folder(folder: &Folder, is_named: bool, config: &Config) -> Result<Self, StoreError> {
-        let (store, path) = (Store::of_lists(folder, &keys(config))?, folder.path().to_owned());
+        let (store, path) = (
+            Store::of_lists(folder, &keys(config))?,
+            folder.path().to_owned(),
+        );
         let limits = &config.limits;
-        let lists = limits.list_bytes.saturating_mul(ListKind::ALL.len()).min(budgets(config).lists);
+        let lists = limits
+            .list_bytes
+            .saturating_mul(ListKind::ALL.len())
+            .min(budgets(config).lists);
         let longest = lists.saturating_add(limits.message);
         let (writing, end) = (TaskTracker::new(), CancellationToken::new());
-        Ok(Self { store, path, is_named, longest, writing, end })
+        Ok(Self {
+            store,
+            path,
+            is_named,
+            longest,
+            writing,
+            end,
+        })
     }
 
     /// The store, if it is in this folder.
@@ -145,7 +168,11 @@ impl ListState {
     pub(crate) fn of(&self, settings: &BackendSettings, is_new: bool) -> Arc<ServerLists> {
         let server = settings.name.clone();
         let definition = Definition::of(settings);
-        let contents = if is_new { None } else { self.read(&server, &definition) };
+        let contents = if is_new {
+            None
+        } else {
+            self.read(&server, &definition)
+        };
         let kept = contents.map_or_else(Kept::default, |Contents { known, lists }| Kept {
             known: Some(known),
             lists,
@@ -162,7 +189,10 @@ impl ListState {
     }
 
     fn read(&self, server: &str, definition: &Definition) -> Option<Contents> {
-        let record = match self.store.get_blocking::<KeptServer>(&Owner::nobody(server)) {
+        let record = match self
+            .store
+            .get_blocking::<KeptServer>(&Owner::nobody(server))
+        {
             Ok(record) => record?,
             Err(reason) => {
                 warn!(backend = server, %reason, "kept lists ignored");
@@ -172,7 +202,10 @@ impl ListState {
         match record.contents(definition, self.longest) {
             Ok(contents) => Some(contents),
             Err(Unusable::OtherDefinition) => {
-                info!(backend = server, "kept lists ignored: the server's definition has changed");
+                info!(
+                    backend = server,
+                    "kept lists ignored: the server's definition has changed"
+                );
                 None
             }
             Err(reason) => {
@@ -227,14 +260,25 @@ impl ServerLists {
                     return;
                 }
                 let Kept { known, lists, .. } = &*kept;
-                known.as_ref().and_then(|known| KeptServer::new(&self.definition, known, lists))
+                known
+                    .as_ref()
+                    .and_then(|known| KeptServer::new(&self.definition, known, lists))
             };
-            let Some(record) = record.filter(|record| record.size() <= self.state.longest) else { continue };
-            let written = self.state.store.put(&Owner::nobody(&self.server), &record).await;
+            let Some(record) = record.filter(|record| record.size() <= self.state.longest) else {
+                continue;
+            };
+            let written = self
+                .state
+                .store
+                .put(&Owner::nobody(&self.server), &record)
+                .await;
             let failure = written.err().map(|error| error.to_string());
             let had_failed = std::mem::replace(&mut self.lock().has_failed, failure.is_some());
             if let Some(error) = failure.filter(|_| !had_failed) {
-                warn!(backend = self.server, error, "lists of the server not kept in stateDir");
+                warn!(
+                    backend = self.server,
+                    error, "lists of the server not kept in stateDir"
+                );
             }
         }
     }
@@ -250,12 +294,17 @@ impl ListStore for ServerLists {
     }
 
     fn keep(&self, kind: ListKind, list: Option<KeptList>) {
-        let known = self.backend.get().and_then(Weak::upgrade).and_then(|backend| backend.known());
+        let known = self
+            .backend
+            .get()
+            .and_then(Weak::upgrade)
+            .and_then(|backend| backend.known());
         let mut kept = self.lock();
         let is_same_server = known.is_none() || known == kept.known;
         kept.known = known.or_else(|| kept.known.take());
-        let is_same =
-            |earlier: &KeptList, list: &KeptList| earlier.pages == list.pages && earlier.declared == list.declared;
+        let is_same = |earlier: &KeptList, list: &KeptList| {
+            earlier.pages == list.pages && earlier.declared == list.declared
+        };
         let is_same_list = match (kept.lists.get(&kind), &list) {
             (Some(earlier), Some(list)) => is_same(earlier, list),
             (earlier, list) => earlier.is_none() && list.is_none(),
@@ -272,7 +321,9 @@ impl ListStore for ServerLists {
         kept.is_unwritten = true;
         if !std::mem::replace(&mut kept.is_writing, true) {
             drop(kept);
-            self.itself.upgrade().map(|itself| self.state.writing.spawn(itself.write()));
+            self.itself
+                .upgrade()
+                .map(|itself| self.state.writing.spawn(itself.write()));
         }
     }
 }
@@ -281,8 +332,10 @@ impl ListStore for ServerLists {
 fn remove_former(folder: &Path) {
     let (names, lists) = FORMER;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_digest = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_former = |name: &str| name == names || name.strip_suffix(lists).is_some_and(is_digest);
+        let is_digest =
+            |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_former =
+            |name: &str| name == names || name.strip_suffix(lists).is_some_and(is_digest);
         if entry.file_name().to_str().is_some_and(is_former) {
             let _ = fs::remove_file(entry.path());
         }

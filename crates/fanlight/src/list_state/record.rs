@@ -65,7 +65,11 @@ impl Record for KeptServer {
     }
 
     fn useless_after(&self) -> Option<u64> {
-        SystemTime::now().checked_add(UNUSED)?.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+        SystemTime::now()
+            .checked_add(UNUSED)?
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .map(|since| since.as_secs())
     }
 }
 
@@ -92,7 +96,9 @@ impl KeptServer {
                 pages: list.pages.iter().map(raw).collect::<Option<_>>()?,
             })
         };
-        let lists = lists.iter().map(|(kind, list)| Some((kind.member().to_owned(), pages(list)?)));
+        let lists = lists
+            .iter()
+            .map(|(kind, list)| Some((kind.member().to_owned(), pages(list)?)));
         Some(Self {
             definition: definition.clone(),
             revision: known.revision.as_str().to_owned(),
@@ -103,12 +109,21 @@ impl KeptServer {
 
     /// How many bytes of servers' texts it has.
     pub(super) fn size(&self) -> usize {
-        let of = |list: &KeptPages| list.pages.iter().map(|page| page.get().len()).sum::<usize>();
+        let of = |list: &KeptPages| {
+            list.pages
+                .iter()
+                .map(|page| page.get().len())
+                .sum::<usize>()
+        };
         self.description.get().len() + self.lists.values().map(of).sum::<usize>()
     }
 
     /// What it says, if it is of the server that is defined so.
-    pub(super) fn contents(self, definition: &Definition, longest: usize) -> Result<Contents, Unusable> {
+    pub(super) fn contents(
+        self,
+        definition: &Definition,
+        longest: usize,
+    ) -> Result<Contents, Unusable> {
         if self.definition != *definition {
             return Err(Unusable::OtherDefinition);
         }
@@ -117,7 +132,9 @@ impl KeptServer {
         }
         let known = KnownServer {
             revision: Revision::from_name(&self.revision).ok_or(Unusable::Invalid("revision"))?,
-            description: object(&self.description).ok_or(Unusable::Invalid("description"))?.into(),
+            description: object(&self.description)
+                .ok_or(Unusable::Invalid("description"))?
+                .into(),
         };
         let mut lists = HashMap::new();
         for kind in ListKind::ALL {
@@ -130,14 +147,21 @@ impl KeptServer {
 
     /// The kinds of lists that it has, and when each was read, in milliseconds since 1970.
     pub(crate) fn read(&self) -> BTreeMap<&str, u64> {
-        self.lists.iter().map(|(kind, list)| (kind.as_str(), list.read_ms)).collect()
+        self.lists
+            .iter()
+            .map(|(kind, list)| (kind.as_str(), list.read_ms))
+            .collect()
     }
 }
 
 impl KeptPages {
     fn list(&self) -> Option<KeptList> {
         Some(KeptList {
-            pages: self.pages.iter().map(|page| object(page)).collect::<Option<_>>()?,
+            pages: self
+                .pages
+                .iter()
+                .map(|page| object(page))
+                .collect::<Option<_>>()?,
             declared: object(&self.declared)?,
             read: UNIX_EPOCH.checked_add(Duration::from_millis(self.read_ms))?,
         })

@@ -60,7 +60,8 @@ impl Log {
     /// Writes the last lines: the queued ones and, after them, `failure`. A gateway gives up where its reader does not
     /// take them in time.
     pub(crate) fn end(&self, failure: Option<&Failure>) {
-        let text = failure.map(|failure| format!("{}\n", escaped_lines(failure.to_string().trim_end())));
+        let text =
+            failure.map(|failure| format!("{}\n", escaped_lines(failure.to_string().trim_end())));
         match self {
             Self::Direct => out::complain(text.as_deref().unwrap_or_default()),
             Self::Queued { queue, patience } => {
@@ -76,10 +77,17 @@ impl Log {
 /// Starts logging for a gateway (`serves`) or another command. The filter is `--log`, else RUST_LOG, else `default`.
 pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let default = if serves { "info" } else { "error" };
-    let from_env = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let directives = args.log.clone().or(from_env).unwrap_or_else(|| default.to_owned());
-    let filter = EnvFilter::try_new(&directives)
-        .map_err(|error| Failure::usage(format!("--log {directives:?} is no log filter: {error}")))?;
+    let from_env = std::env::var("RUST_LOG")
+        .ok()
+        .filter(|filter| !filter.is_empty());
+    let directives = args
+        .log
+        .clone()
+        .or(from_env)
+        .unwrap_or_else(|| default.to_owned());
+    let filter = EnvFilter::try_new(&directives).map_err(|error| {
+        Failure::usage(format!("--log {directives:?} is no log filter: {error}"))
+    })?;
     // Logs each certificate that it refuses as an error, in its own words; Fanlight says the same with a remedy.
     let filter = match directives.contains(VERIFIER) {
         true => filter,
@@ -91,27 +99,49 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let (terminal, colours) = (io::stderr().is_terminal(), out::has_colours(&io::stderr()));
     let (log, writer) = if serves {
         let cannot = |error| Failure::other(format!("cannot start the thread of the log: {error}"));
-        let out: Box<dyn io::Write + Send> =
-            if terminal { Box::new(AboveDrawing(io::stderr())) } else { Box::new(io::stderr()) };
-        let queue = LogQueue::start(out, Limits::default().log_bytes, say_dropped).map_err(cannot)?;
-        let log = Log::Queued { queue: queue.clone(), patience: Timeouts::default().log_flush };
+        let out: Box<dyn io::Write + Send> = if terminal {
+            Box::new(AboveDrawing(io::stderr()))
+        } else {
+            Box::new(io::stderr())
+        };
+        let queue =
+            LogQueue::start(out, Limits::default().log_bytes, say_dropped).map_err(cannot)?;
+        let log = Log::Queued {
+            queue: queue.clone(),
+            patience: Timeouts::default().log_flush,
+        };
         (log, BoxMakeWriter::new(queue))
     } else {
-        (Log::Direct, BoxMakeWriter::new(|| AboveDrawing(io::stderr())))
+        (
+            Log::Direct,
+            BoxMakeWriter::new(|| AboveDrawing(io::stderr())),
+        )
     };
     // A line that cannot be written is lost. Reporting that would go to standard error as well, and panic if its reader
     // has closed it.
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .log_internal_errors(false);
     let json = match args.log_format {
         LogFormat::Auto => !terminal,
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
     let started = if json {
-        builder.json().map_event_format(|format| WithIds { format, json }).try_init()
+        builder
+            .json()
+            .map_event_format(|format| WithIds { format, json })
+            .try_init()
     } else {
         let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(colours);
-        builder.with_ansi(colours).map_event_format(|format| WithIds { format: colored(format), json }).try_init()
+        builder
+            .with_ansi(colours)
+            .map_event_format(|format| WithIds {
+                format: colored(format),
+                json,
+            })
+            .try_init()
     };
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))?;
     if serves {
@@ -122,7 +152,10 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
 }
 
 fn say_dropped(lines: u64) {
-    warn!(lines, "log lines dropped: standard error is read too slowly");
+    warn!(
+        lines,
+        "log lines dropped: standard error is read too slowly"
+    );
 }
 
 /// A format that escapes invisible characters, and whose lines end with `trace_id` and `span_id` of the current span, as
@@ -140,16 +173,26 @@ where
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N>,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut line = String::new();
-        self.format.format_event(context, Writer::new(&mut line), event)?;
+        self.format
+            .format_event(context, Writer::new(&mut line), event)?;
         let line = escaped_line(line.trim_end_matches('\n'));
         let Some(ids) = fanlight_telemetry::current() else {
             return writeln!(writer, "{line}");
         };
         match line.strip_suffix('}').filter(|_| self.json) {
             Some(open) => {
-                writeln!(writer, r#"{open},"trace_id":"{}","span_id":"{}"}}"#, ids.trace_id, ids.span_id)
+                writeln!(
+                    writer,
+                    r#"{open},"trace_id":"{}","span_id":"{}"}}"#,
+                    ids.trace_id, ids.span_id
+                )
             }
             None => writeln!(writer, "{line} {ids}"),
         }

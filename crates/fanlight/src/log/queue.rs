@@ -52,7 +52,9 @@ impl LogQueue {
             dropped: Arc::default(),
         }));
         let shared = Arc::clone(&queue.0);
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_to(out, &report))?;
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || shared.write_to(out, &report))?;
         Ok(queue)
     }
 
@@ -84,8 +86,14 @@ impl LogQueue {
     /// Waits until all lines have been written, at most for `limit`. Returns whether they were.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let waiting = self.0.lock();
-        let flushed = self.0.written.wait_timeout_while(waiting, limit, |waiting| waiting.bytes > 0);
-        !flushed.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let flushed = self
+            .0
+            .written
+            .wait_timeout_while(waiting, limit, |waiting| waiting.bytes > 0);
+        !flushed
+            .unwrap_or_else(PoisonError::into_inner)
+            .1
+            .timed_out()
     }
 }
 
@@ -97,7 +105,9 @@ impl Shared {
     fn write_to(&self, mut out: impl Write, report: &impl Fn(u64)) {
         let mut reported = 0;
         loop {
-            let idle = self.queued.wait_while(self.lock(), |waiting| waiting.lines.is_empty());
+            let idle = self
+                .queued
+                .wait_while(self.lock(), |waiting| waiting.lines.is_empty());
             let lines = std::mem::take(&mut idle.unwrap_or_else(PoisonError::into_inner).lines);
             for line in lines {
                 // A line that cannot be written is lost: reporting that would go to standard error as well.
@@ -151,7 +161,9 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            self.0.send(line.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.0
+                .send(line.to_vec())
+                .map_err(|_| io::ErrorKind::BrokenPipe)?;
             Ok(line.len())
         }
 
@@ -164,7 +176,8 @@ mod tests {
     fn lines_beyond_the_limit_are_dropped_and_reported_once() {
         let (out, written) = mpsc::sync_channel(0);
         let (report, reports) = mpsc::channel();
-        let queue = LogQueue::start(Slow(out), 30, move |dropped| report.send(dropped).unwrap()).unwrap();
+        let queue =
+            LogQueue::start(Slow(out), 30, move |dropped| report.send(dropped).unwrap()).unwrap();
         for _ in 0..10 {
             queue.push(b"0123456789");
         }

@@ -40,8 +40,18 @@ impl ServerByUrl {
         }
         url.set_fragment(None);
         let server = server(url.as_str());
-        let config = Config { servers: vec![server.clone()], user_state: folder(), ..Config::default() };
-        Ok(Self { url, server, users: users(&config), browser, has_signed_in: AtomicBool::new(false) })
+        let config = Config {
+            servers: vec![server.clone()],
+            user_state: folder(),
+            ..Config::default()
+        };
+        Ok(Self {
+            url,
+            server,
+            users: users(&config),
+            browser,
+            has_signed_in: AtomicBool::new(false),
+        })
     }
 
     /// Its name: the URL without its fragment.
@@ -69,7 +79,10 @@ impl ServerByUrl {
         if !is_kept() || self.permitted().is_err() {
             return Ok(HeaderMap::new());
         }
-        self.access()?.load(self.message()).await.map_err(unavailable)
+        self.access()?
+            .load(self.message())
+            .await
+            .map_err(unavailable)
     }
 
     /// The token of the user who has signed in, for what takes it otherwise than by message; `None` if there is none.
@@ -86,8 +99,13 @@ impl ServerByUrl {
 
     /// Other header fields than those of a message that was refused, for which the user signs in if nothing else helps; `None`
     /// if the server wants something else, or the user is not asked. `is_again` says that these had been replaced, too.
-    pub(crate) async fn replaced(&self, refused: Refused<'_>, is_again: bool) -> Result<Option<HeaderMap>, Failure> {
-        let wants_token = refused.challenges.is_empty() || Challenge::from_headers(refused.challenges).is_some();
+    pub(crate) async fn replaced(
+        &self,
+        refused: Refused<'_>,
+        is_again: bool,
+    ) -> Result<Option<HeaderMap>, Failure> {
+        let wants_token =
+            refused.challenges.is_empty() || Challenge::from_headers(refused.challenges).is_some();
         if !wants_token || (self.browser.is_none() && !is_kept()) {
             return Ok(None);
         }
@@ -99,8 +117,12 @@ impl ServerByUrl {
         };
         match (replaced, self.browser) {
             (Ok(headers), _) => Ok(Some(headers)),
-            (Err(NoAccess::SignIn(wanted)), Some(browser)) if !self.has_signed_in.swap(true, Ordering::Relaxed) => {
-                complain("the server wants credentials, and FANLIGHT_TOKEN has none: signing in to it\n");
+            (Err(NoAccess::SignIn(wanted)), Some(browser))
+                if !self.has_signed_in.swap(true, Ordering::Relaxed) =>
+            {
+                complain(
+                    "the server wants credentials, and FANLIGHT_TOKEN has none: signing in to it\n",
+                );
                 sign_in(self.grants()?, self.name(), Some(&wanted), browser).await?;
                 self.headers().await.map(Some)
             }
@@ -126,7 +148,9 @@ impl ServerByUrl {
             return opened.map(|opened| &opened.grants).map_err(Failure::other);
         }
         if folder().is_none() {
-            return Err(Failure::other("what you grant can be kept nowhere: set XDG_STATE_HOME or HOME"));
+            return Err(Failure::other(
+                "what you grant can be kept nowhere: set XDG_STATE_HOME or HOME",
+            ));
         }
         add(&self.users, &self.server)
     }
@@ -137,14 +161,19 @@ impl ServerByUrl {
     }
 
     fn message(&self) -> Message<'_> {
-        Message { method: &Method::POST, url: &self.url }
+        Message {
+            method: &Method::POST,
+            url: &self.url,
+        }
     }
 
     /// Whether a token may be sent there: nobody may read it on the way (2026-07-28 basic/authorization, Communication
     /// Security).
     fn permitted(&self) -> Result<(), Failure> {
         let requests = Requests::new(&Trust::in_server(self.url.clone())).map_err(other)?;
-        requests.permits(&self.url).map_err(|error| Failure::other(format!("nobody signs in to this server: {error}")))
+        requests
+            .permits(&self.url)
+            .map_err(|error| Failure::other(format!("nobody signs in to this server: {error}")))
     }
 }
 
@@ -153,7 +182,10 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
     if !is_kept() {
         return Ok(None);
     }
-    let users = users(&Config { user_state: folder(), ..Config::default() });
+    let users = users(&Config {
+        user_state: folder(),
+        ..Config::default()
+    });
     let grants = users.open().map_err(Failure::other)?.grants.clone();
     for granted in grants.granted(&user()).await.map_err(other)? {
         add(&users, &server(granted.owner.server()))?;
@@ -168,7 +200,16 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 fn server(url: &str) -> Server {
     let auth = Some(ServerAuth::new(ServerAuthKind::User));
-    Server { auth, ..Server::new(url, Transport::Http { url: url.to_owned(), headers: Vec::new() }) }
+    Server {
+        auth,
+        ..Server::new(
+            url,
+            Transport::Http {
+                url: url.to_owned(),
+                headers: Vec::new(),
+            },
+        )
+    }
 }
 
 /// Users of which no record is kept but the log: there is no configuration that says where.
@@ -178,7 +219,10 @@ fn users(config: &Config) -> Users {
 
 fn add<'a>(users: &'a Users, server: &Server) -> Result<&'a Grants, Failure> {
     let auth = auth_of_users(server).ok_or_else(|| Failure::other("its users do not sign in"))?;
-    users.add(server, auth).map(|opened| &opened.grants).map_err(Failure::other)
+    users
+        .add(server, auth)
+        .map(|opened| &opened.grants)
+        .map_err(Failure::other)
 }
 
 fn folder() -> Option<PathBuf> {
@@ -192,6 +236,8 @@ fn is_kept() -> bool {
 fn unavailable(missing: NoAccess) -> Failure {
     Failure::other(match missing {
         NoAccess::SignIn(_) => "the server wants you to sign in".to_owned(),
-        NoAccess::Unavailable(reason) => format!("what you have granted at this server cannot be used: {reason}"),
+        NoAccess::Unavailable(reason) => {
+            format!("what you have granted at this server cannot be used: {reason}")
+        }
     })
 }

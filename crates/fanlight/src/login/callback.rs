@@ -36,11 +36,16 @@ pub(super) struct CallbackListener {
 
 impl CallbackListener {
     pub(super) async fn open() -> Result<Self, Failure> {
-        let cannot = |error: std::io::Error| Failure::other(format!("cannot listen for the browser: {error}"));
+        let cannot = |error: std::io::Error| {
+            Failure::other(format!("cannot listen for the browser: {error}"))
+        };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let redirect_uri = Url::parse(&format!("http://{address}{PATH}"));
-        Ok(Self { listener, redirect_uri: redirect_uri.map_err(|error| Failure::other(error.to_string()))? })
+        Ok(Self {
+            listener,
+            redirect_uri: redirect_uri.map_err(|error| Failure::other(error.to_string()))?,
+        })
     }
 
     pub(super) fn redirect_uri(&self) -> &Url {
@@ -51,21 +56,32 @@ impl CallbackListener {
     pub(super) async fn wait(self, begun: &Begun) -> Result<CallbackParameters, Failure> {
         let answered = async {
             loop {
-                let Ok((stream, _)) = self.listener.accept().await else { continue };
+                let Ok((stream, _)) = self.listener.accept().await else {
+                    continue;
+                };
                 let found = Arc::new(Mutex::new(None));
                 let service = service_fn(|request| {
                     let answer = self.answer(&request, begun, &found);
                     async move { Ok::<_, Infallible>(answer) }
                 });
-                let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+                let served = http1::Builder::new()
+                    .keep_alive(false)
+                    .serve_connection(TokioIo::new(stream), service);
                 let _ = timeout(LONGEST_REQUEST, served).await;
-                if let Some(parameters) = found.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                if let Some(parameters) =
+                    found.lock().unwrap_or_else(PoisonError::into_inner).take()
+                {
                     return Ok(parameters);
                 }
             }
         };
         let late = || Failure::other("nobody has signed in within ten minutes");
-        interruptible(async { timeout(LONGEST, answered).await.unwrap_or_else(|_| Err(late())) }).await
+        interruptible(async {
+            timeout(LONGEST, answered)
+                .await
+                .unwrap_or_else(|_| Err(late()))
+        })
+        .await
     }
 
     fn answer(
@@ -74,25 +90,44 @@ impl CallbackListener {
         begun: &Begun,
         found: &Mutex<Option<CallbackParameters>>,
     ) -> Response<Full<Bytes>> {
-        let named = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        let is_here =
-            named == self.redirect_uri.as_str().strip_prefix("http://").and_then(|rest| rest.split('/').next());
+        let named = request
+            .headers()
+            .get(HOST)
+            .and_then(|host| host.to_str().ok());
+        let is_here = named
+            == self
+                .redirect_uri
+                .as_str()
+                .strip_prefix("http://")
+                .and_then(|rest| rest.split('/').next());
         let parameters = CallbackParameters::from_query(request.uri().query().unwrap_or_default());
-        let answer =
-            parameters.filter(|parameters| is_here && request.uri().path() == PATH && begun.is_for(parameters));
+        let answer = parameters.filter(|parameters| {
+            is_here && request.uri().path() == PATH && begun.is_for(parameters)
+        });
         let (status, text) = match answer {
             Some(parameters) => {
                 *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(parameters);
-                (StatusCode::OK, "Go back to the terminal, which says what has come of it. You can close this page.")
+                (
+                    StatusCode::OK,
+                    "Go back to the terminal, which says what has come of it. You can close this page.",
+                )
             }
             None => (StatusCode::NOT_FOUND, "There is nothing here."),
         };
-        let html = format!("<!doctype html>\n<html lang=\"en\">\n<title>Fanlight</title>\n<p>{text}</p>\n</html>\n");
+        let html = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<title>Fanlight</title>\n<p>{text}</p>\n</html>\n"
+        );
         let mut response = Response::new(Full::new(Bytes::from(html)));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        );
+        headers.insert(
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+        );
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         response
     }

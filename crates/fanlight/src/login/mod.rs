@@ -11,8 +11,8 @@ use std::time::Duration;
 use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
-    Callback, Exported, Grants, Offer, Owner, Purged, SignInError, UserConnection, Wanted, all_connections,
-    connections as connections_of, purge,
+    Callback, Exported, Grants, Offer, Owner, Purged, SignInError, UserConnection, Wanted,
+    all_connections, connections as connections_of, purge,
 };
 use fanlight_telemetry::Telemetry;
 use reqwest::Url;
@@ -44,13 +44,18 @@ pub(crate) enum Browser {
 impl Browser {
     /// As the option `--no-browser` says.
     pub(crate) fn unless(no_browser: bool) -> Self {
-        if no_browser { Self::Printed } else { Self::Opened }
+        if no_browser {
+            Self::Printed
+        } else {
+            Self::Opened
+        }
     }
 
     /// The same for a command that may find that its user has to sign in; `None` if nobody sits there to do so, such as in a
     /// script, which would wait in vain.
     pub(crate) fn of_terminal(no_browser: bool) -> Option<Self> {
-        let is_attended = no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
+        let is_attended =
+            no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
         is_attended.then(|| Self::unless(no_browser))
     }
 }
@@ -91,13 +96,16 @@ pub(crate) async fn logout_at(url: &str) -> Result<(), Failure> {
     let server = ServerByUrl::at(url, None)?;
     let grants = by_url::grants().await?;
     let grants = grants.filter(|grants| grants.servers().iter().any(|name| name == server.name()));
-    let grants = grants.ok_or_else(|| Failure::usage(format!("you are not signed in at {}", server.name())))?;
+    let grants = grants
+        .ok_or_else(|| Failure::usage(format!("you are not signed in at {}", server.name())))?;
     sign_out(&grants, server.name()).await
 }
 
 /// Signs the only user in.
 pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
-    let kept = kept(config, true).await?.ok_or_else(|| without_users(config))?;
+    let kept = kept(config, true)
+        .await?
+        .ok_or_else(|| without_users(config))?;
     let outcome = sign_in_to(&kept.grants, args).await;
     kept.after(outcome).await
 }
@@ -110,7 +118,10 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
     if chosen.is_empty() {
         say!("signed in to all servers; name one to sign in to it anew");
     }
-    for UserConnection { server, wants_key, .. } in chosen {
+    for UserConnection {
+        server, wants_key, ..
+    } in chosen
+    {
         if wants_key {
             deposit(grants, &server).await?;
         } else {
@@ -124,7 +135,11 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
 /// Signs the only user out of a server of the configuration, or of all servers.
 pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
     let all = match server {
-        Some(_) => vec![kept(config, true).await?.ok_or_else(|| without_users(config))?],
+        Some(_) => vec![
+            kept(config, true)
+                .await?
+                .ok_or_else(|| without_users(config))?,
+        ],
         None => all_kept(config, true).await?,
     };
     let mut count = 0;
@@ -144,7 +159,10 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Fai
         Some(name) => vec![known(grants, name).await?.server],
         None => {
             let all = connections_of(grants, &user()).await.map_err(other)?;
-            all.into_iter().filter(UserConnection::is_kept).map(|one| one.server).collect()
+            all.into_iter()
+                .filter(UserConnection::is_kept)
+                .map(|one| one.server)
+                .collect()
         }
     };
     for name in &names {
@@ -154,7 +172,10 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Fai
 }
 
 async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
-    grants.sign_out(&Owner::new(&user(), server)).await.map_err(other)?;
+    grants
+        .sign_out(&Owner::new(&user(), server))
+        .await
+        .map_err(other)?;
     say!("signed out of {server}");
     Ok(())
 }
@@ -173,9 +194,20 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
     let mut table = table(&["SERVER", "STATE", "SINCE", "SCOPES", "ENDS"]);
     for connection in &all {
         let facts = connection.facts();
-        let fact = |name: &str| facts.iter().find(|(known, _)| *known == name).map(|(_, value)| plain(value, 200));
+        let fact = |name: &str| {
+            facts
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| plain(value, 200))
+        };
         let cell = |name: &str| fact(name).unwrap_or_else(|| "-".to_owned());
-        table.add_row(vec![connection.server.clone(), cell("state"), cell("since"), cell("scopes"), cell("ends")]);
+        table.add_row(vec![
+            connection.server.clone(),
+            cell("state"),
+            cell("since"),
+            cell("scopes"),
+            cell("ends"),
+        ]);
     }
     show::print(&table);
     Ok(())
@@ -185,8 +217,15 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
-    let record = if matches!(command, StateCommand::Purge) { recorder(config)? } else { None };
-    let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
+    let record = if matches!(command, StateCommand::Purge) {
+        recorder(config)?
+    } else {
+        None
+    };
+    let log = record
+        .as_ref()
+        .map(|record| Arc::clone(&record.log))
+        .unwrap_or_default();
     let users_in = |common| Users::of(config, common, Clients::OfOneUser, None, Arc::clone(&log));
     // Beside what is in Valkey, the folder has lists of servers, and what was kept of users before there were replicas.
     let in_folder = common.map(|_| users_in(None)).filter(Users::have_file);
@@ -222,7 +261,10 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
     let (grants, reason) = match users.open() {
         Ok(Opened { grants, .. }) => (grants.clone(), String::new()),
         Err(reason) if must_name => return Err(Failure::other(reason)),
-        Err(reason) => (users.without_key().map_err(Failure::other)?, format!(": {reason}")),
+        Err(reason) => (
+            users.without_key().map_err(Failure::other)?,
+            format!(": {reason}"),
+        ),
     };
     let Purged { records, unnamed } = purge(&grants, must_name).await.map_err(other)?;
     grants.stop().await;
@@ -237,15 +279,20 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
 
 /// Shows what is kept of all users and of servers.
 async fn export(all: &[Users]) -> Result<(), Failure> {
-    let who = |owner: &Owner| Principal::from_bytes(owner.principal()).map(|principal| principal.describe());
+    let who = |owner: &Owner| {
+        Principal::from_bytes(owner.principal()).map(|principal| principal.describe())
+    };
     let mut shown: Vec<Value> = Vec::new();
     for users in all {
         let store = users.open().map_err(Failure::other)?.grants.store();
         let of_users = all_connections(store).await.map_err(other)?;
-        shown.extend(of_users.iter().map(|(owner, one)| json!({ "user": who(owner), "connection": one })));
+        shown.extend(
+            of_users
+                .iter()
+                .map(|(owner, one)| json!({ "user": who(owner), "connection": one })),
+        );
         let of_servers = store.export::<KeptServer>().await.map_err(other)?;
-        let of_server =
-            |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
+        let of_server = |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
         shown.extend(of_servers.iter().map(of_server));
     }
     out::json(&format!("{:#}", json!(shown)));
@@ -259,14 +306,29 @@ fn user() -> Vec<u8> {
 
 /// What users have granted at the servers of the configuration, and at those by their URLs.
 async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> {
-    let by_url = by_url::grants().await?.map(|grants| Kept { grants, record: None, _connection: None });
-    let all: Vec<_> = [kept(config, changes).await?, by_url].into_iter().flatten().collect();
-    if all.is_empty() { Err(without_users(config)) } else { Ok(all) }
+    let by_url = by_url::grants().await?.map(|grants| Kept {
+        grants,
+        record: None,
+        _connection: None,
+    });
+    let all: Vec<_> = [kept(config, changes).await?, by_url]
+        .into_iter()
+        .flatten()
+        .collect();
+    if all.is_empty() {
+        Err(without_users(config))
+    } else {
+        Ok(all)
+    }
 }
 
 /// The failure where no server of the configuration has users with credentials of their own.
 fn without_users(config: &Config) -> Failure {
-    let names: Vec<&str> = config.servers.iter().map(|server: &Server| server.name.as_str()).collect();
+    let names: Vec<&str> = config
+        .servers
+        .iter()
+        .map(|server: &Server| server.name.as_str())
+        .collect();
     let help = "their users have no credentials of their own: `auth: {type: user}` gives them some";
     Failure::usage(format!("{}: {help}", names.join(", ")))
 }
@@ -274,25 +336,38 @@ fn without_users(config: &Config) -> Failure {
 /// What users have granted at the servers of the configuration; `None` if none of them has such users. It has a record if
 /// there will be changes.
 async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
-    let of_users = config.servers.iter().filter_map(|server| Some((server, auth_of_users(server)?)));
+    let of_users = config
+        .servers
+        .iter()
+        .filter_map(|server| Some((server, auth_of_users(server)?)));
     // Nobody is told apart here, and so nobody signs in at an identity provider.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
-    let of_users: Vec<_> = of_users.filter(|(server, auth)| server.enabled && is_own(auth)).collect();
+    let of_users: Vec<_> = of_users
+        .filter(|(server, auth)| server.enabled && is_own(auth))
+        .collect();
     if of_users.is_empty() {
         return Ok(None);
     }
     let replicas = Replicas::connected(config).await?;
     let record = if changes { recorder(config)? } else { None };
-    let log = record.as_ref().map(|record| Arc::clone(&record.log)).unwrap_or_default();
+    let log = record
+        .as_ref()
+        .map(|record| Arc::clone(&record.log))
+        .unwrap_or_default();
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let users = Users::of(config, common, Clients::OfOneUser, None, log);
     for (server, auth) in of_users {
-        let unusable = |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
+        let unusable =
+            |reason: String| Failure::other(format!("server {:?}: {reason}", server.name));
         users.add(server, auth).map_err(unusable)?;
     }
     let opened = users.open().map_err(Failure::other)?;
     let _connection = replicas.map(|(_, connection)| connection);
-    Ok(Some(Kept { grants: opened.grants.clone(), record, _connection }))
+    Ok(Some(Kept {
+        grants: opened.grants.clone(),
+        record,
+        _connection,
+    }))
 }
 
 /// The record of this process. A gateway that runs may have the file that the configuration names for itself.
@@ -312,45 +387,85 @@ async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
     connection(grants, name).await?.ok_or_else(|| {
         let names = grants.servers();
         let hint = did_you_mean(name, names.iter().map(String::as_str));
-        Failure::usage(format!("no server {name:?} whose users sign in{hint}; there are: {}", names.join(", ")))
+        Failure::usage(format!(
+            "no server {name:?} whose users sign in{hint}; there are: {}",
+            names.join(", ")
+        ))
     })
 }
 
 async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>, Failure> {
-    Ok(connections_of(grants, &user()).await.map_err(other)?.into_iter().find(|one| one.server == server))
+    Ok(connections_of(grants, &user())
+        .await
+        .map_err(other)?
+        .into_iter()
+        .find(|one| one.server == server))
 }
 
 async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> {
     let all = connections_of(grants, &user()).await.map_err(other)?;
-    Ok(all.into_iter().filter(|connection| !connection.is_connected()).collect())
+    Ok(all
+        .into_iter()
+        .filter(|connection| !connection.is_connected())
+        .collect())
 }
 
 async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
     let key = inputs::line(&format!("your key for {}: ", plain(server, 60)), true);
-    let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+    let key = key
+        .map(|key| key.trim().to_owned())
+        .filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| Failure::usage("no key was given"))?;
-    grants.keep_key(&Owner::new(&user(), server), key).await.map_err(refused)?;
+    grants
+        .keep_key(&Owner::new(&user(), server), key)
+        .await
+        .map_err(refused)?;
     say!("the key for {server} is kept");
     Ok(())
 }
 
 /// Signs the user in; the server is asked what it wants, unless it has said so.
-async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser: Browser) -> Result<(), Failure> {
+async fn sign_in(
+    grants: &Grants,
+    server: &str,
+    wanted: Option<&Wanted>,
+    browser: Browser,
+) -> Result<(), Failure> {
     let listener = CallbackListener::open().await?;
     let offer = Offer::ask(grants, server, wanted).await.map_err(refused)?;
-    let scopes = offer.scopes().map_or_else(|| "what the authorization server decides".to_owned(), ToString::to_string);
+    let scopes = offer.scopes().map_or_else(
+        || "what the authorization server decides".to_owned(),
+        ToString::to_string,
+    );
     let (shown, issuer) = (plain(server, 60), plain(offer.issuer(), 200));
     let known = connection(grants, server).await?;
-    if let Some(before) = known.and_then(|known| known.issuer).filter(|before| before != offer.issuer()) {
+    if let Some(before) = known
+        .and_then(|known| known.issuer)
+        .filter(|before| before != offer.issuer())
+    {
         complain(&format!(
             "{shown} sends you to another authorization server than before: that was {}\n",
             plain(&before, 200)
         ));
     }
-    let place = if server == offer.url().as_str() { String::new() } else { format!(" ({})", offer.url()) };
-    complain(&format!("signing in to {shown}{place} at {issuer}, for: {}\n", plain(&scopes, 500)));
-    let callback = Callback { redirect_uri: listener.redirect_uri().clone(), document: None, is_for_once: true };
-    let begun = offer.begin(grants, &user(), &callback, b"").await.map_err(refused)?;
+    let place = if server == offer.url().as_str() {
+        String::new()
+    } else {
+        format!(" ({})", offer.url())
+    };
+    complain(&format!(
+        "signing in to {shown}{place} at {issuer}, for: {}\n",
+        plain(&scopes, 500)
+    ));
+    let callback = Callback {
+        redirect_uri: listener.redirect_uri().clone(),
+        document: None,
+        is_for_once: true,
+    };
+    let begun = offer
+        .begin(grants, &user(), &callback, b"")
+        .await
+        .map_err(refused)?;
     open(&begun.location, browser);
     let parameters = listener.wait(&begun).await?;
     begun.finish(grants, parameters).await.map_err(refused)?;
@@ -360,15 +475,22 @@ async fn sign_in(grants: &Grants, server: &str, wanted: Option<&Wanted>, browser
 /// Opens a page in a browser: no program that an address of another kind would start, and no shell.
 fn open(location: &Url, browser: Browser) {
     let is_web = matches!(location.scheme(), "http" | "https");
-    let is_opened = browser == Browser::Opened && is_web && webbrowser::open(location.as_str()).is_ok();
-    let how = if is_opened { "a browser has been asked to open" } else { "open this in a browser on this machine:" };
+    let is_opened =
+        browser == Browser::Opened && is_web && webbrowser::open(location.as_str()).is_ok();
+    let how = if is_opened {
+        "a browser has been asked to open"
+    } else {
+        "open this in a browser on this machine:"
+    };
     complain(&format!("{how} {}\n", plain(location.as_str(), 4000)));
 }
 
 /// Who signs in here is the operator, too.
 fn refused(error: SignInError) -> Failure {
     match error {
-        SignInError::Failed { reason } => Failure::other(format!("the sign-in cannot be carried out: {reason}")),
+        SignInError::Failed { reason } => {
+            Failure::other(format!("the sign-in cannot be carried out: {reason}"))
+        }
         error => Failure::other(error.to_string()),
     }
 }

@@ -27,18 +27,29 @@ fn shown(all: &Command) -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .args(all.get_arguments().cloned())
         .groups(all.get_groups().cloned())
-        .subcommands(all.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
+        .subcommands(
+            all.get_subcommands()
+                .filter(|command| !command.is_hide_set())
+                .cloned(),
+        )
 }
 
 /// Prints the manual page of `fanlight`, or writes it and those of all commands into a folder.
 pub(crate) fn pages(folder: Option<&Path>) -> Result<(), Failure> {
     let Some(folder) = folder else {
         let mut text = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(|error| Failure::other(error.to_string()))?;
+        clap_mangen::Man::new(Cli::command())
+            .render(&mut text)
+            .map_err(|error| Failure::other(error.to_string()))?;
         print(&text);
         return Ok(());
     };
-    let cannot = |error| Failure::other(format!("cannot write manual pages to {}: {error}", folder.display()));
+    let cannot = |error| {
+        Failure::other(format!(
+            "cannot write manual pages to {}: {error}",
+            folder.display()
+        ))
+    };
     fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)
 }

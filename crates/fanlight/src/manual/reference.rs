@@ -26,12 +26,24 @@ fn page() -> String {
     text += "| command | |\n|---|---|\n";
     for command in visible(&all) {
         let name = command.get_name();
-        let _ = writeln!(text, "| [`{name}`](#fanlight-{name}) | {} |", first_line(&about(command)));
+        let _ = writeln!(
+            text,
+            "| [`{name}`](#fanlight-{name}) | {} |",
+            first_line(&about(command))
+        );
     }
     text += "\n## Options of every command\n\n";
-    options(&mut text, all.get_arguments().filter(|arg| arg.is_global_set()));
+    options(
+        &mut text,
+        all.get_arguments().filter(|arg| arg.is_global_set()),
+    );
     for command in visible(&all) {
-        section(&mut text, command, &format!("fanlight {}", command.get_name()), "##");
+        section(
+            &mut text,
+            command,
+            &format!("fanlight {}", command.get_name()),
+            "##",
+        );
     }
     text.trim_end().to_owned() + "\n"
 }
@@ -39,15 +51,27 @@ fn page() -> String {
 fn section(text: &mut String, command: &Command, name: &str, level: &str) {
     let usage = command.clone().bin_name(name).render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim();
-    let _ = writeln!(text, "{level} {name}\n\n{}.\n\n```text\n{usage}\n```\n", about(command).trim_end_matches('.'));
-    options(text, command.get_arguments().filter(|arg| !arg.is_global_set() && arg.get_id() != "help"));
+    let _ = writeln!(
+        text,
+        "{level} {name}\n\n{}.\n\n```text\n{usage}\n```\n",
+        about(command).trim_end_matches('.')
+    );
+    options(
+        text,
+        command
+            .get_arguments()
+            .filter(|arg| !arg.is_global_set() && arg.get_id() != "help"),
+    );
     for inner in visible(command) {
         section(text, inner, &format!("{name} {}", inner.get_name()), "###");
     }
 }
 
 fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
-    let rows: Vec<String> = arguments.filter(|arg| !arg.is_hide_set()).map(row).collect();
+    let rows: Vec<String> = arguments
+        .filter(|arg| !arg.is_hide_set())
+        .map(row)
+        .collect();
     if !rows.is_empty() {
         let _ = writeln!(text, "| option | |\n|---|---|\n{}\n", rows.join("\n"));
     }
@@ -56,7 +80,11 @@ fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
 fn row(arg: &Arg) -> String {
     let value = || {
         let names = arg.get_value_names().unwrap_or_default();
-        names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ")
+        names
+            .iter()
+            .map(|name| name.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let name = match (arg.get_short(), arg.get_long()) {
         (Some(short), Some(long)) => format!("-{short}, --{long}"),
@@ -77,19 +105,31 @@ fn row(arg: &Arg) -> String {
         .map(|value| format!("`{}`", value.get_name()))
         .collect();
     if takes_value && !choices.is_empty() {
-        help = format!("{help}{}{}", if help.is_empty() { "" } else { ": " }, choices.join(", "));
+        help = format!(
+            "{help}{}{}",
+            if help.is_empty() { "" } else { ": " },
+            choices.join(", ")
+        );
     }
-    let defaults: Vec<String> =
-        arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
+    let defaults: Vec<String> = arg
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy().into_owned())
+        .collect();
     if takes_value && !defaults.is_empty() {
         let _ = write!(help, " (default: `{}`)", defaults.join(" "));
     }
     let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
-    format!("| `{name}` | {} |", cell(&help).split_whitespace().collect::<Vec<_>>().join(" "))
+    format!(
+        "| `{name}` | {} |",
+        cell(&help).split_whitespace().collect::<Vec<_>>().join(" ")
+    )
 }
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
+    command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
 }
 
 fn about(command: &Command) -> String {

@@ -34,14 +34,20 @@ impl Admin {
     /// The one that `--admin` names, else that of the configuration: another gateway at its address is not taken for it.
     pub(crate) async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
         let admin = Self::at(Place::find(args, common)?, args)?;
-        let Some(expected) = admin.place.instance.clone() else { return Ok(admin) };
+        let Some(expected) = admin.place.instance.clone() else {
+            return Ok(admin);
+        };
         let found = admin.instance().await;
         if matches!(&found, Ok(Some(found)) if *found == expected) {
             return Ok(admin);
         }
         for place in admin.place.further() {
             let next = Self::at(place, args)?;
-            if next.instance().await.is_ok_and(|found| found.as_deref() == Some(&expected)) {
+            if next
+                .instance()
+                .await
+                .is_ok_and(|found| found.as_deref() == Some(&expected))
+            {
                 return Ok(next);
             }
         }
@@ -56,7 +62,10 @@ impl Admin {
 
     /// The gateway for a command that can do without one: the one that `--admin` names, or the one of the configuration if
     /// it is running and lets itself be asked; else `None`.
-    pub(crate) async fn for_command(args: &AdminArgs, common: &CommonArgs) -> Result<Option<Self>, Failure> {
+    pub(crate) async fn for_command(
+        args: &AdminArgs,
+        common: &CommonArgs,
+    ) -> Result<Option<Self>, Failure> {
         if args.admin.is_some() {
             return Self::find(args, common).await.map(Some);
         }
@@ -79,13 +88,25 @@ impl Admin {
     async fn instance(&self) -> Result<Option<String>, Failure> {
         let mut url = self.place.base.clone();
         url.set_path("/healthz");
-        let answer = self.http.get(url).timeout(RECOGNISED).send().await.map_err(|error| self.unreachable(&error))?;
-        let instance = answer.headers().get("fanlight-instance").and_then(|value| value.to_str().ok());
+        let answer = self
+            .http
+            .get(url)
+            .timeout(RECOGNISED)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let instance = answer
+            .headers()
+            .get("fanlight-instance")
+            .and_then(|value| value.to_str().ok());
         Ok(instance.map(str::to_owned))
     }
 
     fn at(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
-        let http = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none());
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none());
         let mut http = match &place.socket {
             Some(path) => http.unix_socket(path.as_path()),
             None => http,
@@ -95,7 +116,10 @@ impl Admin {
         }
         // One that no authority has signed is trusted as what the configuration names. Where it cannot be read, the others
         // may do.
-        let own = place.certificate.as_ref().and_then(|path| read_bounded(path, MAX_FILE_SIZE).ok());
+        let own = place
+            .certificate
+            .as_ref()
+            .and_then(|path| read_bounded(path, MAX_FILE_SIZE).ok());
         let own = own.and_then(|pem| Certificate::from_pem_bundle(&pem).ok());
         if let Some(own) = own {
             http = http.tls_certs_merge(own);
@@ -103,7 +127,10 @@ impl Admin {
         if place.base.scheme() == "https" {
             http = tls::configure(http, args)?;
         } else if let Some(option) = tls::options(args).next() {
-            return Err(Failure::usage(format!("{option} is for TLS, which {} does not speak", place.shown())));
+            return Err(Failure::usage(format!(
+                "{option} is for TLS, which {} does not speak",
+                place.shown()
+            )));
         }
         let http = http.build().map_err(|error| tls::unusable(args, &error))?;
         Ok(Self { http, place })
@@ -115,7 +142,11 @@ impl Admin {
     }
 
     /// The bytes of the answer at `path`.
-    pub(crate) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> Result<Vec<u8>, Failure> {
         let mut url = self.place.base.clone();
         url.set_path(path);
         if !query.is_empty() {
@@ -136,7 +167,10 @@ impl Admin {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
         let request = self.authorized(self.http.get(url)).timeout(FOLLOWED);
-        let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
             status => {
@@ -155,7 +189,10 @@ impl Admin {
 
     fn url_of(&self, path: &[&str]) -> Result<reqwest::Url, Failure> {
         let mut url = self.place.base.clone();
-        url.path_segments_mut().map_err(|()| self.unexpected("its URL has no path"))?.clear().extend(path);
+        url.path_segments_mut()
+            .map_err(|()| self.unexpected("its URL has no path"))?
+            .clear()
+            .extend(path);
         Ok(url)
     }
 
@@ -170,7 +207,12 @@ impl Admin {
     pub(crate) async fn post_json(&self, path: &str, body: String) -> Result<Vec<u8>, Failure> {
         let mut url = self.place.base.clone();
         url.set_path(path);
-        let request = self.http.post(url).header("content-type", "application/json").body(body).timeout(FOLLOWED);
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/json")
+            .body(body)
+            .timeout(FOLLOWED);
         let (status, body) = self.send(request).await?;
         self.expect(status, StatusCode::OK, body)
     }
@@ -180,10 +222,21 @@ impl Admin {
         self.send(self.http.post(self.url_of(path)?)).await
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failure> {
-        let mut answer = self.authorized(request).send().await.map_err(|error| self.unreachable(&error))?;
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut answer = self
+            .authorized(request)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(&error))?
+        {
             if body.len() + chunk.len() > LONGEST {
                 return Err(self.unexpected("its answer is too long"));
             }
@@ -193,14 +246,23 @@ impl Admin {
     }
 
     /// The body, unless the status is another than `expected`.
-    pub(crate) fn expect(&self, status: StatusCode, expected: StatusCode, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn expect(
+        &self,
+        status: StatusCode,
+        expected: StatusCode,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
         match status {
             status if status == expected => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
                 "{} requires a token, and {}; put `admin.token` of its configuration into {TOKEN}, `admin.viewerToken` to \
                  look only, or a token that `admin.roles` gives a role",
                 self.shown(),
-                if self.place.token.is_some() { "this one is wrong" } else { "none was given" }
+                if self.place.token.is_some() {
+                    "this one is wrong"
+                } else {
+                    "none was given"
+                }
             ))),
             StatusCode::FORBIDDEN => Err(Failure::other(format!(
                 "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
@@ -208,8 +270,17 @@ impl Admin {
                 reason(&body)
             ))),
             status => {
-                let message = format!("{} answered with status {}{}", self.shown(), status.as_u16(), reason(&body));
-                Err(if status == StatusCode::NOT_FOUND { Failure::not_found(message) } else { Failure::other(message) })
+                let message = format!(
+                    "{} answered with status {}{}",
+                    self.shown(),
+                    status.as_u16(),
+                    reason(&body)
+                );
+                Err(if status == StatusCode::NOT_FOUND {
+                    Failure::not_found(message)
+                } else {
+                    Failure::other(message)
+                })
             }
         }
     }
@@ -220,8 +291,14 @@ impl Admin {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let what = if error.is_timeout() { "does not answer" } else { "cannot be reached" };
-        let cause = std::iter::successors(error.source(), |cause| (*cause).source()).last().map(ToString::to_string);
+        let what = if error.is_timeout() {
+            "does not answer"
+        } else {
+            "cannot be reached"
+        };
+        let cause = std::iter::successors(error.source(), |cause| (*cause).source())
+            .last()
+            .map(ToString::to_string);
         let help = cause.as_deref().and_then(tls::help);
         let cause = cause.map(|cause| format!(": {}", crate::show::plain(&cause, 200)));
         Failure::other(format!(
@@ -234,13 +311,20 @@ impl Admin {
     }
 
     fn unexpected(&self, what: &str) -> Failure {
-        Failure::other(format!("{}: {what}; is that the admin listener of Fanlight?", self.shown()))
+        Failure::other(format!(
+            "{}: {what}; is that the admin listener of Fanlight?",
+            self.shown()
+        ))
     }
 }
 
 /// What the listener says of a refusal, to be put behind a sentence.
 fn reason(body: &[u8]) -> String {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
-    let reason = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
-    reason.map(|text| format!(": {}", crate::show::plain(text, 300))).unwrap_or_default()
+    let reason = answer
+        .as_ref()
+        .and_then(|answer| answer.get("error")?.as_str());
+    reason
+        .map(|text| format!(": {}", crate::show::plain(text, 300)))
+        .unwrap_or_default()
 }

@@ -33,7 +33,12 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
         return Ok(());
     }
     let answer = admin.json(&text)?;
-    let all: Vec<&Value> = answer.get("approvals").and_then(Value::as_array).into_iter().flatten().collect();
+    let all: Vec<&Value> = answer
+        .get("approvals")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
     if all.is_empty() {
         say!("no call waits for approval");
     }
@@ -47,28 +52,57 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
 
 /// A call and its question, in some lines.
 fn describe(one: &Value, style: Style) -> String {
-    let text = |key: &str| plain(one.get(key).and_then(Value::as_str).unwrap_or_default(), 200);
+    let text = |key: &str| {
+        plain(
+            one.get(key).and_then(Value::as_str).unwrap_or_default(),
+            200,
+        )
+    };
     let is = |key: &str| one.get(key).and_then(Value::as_bool).unwrap_or_default();
     let status = match one.get("status").and_then(Value::as_str) {
         Some("open") if is("waiting") => style.warn("open, the call waits"),
         Some("open") => style.warn("open, the client has to send the call again"),
-        Some("approved") => format!("{} by {}, not sent again yet", style.good("approved"), text("decidedBy")),
+        Some("approved") => format!(
+            "{} by {}, not sent again yet",
+            style.good("approved"),
+            text("decidedBy")
+        ),
         _ => format!("{} by {}", style.bad("refused"), text("decidedBy")),
     };
-    let left = one.get("leftMs").and_then(Value::as_f64).unwrap_or_default().max(0.0);
+    let left = one
+        .get("leftMs")
+        .and_then(Value::as_f64)
+        .unwrap_or_default()
+        .max(0.0);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "it is positive and below some minutes"
     )]
     let left = duration((left * 1e6) as u64);
-    let another = if is("anotherPerson") { "; another person than the caller has to approve" } else { "" };
+    let another = if is("anotherPerson") {
+        "; another person than the caller has to approve"
+    } else {
+        ""
+    };
     let mut lines = vec![
-        format!("{}  {}/{}  {status}", style.bold(&text("id")), text("server"), text("tool")),
+        format!(
+            "{}  {}/{}  {status}",
+            style.bold(&text("id")),
+            text("server"),
+            text("tool")
+        ),
         format!("  {}", text("question")),
-        format!("  for {} at {}; within {left}{another}", text("principal"), text("endpoint")),
+        format!(
+            "  for {} at {}; within {left}{another}",
+            text("principal"),
+            text("endpoint")
+        ),
     ];
-    let arguments = one.get("arguments").and_then(Value::as_str).unwrap_or("no arguments");
+    let arguments = one
+        .get("arguments")
+        .and_then(Value::as_str)
+        .unwrap_or("no arguments");
     let json = Json::parse(Bytes::from(arguments.to_owned()), NESTING);
     let arguments = json.map_or_else(|_| arguments.to_owned(), |json| indented(&json));
     lines.extend(arguments.lines().map(|line| format!("  {}", escaped(line))));
@@ -84,8 +118,17 @@ async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result<()
         return Ok(());
     }
     let answer = admin.json(&body)?;
-    let call = plain(answer.get("call").and_then(Value::as_str).unwrap_or_default(), 200);
-    let waits = answer.get("waiting").and_then(Value::as_bool).unwrap_or_default();
+    let call = plain(
+        answer
+            .get("call")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+        200,
+    );
+    let waits = answer
+        .get("waiting")
+        .and_then(Value::as_bool)
+        .unwrap_or_default();
     match (word, waits) {
         ("approve", true) => say!("approved: {call} runs now"),
         ("approve", false) => say!("approved: {call} runs when its client sends it again"),

@@ -19,8 +19,15 @@ pub(crate) async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Res
     }
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         let report = admin.json(&body)?;
-        let text = report.get("text").and_then(Value::as_str).unwrap_or_default();
-        let lines: Vec<_> = text.trim_end().lines().map(|line| plain(line, 300)).collect();
+        let text = report
+            .get("text")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let lines: Vec<_> = text
+            .trim_end()
+            .lines()
+            .map(|line| plain(line, 300))
+            .collect();
         return Err(Failure::other(format!(
             "the configuration cannot be used, the earlier one stays in force:\n{}",
             lines.join("\n")
@@ -38,38 +45,79 @@ fn show(report: &Value) {
         say!("unchanged");
         return;
     }
-    for (key, what) in [("added", "added"), ("changed", "changed"), ("removed", "removed"), ("kept", "unchanged")] {
+    for (key, what) in [
+        ("added", "added"),
+        ("changed", "changed"),
+        ("removed", "removed"),
+        ("kept", "unchanged"),
+    ] {
         let names = names(report.get("servers").and_then(|servers| servers.get(key)));
         if !names.is_empty() {
             say!("{what}: {names}");
         }
     }
-    for (option, address) in report.get("listeners").and_then(Value::as_object).into_iter().flatten() {
-        say!("{option}: {}", plain(address.as_str().unwrap_or("off"), 100));
+    for (option, address) in report
+        .get("listeners")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        say!(
+            "{option}: {}",
+            plain(address.as_str().unwrap_or("off"), 100)
+        );
     }
     let options = names(report.get("needsRestart"));
     if !options.is_empty() {
         say!("after a restart only: {options}");
     }
-    renamed(report.get("renamed")).iter().for_each(|line| say!("renamed: {line}"));
-    for line in report.get("warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    renamed(report.get("renamed"))
+        .iter()
+        .for_each(|line| say!("renamed: {line}"));
+    for line in report
+        .get("warnings")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         say!("warning: {}", plain(line, 300));
     }
 }
 
 /// The names that clients see differently, one line for each, and how many more there are.
 fn renamed(report: Option<&Value>) -> Vec<String> {
-    let text = |name: &Value, key| plain(name.get(key).and_then(Value::as_str).unwrap_or_default(), 100);
-    let names = report.and_then(|report| report.get("names")).and_then(Value::as_array).into_iter().flatten();
-    let more = report.and_then(|report| report.get("more")).and_then(Value::as_u64).filter(|more| *more > 0);
+    let text = |name: &Value, key| {
+        plain(
+            name.get(key).and_then(Value::as_str).unwrap_or_default(),
+            100,
+        )
+    };
+    let names = report
+        .and_then(|report| report.get("names"))
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let more = report
+        .and_then(|report| report.get("more"))
+        .and_then(Value::as_u64)
+        .filter(|more| *more > 0);
     let lines = names.map(|name| format!("{} → {}", text(name, "from"), text(name, "to")));
-    lines.chain(more.map(|more| format!("{more} more"))).collect()
+    lines
+        .chain(more.map(|more| format!("{more} more")))
+        .collect()
 }
 
 /// Switches a server on or off, or restarts it.
-pub(crate) async fn change_server(args: &ServerArgs, common: &CommonArgs, action: &str) -> Result<(), Failure> {
+pub(crate) async fn change_server(
+    args: &ServerArgs,
+    common: &CommonArgs,
+    action: &str,
+) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin.post(&["api", "servers", &args.server, action]).await?;
+    let (status, body) = admin
+        .post(&["api", "servers", &args.server, action])
+        .await?;
     if status == StatusCode::NOT_FOUND {
         return Err(no_such_server(&admin, &args.server).await);
     }
@@ -90,21 +138,37 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
         Err(failure) => return failure,
     };
     let servers = config.get("mcpServers").and_then(Value::as_object);
-    let known: Vec<&str> = servers.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let known: Vec<&str> = servers
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
     if known.contains(&wanted) {
         let name = plain(wanted, 100);
-        return Failure::usage(format!("the server {name} is switched off; `fanlight enable {name}` switches it on"));
+        return Failure::usage(format!(
+            "the server {name} is switched off; `fanlight enable {name}` switches it on"
+        ));
     }
     let meant = did_you_mean(wanted, known.iter().copied());
     let all: Vec<String> = known.iter().map(|name| plain(name, 60)).collect();
-    let help = if meant.is_empty() { format!("; it has {}", all.join(", ")) } else { meant };
-    Failure::usage(format!("the gateway at {} has no server {:?}{help}", admin.shown(), plain(wanted, 100)))
+    let help = if meant.is_empty() {
+        format!("; it has {}", all.join(", "))
+    } else {
+        meant
+    };
+    Failure::usage(format!(
+        "the gateway at {} has no server {:?}{help}",
+        admin.shown(),
+        plain(wanted, 100)
+    ))
 }
 
 /// Ends the session of a client.
 pub(crate) async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
-    let (status, body) = admin.post(&["api", "sessions", &args.digest, "end"]).await?;
+    let (status, body) = admin
+        .post(&["api", "sessions", &args.digest, "end"])
+        .await?;
     admin.expect(status, StatusCode::OK, body)?;
     if args.json {
         out::json(&json!({ "action": "end-session", "session": args.digest }).to_string());
@@ -115,6 +179,13 @@ pub(crate) async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Resu
 }
 
 fn names(list: Option<&Value>) -> String {
-    let names = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    names.map(|name| plain(name, 100)).collect::<Vec<_>>().join(", ")
+    let names = list
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    names
+        .map(|name| plain(name, 100))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

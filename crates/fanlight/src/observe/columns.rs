@@ -25,17 +25,32 @@ pub(crate) struct Column {
 impl Column {
     /// A column of text, which is truncated if the table is too wide.
     pub(crate) fn words(heading: &'static str, cells: Vec<String>) -> Self {
-        Self { heading, cells, right: false, least: Some(LEAST) }
+        Self {
+            heading,
+            cells,
+            right: false,
+            least: Some(LEAST),
+        }
     }
 
     /// A column that is never truncated.
     pub(crate) fn whole(heading: &'static str, cells: Vec<String>) -> Self {
-        Self { heading, cells, right: false, least: None }
+        Self {
+            heading,
+            cells,
+            right: false,
+            least: None,
+        }
     }
 
     /// A column of numbers.
     pub(crate) fn numbers(heading: &'static str, cells: Vec<String>) -> Self {
-        Self { heading, cells, right: true, least: None }
+        Self {
+            heading,
+            cells,
+            right: true,
+            least: None,
+        }
     }
 
     /// Sets the least width of a truncated cell.
@@ -49,7 +64,12 @@ impl Column {
     }
 
     pub(crate) fn width(&self) -> usize {
-        self.cells.iter().map(|cell| cell.width()).max().unwrap_or_default().max(self.heading.width())
+        self.cells
+            .iter()
+            .map(|cell| cell.width())
+            .max()
+            .unwrap_or_default()
+            .max(self.heading.width())
     }
 }
 
@@ -74,20 +94,40 @@ pub(crate) fn render(columns: &[Column], limit: usize) -> String {
     let mut over = width(columns).saturating_sub(limit);
     while over > 0 {
         // The widest is truncated first.
-        let cuttable =
-            columns.iter().zip(&mut widths).filter(|(column, width)| column.least.is_some_and(|least| **width > least));
-        let Some((_, widest)) = cuttable.max_by_key(|(_, width)| **width) else { break };
+        let cuttable = columns
+            .iter()
+            .zip(&mut widths)
+            .filter(|(column, width)| column.least.is_some_and(|least| **width > least));
+        let Some((_, widest)) = cuttable.max_by_key(|(_, width)| **width) else {
+            break;
+        };
         *widest -= 1;
         over -= 1;
     }
     let headings: Vec<&str> = columns.iter().map(Column::heading).collect();
     let mut shown = table(&headings);
     shown.set_content_arrangement(ContentArrangement::Disabled);
-    for row in 0..columns.first().map(|column| column.cells.len()).unwrap_or_default() {
+    for row in 0..columns
+        .first()
+        .map(|column| column.cells.len())
+        .unwrap_or_default()
+    {
         shown.add_row(columns.iter().zip(&widths).map(|(column, width)| {
-            let text = column.cells.get(row).map(String::as_str).unwrap_or_default();
-            let cell = Cell::new(if text.width() > *width { fit(text, *width) } else { text.to_owned() });
-            cell.set_alignment(if column.right { CellAlignment::Right } else { CellAlignment::Left })
+            let text = column
+                .cells
+                .get(row)
+                .map(String::as_str)
+                .unwrap_or_default();
+            let cell = Cell::new(if text.width() > *width {
+                fit(text, *width)
+            } else {
+                text.to_owned()
+            });
+            cell.set_alignment(if column.right {
+                CellAlignment::Right
+            } else {
+                CellAlignment::Left
+            })
         }));
     }
     shown.trim_fmt()
@@ -115,7 +155,10 @@ mod tests {
             let text = render(&all, room);
             assert_eq!(text.lines().count(), 3, "{text}");
             assert!(text.lines().all(|line| line.width() <= room), "{text}");
-            assert!(text.contains("4bf92f3577b34da6") && text.contains("1000") && text.contains('…'), "{text}");
+            assert!(
+                text.contains("4bf92f3577b34da6") && text.contains("1000") && text.contains('…'),
+                "{text}"
+            );
         }
         // The least possible width.
         assert!(render(&all, 10).lines().all(|line| line.width() <= 60));

@@ -25,20 +25,32 @@ pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Fai
         None => vec!["api", "log"],
     };
     let text = match (admin.get_at(&path).await, &args.server) {
-        (Err(failure), Some(server)) if failure.is_not_found() => return Err(no_such_server(&admin, server).await),
+        (Err(failure), Some(server)) if failure.is_not_found() => {
+            return Err(no_such_server(&admin, server).await);
+        }
         (text, _) => text?,
     };
     let log = admin.json(&text)?;
-    let kept: Vec<&Value> = log.get("lines").and_then(Value::as_array).into_iter().flatten().collect();
+    let kept: Vec<&Value> = log
+        .get("lines")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
     if kept.is_empty() && !args.json {
         complain(
             "no lines so far: what is kept is what the processes write that Fanlight starts, not servers with a URL\n",
         );
     }
-    let lines = Lines { json: args.json, style: Style::of_stdout() };
+    let lines = Lines {
+        json: args.json,
+        style: Style::of_stdout(),
+    };
     let hidden = kept.len().saturating_sub(args.lines);
     if !args.follow {
-        kept.into_iter().skip(hidden).for_each(|line| lines.print(line));
+        kept.into_iter()
+            .skip(hidden)
+            .for_each(|line| lines.print(line));
         return Ok(());
     }
     let mut stream = admin.follow(&path).await?;
@@ -47,7 +59,10 @@ pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Fai
     let mut skipped = 0;
     while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
         events.push(&chunk);
-        while let Some(event) = events.next_event().map_err(|error| Failure::other(error.to_string()))? {
+        while let Some(event) = events
+            .next_event()
+            .map_err(|error| Failure::other(error.to_string()))?
+        {
             if skipped < hidden {
                 skipped += 1;
             } else if event.name.as_ref() == b"line" {
@@ -79,9 +94,17 @@ impl Lines {
     fn shown(&self, line: &Value) -> String {
         let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
         let at = clock(line.get("atMs").and_then(Value::as_f64).unwrap_or_default());
-        let mark = if text("stream") == "stdout" { self.style.warn("(stdout) ") } else { String::new() };
+        let mark = if text("stream") == "stdout" {
+            self.style.warn("(stdout) ")
+        } else {
+            String::new()
+        };
         let server = self.style.bold(&plain(text("server"), 60));
-        format!("{} {server}  {mark}{}", self.style.dim(&at), plain(text("text"), SHOWN))
+        format!(
+            "{} {server}  {mark}{}",
+            self.style.dim(&at),
+            plain(text("text"), SHOWN)
+        )
     }
 }
 
@@ -92,7 +115,10 @@ mod tests {
     #[test]
     fn line_is_safe_to_print() {
         let line = serde_json::json!({"server": "a", "atMs": 3_723_004.0, "stream": "stdout", "text": "x\u{1b}[2J"});
-        let lines = Lines { json: false, style: Style::plain(80) };
+        let lines = Lines {
+            json: false,
+            style: Style::plain(80),
+        };
         assert_eq!(lines.shown(&line), "01:02:03.004Z a  (stdout) x\\u001b[2J");
     }
 }

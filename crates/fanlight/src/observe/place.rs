@@ -42,12 +42,19 @@ pub(super) struct Place {
 impl Place {
     /// The address in `--admin`, else in the configuration, else the default one.
     pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
-        let token = std::env::var(TOKEN).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+        let token = std::env::var(TOKEN)
+            .ok()
+            .map(|token| token.trim().to_owned())
+            .filter(|token| !token.is_empty());
         let mut place = match &args.admin {
             Some(text) => {
                 let place = Self::named(text)?;
                 // The token of a configuration is for its own gateway: it leaves the machine for no other.
-                if place.is_local() && !common.config.is_empty() { place.with_secrets_of(common)? } else { place }
+                if place.is_local() && !common.config.is_empty() {
+                    place.with_secrets_of(common)?
+                } else {
+                    place
+                }
             }
             None => Self::configured(common)?,
         };
@@ -56,10 +63,21 @@ impl Place {
     }
 
     fn at(base: &str, source: &str) -> Option<Self> {
-        let base = Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?;
+        let base = Url::parse(base)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?;
         let source = source.to_owned();
         let (socket, address, certificate, token, instance) = Default::default();
-        Some(Self { base, socket, address, certificate, token, instance, is_default: false, source })
+        Some(Self {
+            base,
+            socket,
+            address,
+            certificate,
+            token,
+            instance,
+            is_default: false,
+            source,
+        })
     }
 
     /// That of `--admin`: a URL, or an address as it is listened on.
@@ -72,9 +90,14 @@ impl Place {
         };
         let place = match text.parse() {
             Ok(ListenAddress::Unix(path)) => {
-                Self::at(HOST_OF_SOCKET, "--admin").map(|place| Self { socket: Some(path), ..place })
+                Self::at(HOST_OF_SOCKET, "--admin").map(|place| Self {
+                    socket: Some(path),
+                    ..place
+                })
             }
-            Ok(ListenAddress::Ip(address)) => Self::at(&format!("http://{}", reached(address)), "--admin"),
+            Ok(ListenAddress::Ip(address)) => {
+                Self::at(&format!("http://{}", reached(address)), "--admin")
+            }
             Err(_) => Self::at(text, "--admin"),
         };
         place.ok_or_else(wrong)
@@ -83,10 +106,14 @@ impl Place {
     /// The address in the configuration, or the default one.
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
         let default = || Self::at(DEFAULT, "the default");
-        let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next()) else {
+        let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next())
+        else {
             return default().ok_or_else(|| Failure::other("the default address is wrong"));
         };
-        let (admin, source) = (read(&first)?, format!("`admin.listen` of {}", first.display()));
+        let (admin, source) = (
+            read(&first)?,
+            format!("`admin.listen` of {}", first.display()),
+        );
         let scheme = if admin.tls.is_some() { "https" } else { "http" };
         let place = match &admin.listen {
             None => {
@@ -96,7 +123,10 @@ impl Place {
                 )));
             }
             Some(ListenAddress::Unix(path)) => {
-                Self::at(HOST_OF_SOCKET, &source).map(|place| Self { socket: Some(path.clone()), ..place })
+                Self::at(HOST_OF_SOCKET, &source).map(|place| Self {
+                    socket: Some(path.clone()),
+                    ..place
+                })
             }
             Some(ListenAddress::Ip(address)) => {
                 let address = reached(*address);
@@ -104,8 +134,14 @@ impl Place {
                 let name = admin.public_url.as_deref().filter(|_| admin.tls.is_some());
                 let name = name.and_then(|url| Url::parse(url).ok()?.domain().map(str::to_owned));
                 match name {
-                    Some(name) => Self::at(&format!("{scheme}://{name}:{}", address.port()), &source)
-                        .map(|place| Self { address: Some(address), ..place }),
+                    Some(name) => {
+                        Self::at(&format!("{scheme}://{name}:{}", address.port()), &source).map(
+                            |place| Self {
+                                address: Some(address),
+                                ..place
+                            },
+                        )
+                    }
                     None => Self::at(&format!("{scheme}://{address}"), &source),
                 }
             }
@@ -121,32 +157,53 @@ impl Place {
             )));
         }
         let (instance, is_default) = (instance::of(std::slice::from_ref(&first)), admin.is_default);
-        Ok(Self { instance, is_default, ..place.with(admin) })
+        Ok(Self {
+            instance,
+            is_default,
+            ..place.with(admin)
+        })
     }
 
     /// The places at which a gateway may listen if another process has the default port.
     pub(super) fn further(&self) -> impl Iterator<Item = Self> + '_ {
-        let port = self.base.port().filter(|_| self.is_default).unwrap_or(u16::MAX);
+        let port = self
+            .base
+            .port()
+            .filter(|_| self.is_default)
+            .unwrap_or(u16::MAX);
         (1..=FURTHER_PORTS).filter_map(move |more| {
-            let mut place = Self { is_default: false, ..self.clone() };
+            let mut place = Self {
+                is_default: false,
+                ..self.clone()
+            };
             let port = port.checked_add(more)?;
             place.base.set_port(Some(port)).ok()?;
-            place.address.iter_mut().for_each(|address| address.set_port(port));
+            place
+                .address
+                .iter_mut()
+                .for_each(|address| address.set_port(port));
             Some(place)
         })
     }
 
     fn with_secrets_of(self, common: &CommonArgs) -> Result<Self, Failure> {
         let first = common.config.first();
-        first.map(|first| read(first)).transpose().map(|admin| match admin {
-            Some(admin) => self.with(admin),
-            None => self,
-        })
+        first
+            .map(|first| read(first))
+            .transpose()
+            .map(|admin| match admin {
+                Some(admin) => self.with(admin),
+                None => self,
+            })
     }
 
     fn with(self, admin: fanlight_config::Admin) -> Self {
         let certificate = admin.tls.map(|tls| PathBuf::from(tls.cert));
-        Self { certificate, token: admin.token.map(|token| token.expose().to_owned()), ..self }
+        Self {
+            certificate,
+            token: admin.token.map(|token| token.expose().to_owned()),
+            ..self
+        }
     }
 
     /// Whether only this machine is asked.
@@ -189,7 +246,10 @@ mod tests {
     fn place_is_named_by_a_url_or_an_address() {
         for (text, shown) in [
             ("http://127.0.0.1:8081", "http://127.0.0.1:8081"),
-            ("https://user:secret@ops.example.com/ui?x=1", "https://ops.example.com"),
+            (
+                "https://user:secret@ops.example.com/ui?x=1",
+                "https://ops.example.com",
+            ),
             ("127.0.0.1:9000", "http://127.0.0.1:9000"),
             ("0.0.0.0:9000", "http://127.0.0.1:9000"),
             ("[::]:9000", "http://[::1]:9000"),

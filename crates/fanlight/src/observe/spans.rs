@@ -48,7 +48,10 @@ pub(crate) struct Event {
 
 impl Span {
     pub(crate) fn attribute(&self, key: &str) -> Option<&str> {
-        self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.attributes
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Duration in nanoseconds.
@@ -59,17 +62,29 @@ impl Span {
 
 /// All spans of `{"resourceSpans":[…]}`, by the time they began. Fails with what is wrong.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Span>, String> {
-    let whole: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    let resources = whole.get("resourceSpans").and_then(Value::as_array).ok_or("it has no resourceSpans")?;
-    let scopes = resources.iter().flat_map(|resource| list(resource, "scopeSpans"));
-    let mut spans: Vec<Span> = scopes.flat_map(|scope| list(scope, "spans")).filter_map(span).collect();
+    let whole: Value =
+        serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    let resources = whole
+        .get("resourceSpans")
+        .and_then(Value::as_array)
+        .ok_or("it has no resourceSpans")?;
+    let scopes = resources
+        .iter()
+        .flat_map(|resource| list(resource, "scopeSpans"));
+    let mut spans: Vec<Span> = scopes
+        .flat_map(|scope| list(scope, "spans"))
+        .filter_map(span)
+        .collect();
     spans.sort_by_key(|span| span.start);
     Ok(spans)
 }
 
 fn span(value: &Value) -> Option<Span> {
     let status = value.get("status");
-    let failed = status.and_then(|status| status.get("code")).and_then(Value::as_u64) == Some(2);
+    let failed = status
+        .and_then(|status| status.get("code"))
+        .and_then(Value::as_u64)
+        == Some(2);
     Some(Span {
         trace: text(value, "traceId")?,
         id: text(value, "spanId")?,
@@ -82,25 +97,38 @@ fn span(value: &Value) -> Option<Span> {
         },
         start: nanos(value, "startTimeUnixNano"),
         end: nanos(value, "endTimeUnixNano"),
-        links: list(value, "links").filter_map(|link| Some((text(link, "traceId")?, text(link, "spanId")?))).collect(),
+        links: list(value, "links")
+            .filter_map(|link| Some((text(link, "traceId")?, text(link, "spanId")?)))
+            .collect(),
         events: list(value, "events").filter_map(event).collect(),
-        error: status.filter(|_| failed).map(|status| text(status, "message").unwrap_or_default()),
+        error: status
+            .filter(|_| failed)
+            .map(|status| text(status, "message").unwrap_or_default()),
         attributes: list(value, "attributes").filter_map(attribute).collect(),
     })
 }
 
 fn event(value: &Value) -> Option<Event> {
-    Some(Event { name: text(value, "name")?, time: nanos(value, "timeUnixNano") })
+    Some(Event {
+        name: text(value, "name")?,
+        time: nanos(value, "timeUnixNano"),
+    })
 }
 
 fn attribute(value: &Value) -> Option<(String, String)> {
     let content = value.get("value")?.as_object()?.values().next()?;
-    let shown = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    let shown = content
+        .as_str()
+        .map_or_else(|| content.to_string(), str::to_owned);
     Some((text(value, "key")?, shown))
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value.get(key).and_then(Value::as_array).into_iter().flatten()
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
 fn text(value: &Value, key: &str) -> Option<String> {
@@ -109,6 +137,12 @@ fn text(value: &Value, key: &str) -> Option<String> {
 
 /// 64-bit integers are strings in OTLP-JSON; numbers are taken too.
 fn nanos(value: &Value, key: &str) -> u64 {
-    let Some(value) = value.get(key) else { return 0 };
-    value.as_str().and_then(|text| text.parse().ok()).or_else(|| value.as_u64()).unwrap_or_default()
+    let Some(value) = value.get(key) else {
+        return 0;
+    };
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .or_else(|| value.as_u64())
+        .unwrap_or_default()
 }

@@ -22,16 +22,31 @@ pub(crate) async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(),
     } else {
         show(&overview, &admin, Style::of_stdout());
     }
-    let ready = overview.get("ready").and_then(Value::as_bool).unwrap_or_default();
-    if ready { Ok(()) } else { Err(Failure::other("not ready: no backend can be used yet, or it is shutting down")) }
+    let ready = overview
+        .get("ready")
+        .and_then(Value::as_bool)
+        .unwrap_or_default();
+    if ready {
+        Ok(())
+    } else {
+        Err(Failure::other(
+            "not ready: no backend can be used yet, or it is shutting down",
+        ))
+    }
 }
 
 fn show(overview: &Value, admin: &Admin, style: Style) {
     let number = |key: &str| {
-        let number = overview.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let number = overview
+            .get(key)
+            .and_then(Value::as_u64)
+            .unwrap_or_default();
         usize::try_from(number).unwrap_or(usize::MAX)
     };
-    let uptime = overview.get("uptimeSeconds").and_then(Value::as_f64).unwrap_or_default();
+    let uptime = overview
+        .get("uptimeSeconds")
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
     say!(
         "{} {} at {}, up {}",
         style.bold("Fanlight"),
@@ -47,10 +62,18 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
         admin.shown()
     );
     say!("");
-    if let Some(replicas) = overview.get("replicas").filter(|replicas| replicas.is_object()) {
+    if let Some(replicas) = overview
+        .get("replicas")
+        .filter(|replicas| replicas.is_object())
+    {
         say!("{}\n", replicas_of(replicas, style));
     }
-    let backends: Vec<&Value> = overview.get("backends").and_then(Value::as_array).into_iter().flatten().collect();
+    let backends: Vec<&Value> = overview
+        .get("backends")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
     let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
     if !below.is_empty() {
@@ -60,7 +83,11 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     let failures = backends.iter().flat_map(|backend| failure_of(backend));
     let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
     let versions = backends.iter().flat_map(|backend| versions_of(backend));
-    let more: Vec<String> = starts.chain(failures).chain(endpoints).chain(versions).collect();
+    let more: Vec<String> = starts
+        .chain(failures)
+        .chain(endpoints)
+        .chain(versions)
+        .collect();
     if !more.is_empty() {
         say!("\n{}", more.join("\n"));
     }
@@ -68,27 +95,49 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
 
 /// The processes that are one with this one to clients, and what they share.
 fn replicas_of(replicas: &Value, style: Style) -> String {
-    let (own, valkey) = (text(replicas, "own"), replicas.get("valkey").unwrap_or(&Value::Null));
+    let (own, valkey) = (
+        text(replicas, "own"),
+        replicas.get("valkey").unwrap_or(&Value::Null),
+    );
     let since = for_long(valkey, "sinceMs");
     let state = match text(valkey, "trouble") {
         "" => format!("connected for {since}"),
         trouble => format!("away for {since}: {}", plain(trouble, 200)),
     };
-    let members: Vec<&Value> = replicas.get("members").and_then(Value::as_array).into_iter().flatten().collect();
-    let each = |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
+    let members: Vec<&Value> = replicas
+        .get("members")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    let each =
+        |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
     let id = |member: &Value| match text(member, "id") {
         id if id == own => format!("{} (this one)", plain(id, 40)),
         id => plain(id, 40),
     };
     let up = |member: &Value| {
-        let is_ending = member.get("isEnding").and_then(Value::as_bool).unwrap_or_default();
-        format!("{}{}", for_long(member, "sinceMs"), if is_ending { ", ending" } else { "" })
+        let is_ending = member
+            .get("isEnding")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
+        format!(
+            "{}{}",
+            for_long(member, "sinceMs"),
+            if is_ending { ", ending" } else { "" }
+        )
     };
     let columns = [
         Column::whole("REPLICA", each(&id)),
         Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
-        Column::whole("ADDRESS", each(&|member| plain(text(member, "address"), 60))),
-        Column::whole("VERSION", each(&|member| plain(text(member, "version"), 20))),
+        Column::whole(
+            "ADDRESS",
+            each(&|member| plain(text(member, "address"), 60)),
+        ),
+        Column::whole(
+            "VERSION",
+            each(&|member| plain(text(member, "version"), 20)),
+        ),
         Column::whole("UP", each(&up)),
     ];
     format!(
@@ -105,17 +154,29 @@ fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
     if columns::width(&columns) > width {
         columns.pop();
         // The rest is said in more than a line.
-        let brief = backends.iter().filter(|backend| failure_of(backend).is_empty());
+        let brief = backends
+            .iter()
+            .filter(|backend| failure_of(backend).is_empty());
         let errors = brief.map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
-        below.extend(errors.filter(|(_, error)| !error.is_empty()).map(|(name, error)| format!("{name}: {error}")));
+        below.extend(
+            errors
+                .filter(|(_, error)| !error.is_empty())
+                .map(|(name, error)| format!("{name}: {error}")),
+        );
     }
     columns::narrow(&mut columns, &["TRANSPORT", "MEDIAN", "RESTARTS"], width);
     (columns::render(&columns, width), below)
 }
 
 fn columns(backends: &[&Value]) -> Vec<Column> {
-    let each = |of: &dyn Fn(&Value) -> String| backends.iter().map(|backend| of(backend)).collect::<Vec<_>>();
-    let number = |backend: &Value, key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let each = |of: &dyn Fn(&Value) -> String| {
+        backends
+            .iter()
+            .map(|backend| of(backend))
+            .collect::<Vec<_>>()
+    };
+    let number =
+        |backend: &Value, key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
     let millis = |backend: &Value, key: &str| {
         let value = backend.get(key).and_then(Value::as_f64);
         value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
@@ -129,14 +190,25 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
         Column::words("BACKEND", each(&|backend| plain(text(backend, "name"), 60))),
         Column::whole("STATE", each(&|backend| plain(text(backend, "state"), 20))),
         Column::whole("REVISION", each(&revision)),
-        Column::whole("TRANSPORT", each(&|backend| plain(text(backend, "transport"), 20))),
-        Column::numbers("REQUESTS", each(&|backend| number(backend, "requests").to_string())),
-        Column::numbers("ERRORS", each(&|backend| number(backend, "errors").to_string())),
+        Column::whole(
+            "TRANSPORT",
+            each(&|backend| plain(text(backend, "transport"), 20)),
+        ),
+        Column::numbers(
+            "REQUESTS",
+            each(&|backend| number(backend, "requests").to_string()),
+        ),
+        Column::numbers(
+            "ERRORS",
+            each(&|backend| number(backend, "errors").to_string()),
+        ),
         Column::numbers("MEDIAN", each(&|backend| millis(backend, "medianMs"))),
         Column::numbers("P95", each(&|backend| millis(backend, "p95Ms"))),
         Column::numbers(
             "RESTARTS",
-            each(&|backend| (number(backend, "restarts") + number(backend, "reconnects")).to_string()),
+            each(&|backend| {
+                (number(backend, "restarts") + number(backend, "reconnects")).to_string()
+            }),
         ),
         Column::whole("LAST ERROR", each(&last_error)),
     ]
@@ -144,29 +216,60 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
 
 /// How long a backend has been starting, and what it wrote last.
 fn start_of(backend: &Value) -> Option<String> {
-    let starting = backend.get("starting").filter(|starting| starting.is_object())?;
-    let seconds = starting.get("seconds").and_then(Value::as_f64).unwrap_or_default();
+    let starting = backend
+        .get("starting")
+        .filter(|starting| starting.is_object())?;
+    let seconds = starting
+        .get("seconds")
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
     let last_line = Some(plain(text(starting, "lastLine"), 200)).filter(|line| !line.is_empty());
-    let last_line = last_line.map(|line| format!(": {line}")).unwrap_or_default();
-    Some(format!("{} starting ({}){last_line}", plain(text(backend, "name"), 60), rough(seconds)))
+    let last_line = last_line
+        .map(|line| format!(": {line}"))
+        .unwrap_or_default();
+    Some(format!(
+        "{} starting ({}){last_line}",
+        plain(text(backend, "name"), 60),
+        rough(seconds)
+    ))
 }
 
 /// A line for each endpoint of a backend that has several.
 fn endpoints_of(backend: &Value) -> Vec<String> {
-    let endpoints: Vec<&Value> = backend.get("endpoints").and_then(Value::as_array).into_iter().flatten().collect();
+    let endpoints: Vec<&Value> = backend
+        .get("endpoints")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
     let name = plain(text(backend, "name"), 60);
     let line = |endpoint: &&Value| {
-        let is_leaving = endpoint.get("leaving").and_then(Value::as_bool).unwrap_or_default();
+        let is_leaving = endpoint
+            .get("leaving")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
         let mut words = vec![plain(text(endpoint, "state"), 20)];
         let zone = Some(plain(text(endpoint, "zone"), 60)).filter(|zone| !zone.is_empty());
         words.extend(zone.map(|zone| format!("zone {zone}")));
         words.extend(is_leaving.then(|| "leaving".to_owned()));
-        words.extend(endpoint.get("running").and_then(Value::as_u64).map(|running| format!("{running} running")));
-        let latency = endpoint.get("latencyMs").and_then(Value::as_f64).filter(|latency| *latency > 0.0);
+        words.extend(
+            endpoint
+                .get("running")
+                .and_then(Value::as_u64)
+                .map(|running| format!("{running} running")),
+        );
+        let latency = endpoint
+            .get("latencyMs")
+            .and_then(Value::as_f64)
+            .filter(|latency| *latency > 0.0);
         words.extend(latency.map(|millis| duration((millis * 1e6) as u64)));
         let error = Some(plain(text(endpoint, "error"), 200)).filter(|error| !error.is_empty());
         let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-        format!("{name} endpoint {}: {}{error}", plain(text(endpoint, "place"), 200), words.join(", "))
+        format!(
+            "{name} endpoint {}: {}{error}",
+            plain(text(endpoint, "place"), 200),
+            words.join(", ")
+        )
     };
     endpoints.iter().map(line).collect()
 }
@@ -176,23 +279,47 @@ fn versions_of(backend: &Value) -> Vec<String> {
     let name = plain(text(backend, "name"), 60);
     let version = |key: &str| {
         let version = backend.get(key).filter(|version| version.is_object())?;
-        let share = version.get("share").and_then(Value::as_f64).unwrap_or_default() * 100.0;
-        let (server, state) = (plain(text(version, "server"), 60), plain(text(version, "state"), 20));
+        let share = version
+            .get("share")
+            .and_then(Value::as_f64)
+            .unwrap_or_default()
+            * 100.0;
+        let (server, state) = (
+            plain(text(version, "server"), 60),
+            plain(text(version, "state"), 20),
+        );
         let counts = ["same", "different", "failed", "dropped"]
             .iter()
             .filter_map(|key| Some(format!(", {} {key}", version.get(*key)?.as_u64()?)))
             .collect::<String>();
-        Some(format!("{name} {key} {server}: {} % ({state}){counts}", (share * 100.0).round() / 100.0))
+        Some(format!(
+            "{name} {key} {server}: {} % ({state}){counts}",
+            (share * 100.0).round() / 100.0
+        ))
     };
-    ["canary", "mirror"].into_iter().filter_map(version).collect()
+    ["canary", "mirror"]
+        .into_iter()
+        .filter_map(version)
+        .collect()
 }
 
 /// What is known of the last attempt to connect to a backend, if it failed: each line of it.
 fn failure_of(backend: &Value) -> Vec<String> {
-    let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else { return Vec::new() };
-    let mut lines = vec![format!("{} {}", plain(text(backend, "name"), 60), plain(text(failure, "what"), 400))];
+    let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!(
+        "{} {}",
+        plain(text(backend, "name"), 60),
+        plain(text(failure, "what"), 400)
+    )];
     for (key, note) in [("stderr", ""), ("stdout", "    (not a message)")] {
-        let written = failure.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let written = failure
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         lines.extend(written.map(|line| format!("  {key}: {}{note}", plain(line, 200))));
     }
     let remedy = Some(plain(text(failure, "remedy"), 600)).filter(|remedy| !remedy.is_empty());
@@ -202,19 +329,36 @@ fn failure_of(backend: &Value) -> Vec<String> {
 
 /// Why the backend is down, else its last error.
 fn last_error(backend: &Value) -> String {
-    let what = backend.get("failure").map(|failure| text(failure, "what")).filter(|what| !what.is_empty());
+    let what = backend
+        .get("failure")
+        .map(|failure| text(failure, "what"))
+        .filter(|what| !what.is_empty());
     if let Some(error) = what.or(backend.get("error").and_then(Value::as_str)) {
         return plain(error, 200);
     }
-    let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else { return String::new() };
-    format!("{} {} ago", plain(text(last, "type"), 60), for_long(last, "atMs"))
+    let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else {
+        return String::new();
+    };
+    format!(
+        "{} {} ago",
+        plain(text(last, "type"), 60),
+        for_long(last, "atMs")
+    )
 }
 
 /// How long a time ago is that a member has in milliseconds.
 fn for_long(value: &Value, member: &str) -> String {
-    let at = value.get(member).and_then(Value::as_f64).unwrap_or_default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    rough(now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0))).as_secs_f64())
+    let at = value
+        .get(member)
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    rough(
+        now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0)))
+            .as_secs_f64(),
+    )
 }
 
 /// Colours the states in a finished table: colour codes within cells would count as width.
@@ -224,7 +368,8 @@ fn paint(table: &str, style: Style) -> String {
     let rows = lines.map(|line| {
         let painted = |state: &str, paint: fn(Style, &str) -> String| {
             let place = format!(" {state} ");
-            line.contains(&place).then(|| line.replacen(&place, &format!(" {} ", paint(style, state)), 1))
+            line.contains(&place)
+                .then(|| line.replacen(&place, &format!(" {} ", paint(style, state)), 1))
         };
         painted("ready", Style::good)
             .or_else(|| painted("down", Style::bad))
@@ -233,7 +378,11 @@ fn paint(table: &str, style: Style) -> String {
             .or_else(|| painted("connecting", Style::warn))
             .unwrap_or_else(|| line.to_owned())
     });
-    heading.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    heading
+        .into_iter()
+        .chain(rows)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -300,17 +449,36 @@ mod tests {
         let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(
             words[..10],
-            ["a\\u001b[2J", "ready", "2026-07-28", "stdio", "7", "1", "1.25", "ms", "-", "3"],
+            [
+                "a\\u001b[2J",
+                "ready",
+                "2026-07-28",
+                "stdio",
+                "7",
+                "1",
+                "1.25",
+                "ms",
+                "-",
+                "3"
+            ],
             "{table}"
         );
         assert!(
-            table.lines().nth(1).unwrap().ends_with(" ago") && table.contains("no such") && below.is_empty(),
+            table.lines().nth(1).unwrap().ends_with(" ago")
+                && table.contains("no such")
+                && below.is_empty(),
             "{table}"
         );
         for room in [80, 120] {
             let (table, below) = backends_in(&[&full, &down, &Value::Null], room);
-            assert!(table.lines().all(|line| line.width() <= room) && table.lines().count() == 4, "{table}");
-            assert_eq!(below[1..], ["b-with-a-name-that-is-longer-than-it-has-to-be: no such"]);
+            assert!(
+                table.lines().all(|line| line.width() <= room) && table.lines().count() == 4,
+                "{table}"
+            );
+            assert_eq!(
+                below[1..],
+                ["b-with-a-name-that-is-longer-than-it-has-to-be: no such"]
+            );
             assert_eq!(table.contains("TRANSPORT"), room == 120, "{table}");
         }
     }

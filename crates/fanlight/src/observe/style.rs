@@ -25,17 +25,29 @@ impl Style {
             Some(width) => (usize::from(width), true),
             None => (WIDTH, false),
         };
-        Self { width, is_bounded, colour }
+        Self {
+            width,
+            is_bounded,
+            colour,
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn plain(width: usize) -> Self {
-        Self { width, is_bounded: true, colour: false }
+        Self {
+            width,
+            is_bounded: true,
+            colour: false,
+        }
     }
 
     /// Most columns of a table; unlimited if lines do not wrap.
     pub(crate) fn table_width(self) -> usize {
-        if self.is_bounded { self.width } else { usize::MAX }
+        if self.is_bounded {
+            self.width
+        } else {
+            usize::MAX
+        }
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
@@ -64,7 +76,11 @@ impl Style {
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colour && !text.is_empty() {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -78,7 +94,11 @@ pub(crate) fn duration(nanos: u64) -> String {
         1_000_000_000..120_000_000_000 => (value / 1e9, "s"),
         _ => return format!("{:.0} min", value / 6e10),
     };
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let digits = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
     format!("{value:.digits$} {unit}")
 }
 
@@ -88,8 +108,22 @@ mod tests {
 
     #[test]
     fn duration_has_three_digits() {
-        let shown: Vec<String> =
-            [0, 999, 1_500, 12_340_000, 123_400_000, 1_000_000_000, 300_000_000_000].map(duration).into();
-        assert_eq!(shown, ["0 ns", "999 ns", "1.50 µs", "12.3 ms", "123 ms", "1.00 s", "5 min"]);
+        let shown: Vec<String> = [
+            0,
+            999,
+            1_500,
+            12_340_000,
+            123_400_000,
+            1_000_000_000,
+            300_000_000_000,
+        ]
+        .map(duration)
+        .into();
+        assert_eq!(
+            shown,
+            [
+                "0 ns", "999 ns", "1.50 µs", "12.3 ms", "123 ms", "1.00 s", "5 min"
+            ]
+        );
     }
 }

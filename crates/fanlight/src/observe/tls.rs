@@ -10,12 +10,21 @@ use crate::failure::Failure;
 
 /// The options that are given.
 pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
-    let all = [("--admin-cert", &args.admin_cert), ("--admin-key", &args.admin_key), ("--admin-ca", &args.admin_ca)];
-    all.into_iter().filter(|(_, path)| path.is_some()).map(|(option, _)| option)
+    let all = [
+        ("--admin-cert", &args.admin_cert),
+        ("--admin-key", &args.admin_key),
+        ("--admin-ca", &args.admin_ca),
+    ];
+    all.into_iter()
+        .filter(|(_, path)| path.is_some())
+        .map(|(option, _)| option)
 }
 
 /// Has a client show the certificate that is given, and trust the authorities that are.
-pub(super) fn configure(mut http: ClientBuilder, args: &AdminArgs) -> Result<ClientBuilder, Failure> {
+pub(super) fn configure(
+    mut http: ClientBuilder,
+    args: &AdminArgs,
+) -> Result<ClientBuilder, Failure> {
     if let Some(path) = &args.admin_ca {
         let authorities = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
         if authorities.is_empty() {
@@ -66,5 +75,6 @@ pub(super) fn help(cause: &str) -> Option<&'static str> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
+    fs::read(path)
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }

@@ -18,13 +18,29 @@ const DURATION: usize = 8;
 /// The lines, without a line break at the end.
 pub(crate) fn render(spans: &[Span], style: Style) -> String {
     let rows = tree(spans);
-    let start = spans.iter().map(|span| span.start).min().unwrap_or_default();
+    let start = spans
+        .iter()
+        .map(|span| span.start)
+        .min()
+        .unwrap_or_default();
     let end = spans.iter().map(|span| span.end).max().unwrap_or_default();
     let bars = style.width >= LEAST_WITH_BARS;
-    let longest = rows.iter().map(|row| row.label().width()).max().unwrap_or_default();
-    let for_labels = if bars { style.width - DURATION - BAR.0 - 4 } else { style.width.saturating_sub(DURATION + 2) };
+    let longest = rows
+        .iter()
+        .map(|row| row.label().width())
+        .max()
+        .unwrap_or_default();
+    let for_labels = if bars {
+        style.width - DURATION - BAR.0 - 4
+    } else {
+        style.width.saturating_sub(DURATION + 2)
+    };
     let labels = longest.min(for_labels.max(16));
-    let bar = if bars { (style.width - labels - DURATION - 4).clamp(BAR.0, BAR.1) } else { 0 };
+    let bar = if bars {
+        (style.width - labels - DURATION - 4).clamp(BAR.0, BAR.1)
+    } else {
+        0
+    };
     let mut lines = Vec::new();
     for row in &rows {
         let label = fit(&row.label(), labels);
@@ -51,7 +67,12 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn label(&self) -> String {
-        let mut label = format!("{}{} {}", self.branch, self.span.kind.as_str(), plain(&self.span.name, 160));
+        let mut label = format!(
+            "{}{} {}",
+            self.branch,
+            self.span.kind.as_str(),
+            plain(&self.span.name, 160)
+        );
         if let Some(backend) = self.span.attribute("fanlight.backend.name") {
             label += &format!(" @{}", plain(backend, 60));
         }
@@ -64,11 +85,17 @@ impl Row<'_> {
 
     /// A mistake of the sender leaves only its code.
     fn kind_of_error(&self) -> Option<&str> {
-        self.span.attribute("error.type").or_else(|| self.span.attribute("rpc.response.status_code"))
+        self.span
+            .attribute("error.type")
+            .or_else(|| self.span.attribute("rpc.response.status_code"))
     }
 
     fn colour(&self, label: &str, style: Style) -> String {
-        if self.is_failed() { style.bad(label) } else { label.to_owned() }
+        if self.is_failed() {
+            style.bad(label)
+        } else {
+            label.to_owned()
+        }
     }
 
     fn colour_bar(&self, bar: &str, style: Style) -> String {
@@ -85,24 +112,40 @@ impl Row<'_> {
         let mut notes = Vec::new();
         let mut note = |text: String, paint: fn(Style, &str) -> String| {
             let room = style.width.saturating_sub(self.below.width()).max(16);
-            notes.push(format!("{}{}", style.dim(&self.below), paint(style, fit(&text, room).trim_end())));
+            notes.push(format!(
+                "{}{}",
+                style.dim(&self.below),
+                paint(style, fit(&text, room).trim_end())
+            ));
         };
         if self.is_failed() {
             let kind = self.kind_of_error().unwrap_or("error");
-            let message = self.span.error.as_deref().or_else(|| self.span.attribute("fanlight.error.message"));
+            let message = self
+                .span
+                .error
+                .as_deref()
+                .or_else(|| self.span.attribute("fanlight.error.message"));
             let message = message.filter(|message| !message.is_empty());
-            let message = message.map(|message| format!(": {}", plain(message, 300))).unwrap_or_default();
+            let message = message
+                .map(|message| format!(": {}", plain(message, 300)))
+                .unwrap_or_default();
             note(format!("✗ {}{message}", plain(kind, 60)), Style::bad);
         }
         if self.span.attribute("fanlight.cache.hit") == Some("true") {
-            note("from the catalogue, no backend asked".to_owned(), Style::dim);
+            note(
+                "from the catalogue, no backend asked".to_owned(),
+                Style::dim,
+            );
         }
         for (trace, span) in &self.span.links {
             note(format!("linked to {trace} {span}"), Style::dim);
         }
         for event in &self.span.events {
             let after = duration(event.time.saturating_sub(start));
-            note(format!("· {} at {after}", plain(&event.name, 100)), Style::dim);
+            note(
+                format!("· {} at {after}", plain(&event.name, 100)),
+                Style::dim,
+            );
         }
         notes
     }
@@ -111,16 +154,32 @@ impl Row<'_> {
 /// The spans, each below its parent. A span whose parent is missing is a root.
 fn tree(spans: &[Span]) -> Vec<Row<'_>> {
     let here: HashSet<&str> = spans.iter().map(|span| span.id.as_str()).collect();
-    let is_top = |span: &&Span| span.parent.as_deref().is_none_or(|parent| !here.contains(parent) || parent == span.id);
+    let is_top = |span: &&Span| {
+        span.parent
+            .as_deref()
+            .is_none_or(|parent| !here.contains(parent) || parent == span.id)
+    };
     let mut rows = Vec::new();
     let mut seen = HashSet::new();
     for top in spans.iter().filter(is_top) {
-        push(spans, top, (String::new(), String::new()), &mut seen, &mut rows);
+        push(
+            spans,
+            top,
+            (String::new(), String::new()),
+            &mut seen,
+            &mut rows,
+        );
     }
     // Spans that form a cycle have no root and are appended.
     for span in spans {
         if !seen.contains(span.id.as_str()) {
-            push(spans, span, (String::new(), String::new()), &mut seen, &mut rows);
+            push(
+                spans,
+                span,
+                (String::new(), String::new()),
+                &mut seen,
+                &mut rows,
+            );
         }
     }
     rows
@@ -138,14 +197,30 @@ fn push<'a>(
     }
     let children: Vec<&Span> = spans
         .iter()
-        .filter(|child| child.parent.as_deref() == Some(span.id.as_str()) && !seen.contains(child.id.as_str()))
+        .filter(|child| {
+            child.parent.as_deref() == Some(span.id.as_str()) && !seen.contains(child.id.as_str())
+        })
         .collect();
     let under = if children.is_empty() { "   " } else { "│  " };
-    rows.push(Row { span, branch, below: format!("{below}{under}") });
+    rows.push(Row {
+        span,
+        branch,
+        below: format!("{below}{under}"),
+    });
     let last = children.len();
     for (index, child) in children.into_iter().enumerate() {
-        let (turn, beside) = if index + 1 == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        push(spans, child, (format!("{below}{turn}"), format!("{below}{beside}")), seen, rows);
+        let (turn, beside) = if index + 1 == last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
+        push(
+            spans,
+            child,
+            (format!("{below}{turn}"), format!("{below}{beside}")),
+            seen,
+            rows,
+        );
     }
 }
 
@@ -155,7 +230,11 @@ fn draw(span: &Span, (start, end): (u64, u64), width: usize) -> String {
     let at = |time: u64| (time.saturating_sub(start) as f64 / whole * width as f64) as usize;
     let from = at(span.start).min(width.saturating_sub(1));
     let length = at(span.end).saturating_sub(from).max(1);
-    format!("{}{}", " ".repeat(from), "━".repeat(length.min(width - from)))
+    format!(
+        "{}{}",
+        " ".repeat(from),
+        "━".repeat(length.min(width - from))
+    )
 }
 
 /// `text` padded or truncated to exactly `width` columns.
@@ -165,7 +244,13 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     let whole = text.width() <= width;
     for c in text.chars() {
         let wide = c.width().unwrap_or_default();
-        if used + wide > if whole { width } else { width.saturating_sub(1) } {
+        if used + wide
+            > if whole {
+                width
+            } else {
+                width.saturating_sub(1)
+            }
+        {
             break;
         }
         out.push(c);
@@ -197,22 +282,41 @@ mod tests {
 
     fn shown(width: usize) -> Vec<String> {
         let spans = spans::read(TRACE.as_bytes()).unwrap();
-        render(&spans, Style::plain(width)).lines().map(str::to_owned).collect()
+        render(&spans, Style::plain(width))
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn render_puts_spans_below_their_parents() {
         let lines = shown(100);
-        assert!(lines[0].starts_with("SERVER tools/call library__search") && lines[0].contains("100 ms"), "{lines:#?}");
+        assert!(
+            lines[0].starts_with("SERVER tools/call library__search")
+                && lines[0].contains("100 ms"),
+            "{lines:#?}"
+        );
         assert_eq!(lines[1], "│  linked to u l");
         assert_eq!(lines[2], "│  · notifications/progress at 20.0 ms");
-        assert!(lines[3].starts_with("├─ CLIENT tools/call search @library ") && lines[3].contains("40.0 ms"));
-        assert!(lines[4].starts_with("└─ CLIENT tools/call \\u001b[31msearch 漢字 "), "{lines:#?}");
+        assert!(
+            lines[3].starts_with("├─ CLIENT tools/call search @library ")
+                && lines[3].contains("40.0 ms")
+        );
+        assert!(
+            lines[4].starts_with("└─ CLIENT tools/call \\u001b[31msearch 漢字 "),
+            "{lines:#?}"
+        );
         assert_eq!(lines[5], "      ✗ timeout: no answer");
         let bar = |line: &str| line.chars().filter(|c| *c == '━').count();
-        assert!(bar(&lines[0]) > 2 * bar(&lines[3]) && bar(&lines[4]) >= bar(&lines[3]), "{lines:#?}");
+        assert!(
+            bar(&lines[0]) > 2 * bar(&lines[3]) && bar(&lines[4]) >= bar(&lines[3]),
+            "{lines:#?}"
+        );
         let before = |line: &str| line.split('━').next().unwrap().width();
-        assert!(before(&lines[4]) > before(&lines[3]) && before(&lines[3]) > before(&lines[0]), "{lines:#?}");
+        assert!(
+            before(&lines[4]) > before(&lines[3]) && before(&lines[3]) > before(&lines[0]),
+            "{lines:#?}"
+        );
     }
 
     #[test]
@@ -229,7 +333,12 @@ mod tests {
     fn render_accepts_cycles_and_empty_traces() {
         let circle = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
             {"traceId":"t","spanId":"a","parentSpanId":"b","name":"x"},{"traceId":"t","spanId":"b","parentSpanId":"a","name":"y"}]}]}]}"#;
-        assert_eq!(render(&spans::read(circle.as_bytes()).unwrap(), Style::plain(80)).lines().count(), 2);
+        assert_eq!(
+            render(&spans::read(circle.as_bytes()).unwrap(), Style::plain(80))
+                .lines()
+                .count(),
+            2
+        );
         assert_eq!(render(&[], Style::plain(80)), "");
         assert!(spans::read(b"{}").is_err() && spans::read(b"x").is_err());
     }

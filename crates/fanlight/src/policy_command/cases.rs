@@ -47,26 +47,54 @@ pub(super) struct Case {
 pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
     let source = Source::new(text);
     let root = fanlight_document::parse(&source, Syntax::of(origin, text)).map_err(|error| {
-        format!("{}:{}: {}", origin.display(), source.position(error.span.start).line, error.message)
+        format!(
+            "{}:{}: {}",
+            origin.display(),
+            source.position(error.span.start).line,
+            error.message
+        )
     })?;
-    let wrong =
-        |node: &Node, what: &str| format!("{}:{}: {what}", origin.display(), source.position(node.span.start).line);
-    let Some(root) = root else { return Ok(Vec::new()) };
+    let wrong = |node: &Node, what: &str| {
+        format!(
+            "{}:{}: {what}",
+            origin.display(),
+            source.position(node.span.start).line
+        )
+    };
+    let Some(root) = root else {
+        return Ok(Vec::new());
+    };
     let cases = root.field("cases").unwrap_or(&root);
-    let Value::List(cases) = &cases.value else { return Err(wrong(cases, "write a list of cases")) };
+    let Value::List(cases) = &cases.value else {
+        return Err(wrong(cases, "write a list of cases"));
+    };
     let read = |node: &Node| case(node, &source).map_err(|what| wrong(node, &what));
     cases.iter().map(read).collect()
 }
 
 fn case(node: &Node, source: &Source) -> Result<Case, String> {
-    let Value::Map(entries) = &node.value else { return Err("a case is a mapping".to_owned()) };
-    if let Some(unknown) = entries.iter().find(|entry| !KEYS.contains(&entry.key.as_str())) {
-        return Err(format!("a case has no `{}`; it has {}", unknown.key, KEYS.join(", ")));
+    let Value::Map(entries) = &node.value else {
+        return Err("a case is a mapping".to_owned());
+    };
+    if let Some(unknown) = entries
+        .iter()
+        .find(|entry| !KEYS.contains(&entry.key.as_str()))
+    {
+        return Err(format!(
+            "a case has no `{}`; it has {}",
+            unknown.key,
+            KEYS.join(", ")
+        ));
     }
-    let text =
-        |key: &str| node.field(key).map(|value| scalar(value).ok_or(format!("`{key}` must be a text"))).transpose();
+    let text = |key: &str| {
+        node.field(key)
+            .map(|value| scalar(value).ok_or(format!("`{key}` must be a text")))
+            .transpose()
+    };
     let texts = |key: &str| {
-        node.field(key).map(|value| list(value).ok_or(format!("`{key}` must be a list of texts"))).transpose()
+        node.field(key)
+            .map(|value| list(value).ok_or(format!("`{key}` must be a list of texts")))
+            .transpose()
     };
     let json = |key: &str| node.field(key).map(json);
     let kinds = [
@@ -82,19 +110,31 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
         items.extend(text(&kind.as_str().to_ascii_lowercase())?.map(|name| (kind, name)));
     }
     let (Some(item), 1) = (items.first().cloned(), items.len()) else {
-        return Err("a case names one tool, prompt, resource, template, skill or server".to_owned());
+        return Err(
+            "a case names one tool, prompt, resource, template, skill or server".to_owned(),
+        );
     };
     let mut claims = BTreeMap::new();
-    if let Some(Node { value: Value::Map(entries), .. }) = node.field("claims") {
+    if let Some(Node {
+        value: Value::Map(entries),
+        ..
+    }) = node.field("claims")
+    {
         for entry in entries {
-            let values =
-                list(&entry.value).ok_or(format!("the claim `{}` must be a text or a list of texts", entry.key))?;
+            let values = list(&entry.value).ok_or(format!(
+                "the claim `{}` must be a text or a list of texts",
+                entry.key
+            ))?;
             claims.insert(entry.key.clone(), values);
         }
     }
-    let expect = text("expect")?.ok_or("a case says what to `expect`: allow, ask, deny or hidden")?;
+    let expect =
+        text("expect")?.ok_or("a case says what to `expect`: allow, ask, deny or hidden")?;
     if !ANSWERS.contains(&expect.as_str()) {
-        return Err(format!("`expect` is {expect:?}, which is none of {}", ANSWERS.join(", ")));
+        return Err(format!(
+            "`expect` is {expect:?}, which is none of {}",
+            ANSWERS.join(", ")
+        ));
     }
     let question = Question {
         principal: text("principal")?.unwrap_or_default(),
@@ -108,8 +148,14 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
         definition: None,
     };
     let line = source.position(node.span.start).line;
-    let name = text("name")?.unwrap_or_else(|| format!("{} {}", item.0.as_str().to_ascii_lowercase(), item.1));
-    Ok(Case { name, line, question, expect })
+    let name = text("name")?
+        .unwrap_or_else(|| format!("{} {}", item.0.as_str().to_ascii_lowercase(), item.1));
+    Ok(Case {
+        name,
+        line,
+        question,
+        expect,
+    })
 }
 
 fn scalar(node: &Node) -> Option<String> {
@@ -137,7 +183,9 @@ fn json(node: &Node) -> String {
         Value::String(text) => quoted(text),
         Value::List(items) => format!("[{}]", items.iter().map(json).collect::<Vec<_>>().join(",")),
         Value::Map(entries) => {
-            let members = entries.iter().map(|entry| format!("{}:{}", quoted(&entry.key), json(&entry.value)));
+            let members = entries
+                .iter()
+                .map(|entry| format!("{}:{}", quoted(&entry.key), json(&entry.value)));
             format!("{{{}}}", members.collect::<Vec<_>>().join(","))
         }
     }

@@ -41,7 +41,10 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
     match command {
         PolicyCommand::Schema { .. } => Ok(()),
         PolicyCommand::Show => {
-            let all: Vec<_> = policies.written().map(|(id, text)| format!("// {id}\n{}", text.trim_end())).collect();
+            let all: Vec<_> = policies
+                .written()
+                .map(|(id, text)| format!("// {id}\n{}", text.trim_end()))
+                .collect();
             say!("{}", all.join("\n\n"));
             Ok(())
         }
@@ -52,35 +55,57 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
 
 /// What a running gateway lists.
 async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::other(format!("the gateway's lists cannot be read: {error}"));
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::other(format!("the gateway's lists cannot be read: {error}"))
+    };
     let answer = admin.get("/api/catalogue", &[]).await?;
     let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
     let mut found = Vec::new();
     for list in ListKind::ALL {
         let kind = list.policy_kind();
-        let entries = answer.get(list.member()).and_then(|list| list.get("entries")).unwrap_or_else(Json::null);
+        let entries = answer
+            .get(list.member())
+            .and_then(|list| list.get("entries"))
+            .unwrap_or_else(Json::null);
         for entry in entries.elements().map(|place| entries.slice(place)) {
             let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());
-            let (Some(server), Some(name), Some(definition)) = (text("backend"), text("original"), entry.get("entry"))
+            let (Some(server), Some(name), Some(definition)) =
+                (text("backend"), text("original"), entry.get("entry"))
             else {
                 continue;
             };
-            found.push(Listed { kind, name: format!("{server}/{name}"), definition });
+            found.push(Listed {
+                kind,
+                name: format!("{server}/{name}"),
+                definition,
+            });
         }
     }
     Ok(found)
 }
 
-async fn explain(args: &ExplainArgs, common: &CommonArgs, config: &Config, policies: &Policies) -> Result<(), Failure> {
+async fn explain(
+    args: &ExplainArgs,
+    common: &CommonArgs,
+    config: &Config,
+    policies: &Policies,
+) -> Result<(), Failure> {
     let claims = args.claims.iter().map(|claim| {
-        let (name, values) = claim.split_once('=').ok_or(format!("{claim:?} is no claim: write NAME=VALUE"))?;
-        Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
+        let (name, values) = claim
+            .split_once('=')
+            .ok_or(format!("{claim:?} is no claim: write NAME=VALUE"))?;
+        Ok((
+            name.to_owned(),
+            values.split(',').map(str::to_owned).collect(),
+        ))
     });
     let mut question = Question {
         principal: args.principal.clone(),
         groups: args.groups.clone(),
         scopes: args.scopes.clone(),
-        claims: claims.collect::<Result<_, String>>().map_err(Failure::usage)?,
+        claims: claims
+            .collect::<Result<_, String>>()
+            .map_err(Failure::usage)?,
         endpoint: args.endpoint.clone(),
         item: args.item(),
         arguments: args.arguments.clone(),
@@ -95,14 +120,21 @@ async fn explain(args: &ExplainArgs, common: &CommonArgs, config: &Config, polic
             Some(admin) => listed(&admin).await?,
             None => Vec::new(),
         };
-        let found = listed.into_iter().find(|item| item.kind == *kind && item.name == *name);
+        let found = listed
+            .into_iter()
+            .find(|item| item.kind == *kind && item.name == *name);
         is_unknown = found.is_none();
         // One that says nothing of itself stands for one that is not known.
         question.definition = Some(found.map_or_else(Json::empty_object, |item| item.definition));
     }
     let answer = question.ask(config, policies).map_err(Failure::usage)?;
     if args.json {
-        let Answer { outcome, policies, text, notes } = &answer;
+        let Answer {
+            outcome,
+            policies,
+            text,
+            notes,
+        } = &answer;
         out::json(&format!(
             "{:#}",
             json!({ "outcome": outcome, "policies": policies, "text": text, "notes": notes, "toolKnown": !is_unknown })
@@ -120,8 +152,14 @@ async fn explain(args: &ExplainArgs, common: &CommonArgs, config: &Config, polic
         [] => say!("  by no policy: what none permits is denied"),
         all => all.iter().for_each(|id| say!("  by {}", plain(id, 200))),
     }
-    answer.text.iter().for_each(|text| say!("  {}", plain(text, 500)));
-    answer.notes.iter().for_each(|note| say!("  note: {}", plain(note, 500)));
+    answer
+        .text
+        .iter()
+        .for_each(|text| say!("  {}", plain(text, 500)));
+    answer
+        .notes
+        .iter()
+        .for_each(|note| say!("  note: {}", plain(note, 500)));
     if is_unknown {
         say!(
             "  note: no running gateway lists this tool; it was taken to say nothing of itself (--annotations says what it does)"
@@ -131,28 +169,45 @@ async fn explain(args: &ExplainArgs, common: &CommonArgs, config: &Config, polic
 }
 
 fn test(path: &Path, config: &Config, policies: &Policies) -> Result<(), Failure> {
-    let unreadable = |error: String| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
+    let unreadable =
+        |error: String| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
     let bytes = read_bounded(path, MAX_FILE_SIZE).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
     let cases = cases::read(path, &text).map_err(Failure::usage)?;
     if cases.is_empty() {
-        return Err(Failure::usage(format!("{}: there are no cases", path.display())));
+        return Err(Failure::usage(format!(
+            "{}: there are no cases",
+            path.display()
+        )));
     }
     let mut failed = 0;
     for case in &cases {
         let wrong = match case.question.ask(config, policies) {
             Ok(answer) if answer.outcome == case.expect => continue,
             Ok(answer) => {
-                let by = if answer.policies.is_empty() { "no policy".to_owned() } else { answer.policies.join(", ") };
+                let by = if answer.policies.is_empty() {
+                    "no policy".to_owned()
+                } else {
+                    answer.policies.join(", ")
+                };
                 format!("expected {}, found {} by {by}", case.expect, answer.outcome)
             }
             Err(error) => error,
         };
         failed += 1;
-        say!("{}:{}: {}: {}", path.display(), case.line, plain(&case.name, 100), plain(&wrong, 500));
+        say!(
+            "{}:{}: {}: {}",
+            path.display(),
+            case.line,
+            plain(&case.name, 100),
+            plain(&wrong, 500)
+        );
     }
     if failed > 0 {
-        return Err(Failure::other(format!("{failed} of {} failed", counted(cases.len(), "case"))));
+        return Err(Failure::other(format!(
+            "{failed} of {} failed",
+            counted(cases.len(), "case")
+        )));
     }
     say!("{} passed", counted(cases.len(), "case"));
     Ok(())

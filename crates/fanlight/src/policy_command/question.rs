@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, ClientEra, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome};
+use fanlight_canonical::{
+    CallContext, Caller, ClientEra, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome,
+};
 use fanlight_config::Config;
 use fanlight_identity::{Identity, Principal, Scopes, Source};
 use fanlight_policy::{Explanation, Policies};
@@ -53,15 +55,24 @@ impl Question {
     pub(super) fn ask(&self, config: &Config, policies: &Policies) -> Result<Answer, String> {
         let client = self.client(config);
         let Some((kind, name)) = &self.item else {
-            return Err("name what it is about: a tool, prompt, resource, template, skill or server".to_owned());
+            return Err(
+                "name what it is about: a tool, prompt, resource, template, skill or server"
+                    .to_owned(),
+            );
         };
-        let named =
-            if *kind == PolicyKind::Server { Some((name.as_str(), name.as_str())) } else { name.split_once('/') };
+        let named = if *kind == PolicyKind::Server {
+            Some((name.as_str(), name.as_str()))
+        } else {
+            name.split_once('/')
+        };
         let Some((server, name)) = named else {
-            return Err(format!("{name:?} names no server: write `server/name`, with the server's own name for it"));
+            return Err(format!(
+                "{name:?} names no server: write `server/name`, with the server's own name for it"
+            ));
         };
         let json = |text: &String| {
-            Json::parse(text.clone().into(), MAX_NESTING).map_err(|error| format!("this is not JSON: {error}: {text}"))
+            Json::parse(text.clone().into(), MAX_NESTING)
+                .map_err(|error| format!("this is not JSON: {error}: {text}"))
         };
         let arguments = self.arguments.as_ref().map(json).transpose()?;
         let mut definition = self.definition.clone();
@@ -70,13 +81,24 @@ impl Question {
             stated.member("annotations", &json(annotations)?);
             definition = Some(stated.finish());
         }
-        let item = PolicyItem { kind: *kind, server, name: name.into(), definition: definition.as_ref() };
+        let item = PolicyItem {
+            kind: *kind,
+            server,
+            name: name.into(),
+            definition: definition.as_ref(),
+        };
         let explained = policies.explain(&client, &item, arguments.as_ref());
-        Ok(answer(*kind, explained.ok_or("the policies are about clients, and this is none")?))
+        Ok(answer(
+            *kind,
+            explained.ok_or("the policies are about clients, and this is none")?,
+        ))
     }
 
     fn client(&self, config: &Config) -> CallContext {
-        let (issuer, subject) = self.principal.split_once('#').unwrap_or(("", &self.principal));
+        let (issuer, subject) = self
+            .principal
+            .split_once('#')
+            .unwrap_or(("", &self.principal));
         let source = match issuer {
             "" => Source::Anonymous,
             "key" => Source::Key,
@@ -90,31 +112,64 @@ impl Question {
             Source::Token => Principal::named(issuer, subject),
             _ => Principal::named(&format!("fanlight:{issuer}"), subject),
         };
-        let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref()).filter(|_| source == Source::Key);
+        let keys = config
+            .auth
+            .methods()
+            .and_then(|auth| auth.keys.as_ref())
+            .filter(|_| source == Source::Key);
         let key = keys.and_then(|file| file.keys.iter().find(|key| key.name == subject));
-        let groups = self.groups.clone().or_else(|| key.map(|key| key.groups.clone())).unwrap_or_default();
-        let scopes = self.scopes.clone().or_else(|| key.and_then(|key| key.scopes.clone()));
+        let groups = self
+            .groups
+            .clone()
+            .or_else(|| key.map(|key| key.groups.clone()))
+            .unwrap_or_default();
+        let scopes = self
+            .scopes
+            .clone()
+            .or_else(|| key.and_then(|key| key.scopes.clone()));
         let texts = |values: &[String]| values.iter().map(|value| value.as_str().into()).collect();
         let identity = Identity {
             principal: principal.clone(),
             name: subject.into(),
             source,
-            groups: groups.iter().map(|group| Arc::from(group.as_str())).collect(),
-            scopes: scopes.map_or(Scopes::All, |scopes| scopes.iter().map(String::as_str).collect()),
-            claims: Arc::new(self.claims.iter().map(|(name, values)| (name.as_str().into(), texts(values))).collect()),
+            groups: groups
+                .iter()
+                .map(|group| Arc::from(group.as_str()))
+                .collect(),
+            scopes: scopes.map_or(Scopes::All, |scopes| {
+                scopes.iter().map(String::as_str).collect()
+            }),
+            claims: Arc::new(
+                self.claims
+                    .iter()
+                    .map(|(name, values)| (name.as_str().into(), texts(values)))
+                    .collect(),
+            ),
             ..Identity::anonymous()
         };
-        let path = self.endpoint.as_deref().filter(|path| **path != *config.path);
+        let path = self
+            .endpoint
+            .as_deref()
+            .filter(|path| **path != *config.path);
         let holder = Holder::new(principal, path.map_or(Endpoint::Default, Endpoint::at));
         let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
-        CallContext { caller, era: ClientEra::Modern, ..(*CallContext::internal()).clone() }
+        CallContext {
+            caller,
+            era: ClientEra::Modern,
+            ..(*CallContext::internal()).clone()
+        }
     }
 }
 
 fn answer(kind: PolicyKind, explained: Explanation) -> Answer {
     let Explanation { verdict, notes, .. } = explained;
     match verdict {
-        Err(ambiguous) => Answer { outcome: "deny", policies: Vec::new(), text: Some(ambiguous.to_string()), notes },
+        Err(ambiguous) => Answer {
+            outcome: "deny",
+            policies: Vec::new(),
+            text: Some(ambiguous.to_string()),
+            notes,
+        },
         Ok(verdict) => {
             let (outcome, text) = match &verdict.outcome {
                 PolicyOutcome::Asked { text, .. } => ("ask", Some(text.to_string())),
@@ -123,7 +178,12 @@ fn answer(kind: PolicyKind, explained: Explanation) -> Answer {
                 other => (other.as_str(), None),
             };
             let policies = verdict.policies.iter().map(ToString::to_string).collect();
-            Answer { outcome, policies, text, notes }
+            Answer {
+                outcome,
+                policies,
+                text,
+                notes,
+            }
         }
     }
 }

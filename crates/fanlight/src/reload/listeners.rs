@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fanlight_admin::LiveSettings;
 use fanlight_config::Config;
 use fanlight_frontend::{
-    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveProtection, LiveTls,
-    SocketReceiver, SocketSender, sockets,
+    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits,
+    LiveProtection, LiveTls, SocketReceiver, SocketSender, sockets,
 };
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -95,17 +95,31 @@ impl Listener {
         let (sockets, receiver) = sockets(socket.map(Arc::new));
         let tls_marks = tls.as_ref().map(|tls| tls.marks);
         let tls = LiveTls::new(tls.map(|tls| tls.server));
-        (Self { option, configured, is_fixed, needs_address: false, sockets, tls, tls_marks }, receiver)
+        (
+            Self {
+                option,
+                configured,
+                is_fixed,
+                needs_address: false,
+                sockets,
+                tls,
+                tls_marks,
+            },
+            receiver,
+        )
     }
 
     /// Its address, if it listens.
     pub(crate) fn address(&self) -> Option<ListenAddress> {
-        self.sockets.current().and_then(|socket| socket.address().ok())
+        self.sockets
+            .current()
+            .and_then(|socket| socket.address().ok())
     }
 
     /// The address that it is to have instead of its own, if another.
     fn next_address(&self, configured: Option<ListenAddress>) -> Option<Option<ListenAddress>> {
-        let is_new = !self.is_fixed && configured != self.configured && configured != self.address();
+        let is_new =
+            !self.is_fixed && configured != self.configured && configured != self.address();
         is_new.then_some(configured)
     }
 
@@ -114,7 +128,10 @@ impl Listener {
         let demands = |marks: TlsMarks| marks.clients;
         let is_demanding_else = self.tls_marks.map(demands) != tls.map(|tls| demands(tls.marks));
         match step {
-            Step::Keep if is_demanding_else => self.sockets.current().map_or(Step::Keep, |own| Step::Take(Some(own))),
+            Step::Keep if is_demanding_else => self
+                .sockets
+                .current()
+                .map_or(Step::Keep, |own| Step::Take(Some(own))),
             step => step,
         }
     }
@@ -125,7 +142,11 @@ impl Listener {
         if marks == self.tls_marks {
             return;
         }
-        info!(option = self.option, is_on = tls.is_some(), "TLS of the listener changed: its files or options have");
+        info!(
+            option = self.option,
+            is_on = tls.is_some(),
+            "TLS of the listener changed: its files or options have"
+        );
         self.tls_marks = marks;
         self.tls.replace(tls.map(|tls| tls.server));
     }
@@ -149,12 +170,18 @@ impl Listeners {
 
     /// Binds the addresses of `config` that are new, and reads the files of its TLS.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Unusable> {
-        let clients = self.clients.as_ref().and_then(|clients| clients.next_address(Some(config.listen.clone())));
+        let clients = self
+            .clients
+            .as_ref()
+            .and_then(|clients| clients.next_address(Some(config.listen.clone())));
         let operators = self.operators.next_address(self.admin_address(config));
         if let Some(address) = clients.clone().unwrap_or_else(|| self.address()) {
             listening::check_clients(config, &address).map_err(Unusable::Other)?;
         }
-        if let Some(address) = operators.clone().unwrap_or_else(|| self.operators.address()) {
+        if let Some(address) = operators
+            .clone()
+            .unwrap_or_else(|| self.operators.address())
+        {
             listening::check_operators(config, &address).map_err(Unusable::Other)?;
         }
         let tls_of_clients = match self.clients {
@@ -162,23 +189,45 @@ impl Listeners {
             None => None,
         };
         let tls_of_operators = listening::tls_of_operators(config).map_err(Unusable::Other)?;
-        let replicas = self.replicas.as_ref().map(|own| own.prepare(config)).transpose();
+        let replicas = self
+            .replicas
+            .as_ref()
+            .map(|own| own.prepare(config))
+            .transpose();
         let replicas = replicas.map_err(Unusable::Other)?.unwrap_or_default();
         // Others can share an address only with sockets that allow it.
-        let made_shared: Vec<_> = if config.reuse_port { self.tcp_sockets().collect() } else { Vec::new() };
-        let made_shared: Vec<_> = made_shared.into_iter().filter(|socket| !socket.shares_port()).collect();
-        let with_reuse = |reuse_port| BindOptions { reuse_port, ..listening::of_clients(config) };
-        made_shared.iter().for_each(|socket| reconfigure(socket, with_reuse(true)));
+        let made_shared: Vec<_> = if config.reuse_port {
+            self.tcp_sockets().collect()
+        } else {
+            Vec::new()
+        };
+        let made_shared: Vec<_> = made_shared
+            .into_iter()
+            .filter(|socket| !socket.shares_port())
+            .collect();
+        let with_reuse = |reuse_port| BindOptions {
+            reuse_port,
+            ..listening::of_clients(config)
+        };
+        made_shared
+            .iter()
+            .for_each(|socket| reconfigure(socket, with_reuse(true)));
         match self.bind(config, clients, operators) {
             Ok((clients, operators)) => Ok(Change {
-                clients: self.clients.as_ref().map_or(Step::Keep, |own| own.step_for(clients, tls_of_clients.as_ref())),
-                operators: self.operators.step_for(operators, tls_of_operators.as_ref()),
+                clients: self.clients.as_ref().map_or(Step::Keep, |own| {
+                    own.step_for(clients, tls_of_clients.as_ref())
+                }),
+                operators: self
+                    .operators
+                    .step_for(operators, tls_of_operators.as_ref()),
                 tls_of_clients,
                 tls_of_operators,
                 replicas,
             }),
             Err(unusable) => {
-                made_shared.iter().for_each(|socket| reconfigure(socket, with_reuse(false)));
+                made_shared
+                    .iter()
+                    .for_each(|socket| reconfigure(socket, with_reuse(false)));
                 Err(unusable)
             }
         }
@@ -192,17 +241,26 @@ impl Listeners {
     ) -> Result<(Step, Step), Unusable> {
         // A socket that one of them leaves is free for the other.
         let left_by = |listener: Option<&Listener>, next: &Option<_>| {
-            next.as_ref().and(listener).and_then(|listener| listener.sockets.current())
+            next.as_ref()
+                .and(listener)
+                .and_then(|listener| listener.sockets.current())
         };
-        let (of_clients, of_operators) =
-            (left_by(self.clients.as_ref(), &clients), left_by(Some(&self.operators), &operators));
-        let step = |option, options, next, left: &Option<Arc<ListeningSocket>>| -> Result<Step, Unusable> {
+        let (of_clients, of_operators) = (
+            left_by(self.clients.as_ref(), &clients),
+            left_by(Some(&self.operators), &operators),
+        );
+        let step = |option,
+                    options,
+                    next,
+                    left: &Option<Arc<ListeningSocket>>|
+         -> Result<Step, Unusable> {
             let address = match next {
                 None => return Ok(Step::Keep),
                 Some(None) => return Ok(Step::Take(None)),
                 Some(Some(address)) => address,
             };
-            let is_there = |socket: &&Arc<ListeningSocket>| socket.address().is_ok_and(|own| own == address);
+            let is_there =
+                |socket: &&Arc<ListeningSocket>| socket.address().is_ok_and(|own| own == address);
             if let Some(left) = left.as_ref().filter(is_there) {
                 return Ok(Step::Take(Some(Arc::clone(left))));
             }
@@ -211,13 +269,31 @@ impl Listeners {
                 Err(error) => Err(self.cannot_bind(option, &address, &error)),
             }
         };
-        let clients = step("listen", listening::of_clients(config), clients, &of_operators)?;
-        let operators = step("admin.listen", listening::of_operators(config), operators, &of_clients)?;
+        let clients = step(
+            "listen",
+            listening::of_clients(config),
+            clients,
+            &of_operators,
+        )?;
+        let operators = step(
+            "admin.listen",
+            listening::of_operators(config),
+            operators,
+            &of_clients,
+        )?;
         Ok((clients, operators))
     }
 
-    fn cannot_bind(&self, option: &str, address: &ListenAddress, error: &std::io::Error) -> Unusable {
-        let own = self.sockets().filter_map(|socket| socket.address().ok()).find(|own| overlap(own, address));
+    fn cannot_bind(
+        &self,
+        option: &str,
+        address: &ListenAddress,
+        error: &std::io::Error,
+    ) -> Unusable {
+        let own = self
+            .sockets()
+            .filter_map(|socket| socket.address().ok())
+            .find(|own| overlap(own, address));
         let help = match own {
             Some(own) if error.kind() == std::io::ErrorKind::AddrInUse => format!(
                 "Fanlight itself listens on {own}, which overlaps with it: restart Fanlight, or set `reusePort: true`, \
@@ -225,20 +301,33 @@ impl Listeners {
             ),
             _ => format!("choose another address for `{option}`"),
         };
-        Unusable::Other(format!("cannot listen on {address} (`{option}`): {error}; {help}"))
+        Unusable::Other(format!(
+            "cannot listen on {address} (`{option}`): {error}; {help}"
+        ))
     }
 
     /// Has the sockets and the settings of `config` take effect. Returns which listeners listen somewhere else now; their
     /// connections have `timeouts.drain` or `timeouts.adminDrain` to end.
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
-        let Change { clients, operators, tls_of_clients, tls_of_operators, replicas } = change;
+        let Change {
+            clients,
+            operators,
+            tls_of_clients,
+            tls_of_operators,
+            replicas,
+        } = change;
         let mut moved = Vec::new();
         let address = match &clients {
             Step::Keep => self.address(),
             Step::Take(socket) => socket.as_ref().and_then(|socket| socket.address().ok()),
         };
-        self.guard.replace(client_guard(config, address.as_ref().unwrap_or(&config.listen)));
-        self.clients.iter_mut().for_each(|clients| clients.set_tls(tls_of_clients.clone()));
+        self.guard.replace(client_guard(
+            config,
+            address.as_ref().unwrap_or(&config.listen),
+        ));
+        self.clients
+            .iter_mut()
+            .for_each(|clients| clients.set_tls(tls_of_clients.clone()));
         if let Some(own) = &mut self.replicas {
             own.commit(replicas);
         }
@@ -254,7 +343,10 @@ impl Listeners {
         }
         if let (Step::Take(socket), Some(listener)) = (clients, &self.clients) {
             let taken = take(listener, socket, listener.address()).await;
-            taken.iter().filter_map(|moved| moved.to.as_ref()).for_each(|to| warn_if_open(config, to));
+            taken
+                .iter()
+                .filter_map(|moved| moved.to.as_ref())
+                .for_each(|to| warn_if_open(config, to));
             moved.extend(taken);
         }
         let configured = self.admin_address(config);
@@ -268,7 +360,8 @@ impl Listeners {
         };
         let mut fitted = config.clone();
         files::lower(&mut fitted.limits, self.files);
-        self.admin.replace(admin::settings(&fitted, address.as_ref()));
+        self.admin
+            .replace(admin::settings(&fitted, address.as_ref()));
         self.operators.set_tls(tls_of_operators);
         if let Some(socket) = operators {
             moved.extend(take(&self.operators, socket, earlier).await);
@@ -277,7 +370,9 @@ impl Listeners {
             (self.clients.as_ref(), listening::of_clients(config)),
             (Some(&self.operators), listening::of_operators(config)),
         ] {
-            let own = listener.and_then(|listener| listener.sockets.current()).filter(|socket| !socket.is_passed());
+            let own = listener
+                .and_then(|listener| listener.sockets.current())
+                .filter(|socket| !socket.is_passed());
             own.iter().for_each(|socket| reconfigure(socket, options));
         }
         self.operators.configured = configured;
@@ -301,23 +396,34 @@ impl Listeners {
     }
 
     fn admin_address(&self, config: &Config) -> Option<ListenAddress> {
-        config.admin.listen.clone().filter(|_| !(self.operators.needs_address && config.admin.is_default))
+        config
+            .admin
+            .listen
+            .clone()
+            .filter(|_| !(self.operators.needs_address && config.admin.is_default))
     }
 
     /// Those of TCP.
     fn tcp_sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
-        self.sockets().filter(|socket| socket.address().is_ok_and(|address| address.ip().is_some()))
+        self.sockets()
+            .filter(|socket| socket.address().is_ok_and(|address| address.ip().is_some()))
     }
 
     /// The sockets in use, but for those of the service manager.
     fn sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
         let listeners = self.clients.iter().chain([&self.operators]);
-        listeners.filter_map(|listener| listener.sockets.current()).filter(|socket| !socket.is_passed())
+        listeners
+            .filter_map(|listener| listener.sockets.current())
+            .filter(|socket| !socket.is_passed())
     }
 }
 
 /// Has a listener that was at `from` use `socket`; returns where it is now, unless it is the same.
-async fn take(listener: &Listener, socket: Option<Arc<ListeningSocket>>, from: Option<ListenAddress>) -> Option<Moved> {
+async fn take(
+    listener: &Listener,
+    socket: Option<Arc<ListeningSocket>>,
+    from: Option<ListenAddress>,
+) -> Option<Moved> {
     let option = listener.option;
     let to = socket.as_ref().and_then(|socket| socket.address().ok());
     if !listener.sockets.exchange(socket).await {
@@ -346,7 +452,9 @@ fn reconfigure(socket: &ListeningSocket, options: BindOptions) {
 
 /// Whether two sockets at these addresses would get the same connections.
 fn overlap(one: &ListenAddress, other: &ListenAddress) -> bool {
-    let (ListenAddress::Ip(one), ListenAddress::Ip(other)) = (one, other) else { return one == other };
+    let (ListenAddress::Ip(one), ListenAddress::Ip(other)) = (one, other) else {
+        return one == other;
+    };
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
     one.port() == other.port() && (a == b || a.is_unspecified() || b.is_unspecified())
 }
@@ -357,7 +465,8 @@ mod tests {
 
     #[test]
     fn addresses_overlap_with_all_addresses_of_their_port() {
-        let overlap = |one: &str, other: &str| overlap(&one.parse().unwrap(), &other.parse().unwrap());
+        let overlap =
+            |one: &str, other: &str| overlap(&one.parse().unwrap(), &other.parse().unwrap());
         assert!(overlap("0.0.0.0:80", "127.0.0.1:80") && overlap("127.0.0.1:80", "[::]:80"));
         assert!(overlap("127.0.0.1:80", "[::ffff:127.0.0.1]:80"));
         assert!(!overlap("0.0.0.0:80", "127.0.0.1:81") && !overlap("127.0.0.2:80", "127.0.0.1:80"));

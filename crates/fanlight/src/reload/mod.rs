@@ -157,20 +157,46 @@ pub(crate) struct Start {
 
 /// Receives SIGHUP from now on; until then it ends the process.
 pub(crate) fn hangups() -> Result<Signal, Failure> {
-    signal(SignalKind::hangup()).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))
+    signal(SignalKind::hangup())
+        .map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))
 }
 
 impl Keeper {
     /// Starts to listen to signals, files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
-        let Start { source, loaded, in_force, assembly, switches, common_pins, telemetry, listeners, .. } = start;
-        let Start { authenticator, unknown_keys, mut watch, hangups, record, hooks, .. } = start;
+        let Start {
+            source,
+            loaded,
+            in_force,
+            assembly,
+            switches,
+            common_pins,
+            telemetry,
+            listeners,
+            ..
+        } = start;
+        let Start {
+            authenticator,
+            unknown_keys,
+            mut watch,
+            hangups,
+            record,
+            hooks,
+            ..
+        } = start;
         if let Some(watch) = &mut watch {
             watch.follow(&loaded.files);
         }
-        telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(1));
-        let mut state =
-            State::first(restart::in_force(&in_force, &in_force), &in_force, &loaded.files, SystemTime::now());
+        telemetry
+            .metrics()
+            .iter()
+            .for_each(|metrics| metrics.configuration_read(1));
+        let mut state = State::first(
+            restart::in_force(&in_force, &in_force),
+            &in_force,
+            &loaded.files,
+            SystemTime::now(),
+        );
         state.endpoint = endpoint(&listeners, &in_force);
         state.target = target(&listeners, &in_force, &loaded.files);
         let state = Arc::new(ArcSwap::from_pointee(state));
@@ -179,8 +205,15 @@ impl Keeper {
         let gateway = Arc::clone(&assembly.gateway);
         let pins = Arc::clone(&assembly.pins);
         let (protection, has_common_pins) = (listeners.protection.clone(), common_pins.is_some());
-        let control =
-            Control { requests, state: Arc::clone(&state), gateway, pins, protection, has_common_pins, instance };
+        let control = Control {
+            requests,
+            state: Arc::clone(&state),
+            gateway,
+            pins,
+            protection,
+            has_common_pins,
+            instance,
+        };
         let keeper = Self {
             source: Arc::new(source),
             assembly,
@@ -235,7 +268,9 @@ impl Keeper {
                 let outcome = Arc::new(Box::pin(self.reload(trigger)).await);
                 let _ = answer.map(|answer| answer.send(outcome));
             }
-            Request::Switch(name, enabled, answer) => drop(answer.send(self.switch(name, enabled).await)),
+            Request::Switch(name, enabled, answer) => {
+                drop(answer.send(self.switch(name, enabled).await))
+            }
             Request::Restart(name, answer) => drop(answer.send(self.restart(&name).await)),
             Request::LookForKeys(shown) => {
                 Box::pin(self.look_for_keys()).await;
@@ -251,7 +286,9 @@ impl Keeper {
 
     /// Reads the configuration again if its file with keys has changed.
     async fn look_for_keys(&mut self) {
-        let (Some(watch), Some(file)) = (&self.watch, key_file(&self.config)) else { return };
+        let (Some(watch), Some(file)) = (&self.watch, key_file(&self.config)) else {
+            return;
+        };
         if watch.has_changed(file) {
             Box::pin(self.reload(Trigger::Files)).await;
         }
@@ -260,18 +297,27 @@ impl Keeper {
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
         service_manager::reloading();
         // Later changes are compared with this reading.
-        self.watch.iter_mut().for_each(|watch| _ = watch.take_changes());
+        self.watch
+            .iter_mut()
+            .for_each(|watch| _ = watch.take_changes());
         let source = Arc::clone(&self.source);
         // Reads files, and parses text of up to a megabyte.
         let read = tokio::task::spawn_blocking(move || source()).await;
-        let read = read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
+        let read =
+            read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
             let unusable = |failure: Failure| Unusable::Other(failure.to_string());
             let hooks = hooks::of(&loaded.config).map_err(unusable)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
             let record = self.record.prepare(&loaded.config).map_err(unusable)?;
-            Ok(Prepared { loaded, authentication, sockets, record, hooks })
+            Ok(Prepared {
+                loaded,
+                authentication,
+                sockets,
+                record,
+                hooks,
+            })
         });
         let outcome = match prepared {
             Ok(prepared) => {
@@ -282,7 +328,10 @@ impl Keeper {
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
                 error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
-                self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_failed());
+                self.telemetry
+                    .metrics()
+                    .iter()
+                    .for_each(|metrics| metrics.configuration_failed());
                 outcome
             }
         };
@@ -293,7 +342,13 @@ impl Keeper {
 
     /// Puts a configuration in force, whose listening sockets and record are open already.
     async fn take_over(&mut self, prepared: Prepared, trigger: Trigger) -> Outcome {
-        let Prepared { loaded, authentication, sockets, record, hooks } = prepared;
+        let Prepared {
+            loaded,
+            authentication,
+            sockets,
+            record,
+            hooks,
+        } = prepared;
         let needs_restart = restart::needed(&self.started.0, &loaded.config);
         for problem in &loaded.warnings {
             let line = problem.position().map(|position| position.line);
@@ -306,7 +361,10 @@ impl Keeper {
         self.config = loaded.config;
         // A switch that the files have now is no longer one.
         self.switched.retain(|name, enabled| {
-            self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
+            self.config
+                .servers
+                .iter()
+                .any(|server| server.name == *name && server.enabled != *enabled)
         });
         // Clients that lose access never see the new servers, and clients that newly need no credentials are let in only after the
         // listener has left an address that others can reach.
@@ -324,17 +382,37 @@ impl Keeper {
             watch.follow(&loaded.files);
         }
         let generation = self.state.load().generation + u64::from(!is_same);
-        self.telemetry.metrics().iter().for_each(|metrics| metrics.configuration_read(generation));
+        self.telemetry
+            .metrics()
+            .iter()
+            .for_each(|metrics| metrics.configuration_read(generation));
         let outcome = match is_same {
             true => Outcome::unchanged(trigger),
             false => {
-                let unmatched = unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
-                Outcome::applied(trigger, Applied { servers: difference, moved, needs_restart, names, unmatched })
+                let unmatched =
+                    unmatched::warnings(&self.effective(), &KnownLists::of(&self.assembly.gateway));
+                Outcome::applied(
+                    trigger,
+                    Applied {
+                        servers: difference,
+                        moved,
+                        needs_restart,
+                        names,
+                        unmatched,
+                    },
+                )
             }
         };
-        let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
+        let (config, effective, switched) = (
+            self.shown(),
+            Arc::new(self.effective()),
+            self.switched.clone(),
+        );
         let path = self.started.1.path.clone();
-        let served = Config { path, ..self.config.clone() };
+        let served = Config {
+            path,
+            ..self.config.clone()
+        };
         let endpoint = endpoint(&self.listeners, &served);
         let target = target(&self.listeners, &served, &loaded.files);
         let files = loaded.files;
@@ -355,26 +433,43 @@ impl Keeper {
     }
 
     async fn switch(&mut self, name: String, enabled: bool) -> Result<(), NoServer> {
-        let server = self.config.servers.iter().find(|server| server.name == name).ok_or(NoServer)?;
+        let server = self
+            .config
+            .servers
+            .iter()
+            .find(|server| server.name == name)
+            .ok_or(NoServer)?;
         if server.enabled == enabled {
             self.switched.remove(&name);
         } else {
             self.switched.insert(name.clone(), enabled);
         }
-        info!(backend = name, enabled, "server switched at run time, until the next restart of Fanlight");
+        info!(
+            backend = name,
+            enabled, "server switched at run time, until the next restart of Fanlight"
+        );
         self.switch_as_said().await;
         if let Some(switches) = &mut self.switches {
-            switches.tell(&name, self.switched.get(&name).copied()).await;
+            switches
+                .tell(&name, self.switched.get(&name).copied())
+                .await;
         }
         Ok(())
     }
 
     /// Switches servers as operators have at other replicas.
     async fn look_for_switches(&mut self) {
-        let Some(switches) = &mut self.switches else { return };
-        let Some(mut said) = switches.read().await else { return };
+        let Some(switches) = &mut self.switches else {
+            return;
+        };
+        let Some(mut said) = switches.read().await else {
+            return;
+        };
         said.retain(|name, enabled| {
-            self.config.servers.iter().any(|server| server.name == *name && server.enabled != *enabled)
+            self.config
+                .servers
+                .iter()
+                .any(|server| server.name == *name && server.enabled != *enabled)
         });
         if said != self.switched {
             info!(switched = ?said, "servers switched at run time at another replica");
@@ -385,8 +480,12 @@ impl Keeper {
 
     /// Takes over what was approved at other replicas on top of the file of pins.
     async fn look_for_pins(&mut self) {
-        let (Some(pins), Some(file)) = (&self.common_pins, self.config.pins.text.clone()) else { return };
-        let Some(text) = pins.read(&file).await else { return };
+        let (Some(pins), Some(file)) = (&self.common_pins, self.config.pins.text.clone()) else {
+            return;
+        };
+        let Some(text) = pins.read(&file).await else {
+            return;
+        };
         let approved = text.map(|text| (file, text));
         if approved != self.approved {
             self.approved = approved;
@@ -396,10 +495,17 @@ impl Keeper {
 
     /// Approves a definition at all replicas.
     async fn approve(&mut self, id: &str) -> Result<String, OperationError> {
-        let approved = self.assembly.pins.load().as_ref().and_then(|pins| pins.approved(id));
+        let approved = self
+            .assembly
+            .pins
+            .load()
+            .as_ref()
+            .and_then(|pins| pins.approved(id));
         let (about, lock) = approved.ok_or(OperationError::NoSuchDefinition)?;
         let (before, text) = (self.effective().pins.text, lock.written());
-        let (Some(pins), Some(file), Some(before)) = (&self.common_pins, self.config.pins.text.clone(), before) else {
+        let (Some(pins), Some(file), Some(before)) =
+            (&self.common_pins, self.config.pins.text.clone(), before)
+        else {
             return Err(OperationError::NotWritten);
         };
         if !pins.approve(&file, &before, &text).await {
@@ -412,12 +518,22 @@ impl Keeper {
 
     async fn switch_as_said(&mut self) {
         self.put_in_force(None).await;
-        let (config, effective, switched) = (self.shown(), Arc::new(self.effective()), self.switched.clone());
-        self.show(|state| (state.config, state.effective, state.switched) = (config, effective, switched));
+        let (config, effective, switched) = (
+            self.shown(),
+            Arc::new(self.effective()),
+            self.switched.clone(),
+        );
+        self.show(|state| {
+            (state.config, state.effective, state.switched) = (config, effective, switched)
+        });
     }
 
     async fn restart(&mut self, name: &str) -> Result<(), NoServer> {
-        let is_running = self.effective().servers.iter().any(|server| server.name == name && server.enabled);
+        let is_running = self
+            .effective()
+            .servers
+            .iter()
+            .any(|server| server.name == name && server.enabled);
         if !is_running {
             return Err(NoServer);
         }
@@ -430,7 +546,10 @@ impl Keeper {
         let config = self.effective();
         let difference = self.assembly.replace(&config, restarted).await;
         for name in &difference.removed {
-            self.telemetry.metrics().iter().for_each(|metrics| metrics.retire_backend(name));
+            self.telemetry
+                .metrics()
+                .iter()
+                .for_each(|metrics| metrics.retire_backend(name));
         }
         difference
     }
@@ -439,9 +558,17 @@ impl Keeper {
     fn effective(&self) -> Config {
         let mut config = self.config.clone();
         for server in &mut config.servers {
-            server.enabled = self.switched.get(&server.name).copied().unwrap_or(server.enabled);
+            server.enabled = self
+                .switched
+                .get(&server.name)
+                .copied()
+                .unwrap_or(server.enabled);
         }
-        if let Some((_, text)) = self.approved.as_ref().filter(|(file, _)| config.pins.text.as_ref() == Some(file)) {
+        if let Some((_, text)) = self
+            .approved
+            .as_ref()
+            .filter(|(file, _)| config.pins.text.as_ref() == Some(file))
+        {
             config.pins.text = Some(text.clone());
         }
         config
@@ -464,7 +591,12 @@ impl Keeper {
 
 /// The file with keys.
 fn key_file(config: &Config) -> Option<&Path> {
-    config.auth.methods()?.keys.as_ref().map(|keys| Path::new(&keys.file))
+    config
+        .auth
+        .methods()?
+        .keys
+        .as_ref()
+        .map(|keys| Path::new(&keys.file))
 }
 
 /// Where clients connect.
@@ -480,7 +612,11 @@ fn target(listeners: &Listeners, config: &Config, files: &[ConfigFile]) -> Targe
     let base = listeners.url(config).filter(|url| url.starts_with("http"));
     let needs_token = config.auth.methods().is_some();
     let files = files.iter().take(1).map(|file| file.path.clone()).collect();
-    Target { url: base.map(|base| base + config.shown_path()), needs_token, config: files }
+    Target {
+        url: base.map(|base| base + config.shown_path()),
+        needs_token,
+        config: files,
+    }
 }
 
 impl Control {
@@ -492,28 +628,40 @@ impl Control {
     /// Reads the configuration again. `None` if Fanlight is ending.
     pub(crate) async fn reload(&self, trigger: Trigger) -> Option<Arc<Outcome>> {
         let (answer, outcome) = oneshot::channel();
-        self.requests.send(Request::Reload(trigger, Some(answer))).await.ok()?;
+        self.requests
+            .send(Request::Reload(trigger, Some(answer)))
+            .await
+            .ok()?;
         outcome.await.ok()
     }
 
     /// Switches a server on or off until the process ends. `None` if Fanlight is ending.
     pub(crate) async fn switch(&self, name: String, enabled: bool) -> Option<Result<(), NoServer>> {
         let (answer, done) = oneshot::channel();
-        self.requests.send(Request::Switch(name, enabled, answer)).await.ok()?;
+        self.requests
+            .send(Request::Switch(name, enabled, answer))
+            .await
+            .ok()?;
         done.await.ok()
     }
 
     /// Approves a definition at all replicas. `None` if Fanlight is ending.
     pub(crate) async fn approve(&self, id: String) -> Option<Result<String, OperationError>> {
         let (answer, done) = oneshot::channel();
-        self.requests.send(Request::Approve(id, answer)).await.ok()?;
+        self.requests
+            .send(Request::Approve(id, answer))
+            .await
+            .ok()?;
         done.await.ok()
     }
 
     /// Replaces a server by a new start of itself. `None` if Fanlight is ending.
     pub(crate) async fn restart(&self, name: String) -> Option<Result<(), NoServer>> {
         let (answer, done) = oneshot::channel();
-        self.requests.send(Request::Restart(name, answer)).await.ok()?;
+        self.requests
+            .send(Request::Restart(name, answer))
+            .await
+            .ok()?;
         done.await.ok()
     }
 }

@@ -37,47 +37,101 @@ impl Operations for Control {
     }
 
     fn pins(&self) -> Json {
-        self.pins.load().as_ref().map_or_else(Json::null, |pins| parsed(pins.to_json().to_string()))
+        self.pins
+            .load()
+            .as_ref()
+            .map_or_else(Json::null, |pins| parsed(pins.to_json().to_string()))
     }
 
     fn flagged(&self) -> Json {
         let definitions = flagged::known(&KnownLists::for_operators(&self.gateway));
-        parsed(flagged(&definitions).iter().map(Flagged::to_json).collect::<Value>().to_string())
+        parsed(
+            flagged(&definitions)
+                .iter()
+                .map(Flagged::to_json)
+                .collect::<Value>()
+                .to_string(),
+        )
     }
 
     fn approve_pin(&self, id: String) -> BoxFuture<'_, Result<String, OperationError>> {
         Box::pin(async move {
             if self.has_common_pins {
-                return self.approve(id).await.unwrap_or(Err(OperationError::Ending));
+                return self
+                    .approve(id)
+                    .await
+                    .unwrap_or(Err(OperationError::Ending));
             }
-            let pins = self.pins.load_full().ok_or(OperationError::NoSuchDefinition)?;
+            let pins = self
+                .pins
+                .load_full()
+                .ok_or(OperationError::NoSuchDefinition)?;
             let (about, write) = pins.approval(&id).ok_or(OperationError::NoSuchDefinition)?;
             let written = tokio::task::spawn_blocking(write).await;
             if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
                 warn!(%error, "what was approved cannot be written to the file of pins");
                 return Err(OperationError::NotWritten);
             }
-            self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
+            self.reload(Trigger::Api)
+                .await
+                .ok_or(OperationError::Ending)?;
             Ok(about)
         })
     }
 
     fn limits(&self, nearest: usize) -> Vec<RateLimit> {
         let shown = |state: RateState| {
-            let RateState { name: rule, most, passed, waited, refused, keys, nearest } = state;
-            let used =
-                |fanlight_frontend::RateUse { client, endpoint, server, tool, used }: fanlight_frontend::RateUse| {
-                    RateUse { client, endpoint, server, tool, used }
-                };
-            RateLimit { rule, most, passed, waited, refused, keys, nearest: nearest.into_iter().map(used).collect() }
+            let RateState {
+                name: rule,
+                most,
+                passed,
+                waited,
+                refused,
+                keys,
+                nearest,
+            } = state;
+            let used = |fanlight_frontend::RateUse {
+                            client,
+                            endpoint,
+                            server,
+                            tool,
+                            used,
+                        }: fanlight_frontend::RateUse| {
+                RateUse {
+                    client,
+                    endpoint,
+                    server,
+                    tool,
+                    used,
+                }
+            };
+            RateLimit {
+                rule,
+                most,
+                passed,
+                waited,
+                refused,
+                keys,
+                nearest: nearest.into_iter().map(used).collect(),
+            }
         };
-        self.protection.limits(nearest).into_iter().map(shown).collect()
+        self.protection
+            .limits(nearest)
+            .into_iter()
+            .map(shown)
+            .collect()
     }
 
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>> {
         Box::pin(async {
-            let outcome = self.reload(Trigger::Api).await.ok_or(OperationError::Ending)?;
-            Ok(Reloaded { is_usable: !outcome.is_failed(), report: parsed(format!("{:#}", outcome.to_json())) })
+            let outcome = self
+                .reload(Trigger::Api)
+                .await
+                .ok_or(OperationError::Ending)?;
+            Ok(Reloaded {
+                is_usable: !outcome.is_failed(),
+                report: parsed(format!("{:#}", outcome.to_json())),
+            })
         })
     }
 
@@ -91,7 +145,9 @@ impl Operations for Control {
 }
 
 fn done(answer: Option<Result<(), NoServer>>) -> Result<(), OperationError> {
-    answer.ok_or(OperationError::Ending)?.map_err(|NoServer| OperationError::NoSuchServer)
+    answer
+        .ok_or(OperationError::Ending)?
+        .map_err(|NoServer| OperationError::NoSuchServer)
 }
 
 fn parsed(text: String) -> Json {

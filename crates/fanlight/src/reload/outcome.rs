@@ -74,11 +74,19 @@ enum Result {
 
 impl Outcome {
     pub(super) fn applied(trigger: Trigger, applied: Applied) -> Self {
-        Self { trigger, at: SystemTime::now(), result: Result::Applied(applied) }
+        Self {
+            trigger,
+            at: SystemTime::now(),
+            result: Result::Applied(applied),
+        }
     }
 
     pub(super) fn unchanged(trigger: Trigger) -> Self {
-        Self { trigger, at: SystemTime::now(), result: Result::Unchanged }
+        Self {
+            trigger,
+            at: SystemTime::now(),
+            result: Result::Unchanged,
+        }
     }
 
     pub(super) fn failed(trigger: Trigger, unusable: &Unusable) -> Self {
@@ -86,7 +94,11 @@ impl Outcome {
             Unusable::Errors(errors) => (errors.render(false), problems(errors)),
             Unusable::Other(message) => (message.clone(), json!([{ "message": message }])),
         };
-        Self { trigger, at: SystemTime::now(), result: Result::Failed { text, problems } }
+        Self {
+            trigger,
+            at: SystemTime::now(),
+            result: Result::Failed { text, problems },
+        }
     }
 
     pub(crate) fn is_failed(&self) -> bool {
@@ -103,10 +115,22 @@ impl Outcome {
 
     pub(super) fn log(&self, generation: u64) {
         let trigger = self.trigger;
-        let Result::Applied(Applied { servers, needs_restart, names, unmatched, .. }) = &self.result else {
+        let Result::Applied(Applied {
+            servers,
+            needs_restart,
+            names,
+            unmatched,
+            ..
+        }) = &self.result
+        else {
             return info!(%trigger, generation, "configuration read again: unchanged");
         };
-        let Difference { added, changed, removed, kept } = servers;
+        let Difference {
+            added,
+            changed,
+            removed,
+            kept,
+        } = servers;
         info!(%trigger, generation, ?added, ?changed, ?removed, kept = kept.len(), "configuration reloaded");
         if !needs_restart.is_empty() {
             warn!(options = ?needs_restart, "changed options take effect after a restart");
@@ -122,12 +146,28 @@ impl Outcome {
         add("atMs", moment(self.at));
         add("trigger", json!(self.trigger.to_string()));
         match &self.result {
-            Result::Applied(Applied { servers, moved, needs_restart, names, unmatched }) => {
-                let Difference { added, changed, removed, kept } = servers;
+            Result::Applied(Applied {
+                servers,
+                moved,
+                needs_restart,
+                names,
+                unmatched,
+            }) => {
+                let Difference {
+                    added,
+                    changed,
+                    removed,
+                    kept,
+                } = servers;
                 add("result", json!("applied"));
-                add("servers", json!({"added": added, "changed": changed, "removed": removed, "kept": kept}));
+                add(
+                    "servers",
+                    json!({"added": added, "changed": changed, "removed": removed, "kept": kept}),
+                );
                 let address = |moved: &Moved| json!(moved.to.as_ref().map(ToString::to_string));
-                let moved = moved.iter().map(|moved| (moved.option.to_owned(), address(moved)));
+                let moved = moved
+                    .iter()
+                    .map(|moved| (moved.option.to_owned(), address(moved)));
                 add("listeners", Value::Object(moved.collect()));
                 add("needsRestart", json!(needs_restart));
                 add("renamed", names.to_json());
@@ -215,7 +255,11 @@ impl State {
     pub(crate) fn to_json(&self, unmatched: &[String]) -> String {
         let mut shown = self.config.clone();
         let switched = |to: bool| -> Vec<&String> {
-            self.switched.iter().filter(|(_, enabled)| **enabled == to).map(|(name, _)| name).collect()
+            self.switched
+                .iter()
+                .filter(|(_, enabled)| **enabled == to)
+                .map(|(name, _)| name)
+                .collect()
         };
         shown.insert(
             "reload".to_owned(),

@@ -45,7 +45,9 @@ pub(super) fn in_force(started: &Config, new: &Config) -> Map<String, Value> {
     let (before, mut shown) = (shown(started), shown(new));
     for option in needed(started, new) {
         let (section, key) = option.split_once('.').unwrap_or((&option, ""));
-        let (Some(old), Some(new)) = (before.get(section), shown.get_mut(section)) else { continue };
+        let (Some(old), Some(new)) = (before.get(section), shown.get_mut(section)) else {
+            continue;
+        };
         match (old.get(key), new.get_mut(key)) {
             (Some(old), Some(new)) => *new = old.clone(),
             _ => *new = old.clone(),
@@ -73,9 +75,15 @@ mod tests {
         new.path = "/other".into();
         assert_eq!(needed(&old, &new), ["limits.workers", "path"]);
         let in_force = in_force(&old, &new);
-        assert_eq!((&in_force["path"], &in_force["limits"]["workers"]), (&Value::from("/mcp"), &Value::from(0)));
         assert_eq!(
-            (&in_force["limits"]["pageSize"], &in_force["allowedHosts"][0]),
+            (&in_force["path"], &in_force["limits"]["workers"]),
+            (&Value::from("/mcp"), &Value::from(0))
+        );
+        assert_eq!(
+            (
+                &in_force["limits"]["pageSize"],
+                &in_force["allowedHosts"][0]
+            ),
             (&Value::from(new.limits.page_size), &Value::from("x"))
         );
     }

@@ -32,12 +32,18 @@ impl Watch {
     pub(crate) fn new() -> Option<Self> {
         let touched = Arc::new(Notify::new());
         let notified = Arc::clone(&touched);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| match event {
-            Ok(event) if event.kind.is_access() => {}
-            Ok(_) | Err(_) => notified.notify_one(),
-        });
+        let watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| match event {
+                Ok(event) if event.kind.is_access() => {}
+                Ok(_) | Err(_) => notified.notify_one(),
+            });
         match watcher {
-            Ok(watcher) => Some(Self { watcher, touched, files: BTreeMap::new(), folders: Vec::new() }),
+            Ok(watcher) => Some(Self {
+                watcher,
+                touched,
+                files: BTreeMap::new(),
+                folders: Vec::new(),
+            }),
             Err(error) => {
                 warn!(%error, "files of the configuration are not watched; reload with SIGHUP or `fanlight reload`");
                 None
@@ -47,21 +53,34 @@ impl Watch {
 
     /// Watches these files, which were read as they say, and folders for files in them, instead of those before.
     pub(crate) fn follow(&mut self, files: &[ConfigFile]) {
-        let mut folders: Vec<PathBuf> = files.iter().flat_map(|file| folders_of(&file.path)).collect();
+        let mut folders: Vec<PathBuf> = files
+            .iter()
+            .flat_map(|file| folders_of(&file.path))
+            .collect();
         folders.sort();
         folders.dedup();
-        for gone in self.folders.iter().filter(|folder| !folders.contains(folder)) {
+        for gone in self
+            .folders
+            .iter()
+            .filter(|folder| !folders.contains(folder))
+        {
             if let Err(error) = self.watcher.unwatch(gone) {
                 debug!(folder = %gone.display(), %error, "folder not unwatched");
             }
         }
-        for new in folders.iter().filter(|folder| !self.folders.contains(folder)) {
+        for new in folders
+            .iter()
+            .filter(|folder| !self.folders.contains(folder))
+        {
             if let Err(error) = self.watcher.watch(new, RecursiveMode::NonRecursive) {
                 warn!(folder = %new.display(), %error, "folder of the configuration not watched");
             }
         }
         self.folders = folders;
-        self.files = files.iter().map(|file| (file.path.clone(), file.fingerprint)).collect();
+        self.files = files
+            .iter()
+            .map(|file| (file.path.clone(), file.fingerprint))
+            .collect();
         // They may have changed since they were read, before they were watched.
         self.touched.notify_one();
     }
@@ -69,13 +88,20 @@ impl Watch {
     /// Waits until a file has another content; for ever if nothing is watched.
     /// `settle`: without a change for this long, the files are complete.
     pub(crate) async fn changed(watch: &mut Option<Self>, settle: Duration) {
-        let Some(watch) = watch else { return std::future::pending().await };
+        let Some(watch) = watch else {
+            return std::future::pending().await;
+        };
         loop {
             watch.touched.notified().await;
             let latest = Instant::now() + settle * LONGEST;
             // In a folder that others write to all the time, it never becomes quiet.
             while Instant::now() < latest
-                && timeout_at(latest.min(Instant::now() + settle), watch.touched.notified()).await.is_ok()
+                && timeout_at(
+                    latest.min(Instant::now() + settle),
+                    watch.touched.notified(),
+                )
+                .await
+                .is_ok()
             {}
             if watch.take_changes() {
                 return;
@@ -85,12 +111,18 @@ impl Watch {
 
     /// Whether this file has another content than when it was last compared.
     pub(super) fn has_changed(&self, file: &Path) -> bool {
-        self.files.get(file).is_some_and(|before| *before != fingerprint(file))
+        self.files
+            .get(file)
+            .is_some_and(|before| *before != fingerprint(file))
     }
 
     /// Whether a file has another content than before.
     pub(super) fn take_changes(&mut self) -> bool {
-        let now: BTreeMap<_, _> = self.files.keys().map(|file| (file.clone(), fingerprint(file))).collect();
+        let now: BTreeMap<_, _> = self
+            .files
+            .keys()
+            .map(|file| (file.clone(), fingerprint(file)))
+            .collect();
         let is_changed = now != self.files;
         self.files = now;
         is_changed
@@ -105,7 +137,16 @@ fn folders_of(file: &Path) -> Vec<PathBuf> {
         None => path.to_owned(),
     };
     let target = std::fs::canonicalize(file).ok();
-    let own = if file.is_dir() { file.to_owned() } else { folder(file) };
-    let linked = target.filter(|target| target.is_file()).map(|target| folder(&target));
-    std::iter::once(own).chain(linked).filter(|folder| folder.is_dir()).collect()
+    let own = if file.is_dir() {
+        file.to_owned()
+    } else {
+        folder(file)
+    };
+    let linked = target
+        .filter(|target| target.is_file())
+        .map(|target| folder(&target));
+    std::iter::once(own)
+        .chain(linked)
+        .filter(|folder| folder.is_dir())
+        .collect()
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_approvals::{
-    ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals, CommonAsked, NotAsked,
-    NotDecided, OpenQuestion, Pending, Question, Status,
+    ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
+    CommonAsked, NotAsked, NotDecided, OpenQuestion, Pending, Question, Status,
 };
 use fanlight_identity::Principal;
 use fanlight_protocol::Json;
@@ -230,7 +230,10 @@ struct Written {
 impl ApprovalsInCommon {
     /// Sealed by these keys.
     pub(super) fn new(shared: Shared, keys: &fanlight_protocol::seal::Keys) -> Option<Self> {
-        Some(Self { shared, seal: Arc::new(Seal::new(keys, PURPOSE).ok()?) })
+        Some(Self {
+            shared,
+            seal: Arc::new(Seal::new(keys, PURPOSE).ok()?),
+        })
     }
 
     async fn run<T: fanlight_shared::FromRedisValue>(
@@ -256,34 +259,56 @@ impl ApprovalsInCommon {
         self.shared.run(&invocation).await
     }
 
-    fn sealed(&self, call: &CallToApprove, question: &Question, call_digest: &str) -> Option<String> {
+    fn sealed(
+        &self,
+        call: &CallToApprove,
+        question: &Question,
+        call_digest: &str,
+    ) -> Option<String> {
         let written = Written {
             principal: call.principal.to_bytes(),
             endpoint: call.endpoint.to_string(),
             server: call.server.to_string(),
             tool: call.tool.to_string(),
-            arguments: call.arguments.as_ref().map(|arguments| arguments.as_text().to_owned()),
-            own: call.own.as_ref().map(|arguments| arguments.as_text().to_owned()),
+            arguments: call
+                .arguments
+                .as_ref()
+                .map(|arguments| arguments.as_text().to_owned()),
+            own: call
+                .own
+                .as_ref()
+                .map(|arguments| arguments.as_text().to_owned()),
             rules: call.rules,
             text: question.text.to_string(),
             client: question.client.to_string(),
             by_another: question.approver == ApproverRule::Other,
             asked: now(),
         };
-        self.seal.seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
+        self.seal
+            .seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
     }
 
     /// The questions of an answer of [`SHOW`] that one of the keys opens.
     async fn show(&self, ids: &[&str]) -> Result<Vec<OpenQuestion>, NotDecided> {
         let parts: Vec<String> = self.run(&SHOW, ids).await.map_err(|_| NotDecided::Away)?;
-        Ok(parts.as_chunks::<6>().0.iter().filter_map(|parts| self.question(parts)).collect())
+        Ok(parts
+            .as_chunks::<6>()
+            .0
+            .iter()
+            .filter_map(|parts| self.question(parts))
+            .collect())
     }
 
     fn question(&self, [id, shown, status, by, left, waits]: &[String; 6]) -> Option<OpenQuestion> {
         // The seal is for the call, which is inside: the text names it in front.
         let (call_digest, sealed) = shown.split_once(' ')?;
-        let written: Written = serde_json::from_slice(&self.seal.open_for(sealed, call_digest.as_bytes())?).ok()?;
-        let parsed = |text: Option<String>| text.map(|text| Json::parse(text.into(), NESTING)).transpose().ok();
+        let written: Written =
+            serde_json::from_slice(&self.seal.open_for(sealed, call_digest.as_bytes())?).ok()?;
+        let parsed = |text: Option<String>| {
+            text.map(|text| Json::parse(text.into(), NESTING))
+                .transpose()
+                .ok()
+        };
         let call = CallToApprove {
             principal: Principal::from_bytes(&written.principal)?,
             endpoint: written.endpoint.into(),
@@ -293,11 +318,19 @@ impl ApprovalsInCommon {
             own: parsed(written.own)?,
             rules: written.rules,
         };
-        let approver = if written.by_another { ApproverRule::Other } else { ApproverRule::Any };
+        let approver = if written.by_another {
+            ApproverRule::Other
+        } else {
+            ApproverRule::Any
+        };
         Some(OpenQuestion {
             id: id.clone(),
             call,
-            question: Question { text: written.text.into(), client: written.client.into(), approver },
+            question: Question {
+                text: written.text.into(),
+                client: written.client.into(),
+                approver,
+            },
             asked: UNIX_EPOCH.checked_add(Duration::from_secs(written.asked))?,
             left: Duration::from_millis(left.parse().ok()?),
             status: match status.as_str() {
@@ -311,16 +344,33 @@ impl ApprovalsInCommon {
 
 impl ApprovalsInCommon {
     /// What is said of a question, or of the state of a call, sealed for it and for this word, with when it expires.
-    fn statement(&self, id: &str, call_digest: &str, word: &str, name: &str, lifetime: Duration) -> Option<String> {
+    fn statement(
+        &self,
+        id: &str,
+        call_digest: &str,
+        word: &str,
+        name: &str,
+        lifetime: Duration,
+    ) -> Option<String> {
         let text = format!("{} {name}", now().saturating_add(lifetime.as_secs()));
-        self.seal.seal_for(text.as_bytes(), format!("{id} {call_digest} {word}").as_bytes())
+        self.seal.seal_for(
+            text.as_bytes(),
+            format!("{id} {call_digest} {word}").as_bytes(),
+        )
     }
 
     /// The text of a [`statement`](Self::statement), if that was made here and has not expired: it may have been put back.
     fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
-        let text = self.seal.open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?;
+        let text = self
+            .seal
+            .open_for(sealed, format!("{id} {call_digest} {word}").as_bytes())?;
         let (expires, name) = std::str::from_utf8(&text).ok()?.split_once(' ')?;
-        (expires.parse::<u64>().ok()?.saturating_add(CLOCKS.as_secs()) >= now()).then(|| name.to_owned())
+        (expires
+            .parse::<u64>()
+            .ok()?
+            .saturating_add(CLOCKS.as_secs())
+            >= now())
+        .then(|| name.to_owned())
     }
 
     /// What an approver has said, if it was said here.
@@ -344,12 +394,31 @@ impl CommonApprovals for ApprovalsInCommon {
     ) -> Pending<'_, Result<CommonAsked, NotAsked>> {
         Box::pin(async move {
             let (call_digest, owner) = (digest_of(&call), digest(&[&call.principal.to_bytes()]));
-            let sealed = self.sealed(&call, &question, &call_digest).ok_or(NotAsked::Away)?;
-            let (id, shown) = (format!("{:08x}", fastrand::u32(..)), format!("{call_digest} {sealed}"));
+            let sealed = self
+                .sealed(&call, &question, &call_digest)
+                .ok_or(NotAsked::Away)?;
+            let (id, shown) = (
+                format!("{:08x}", fastrand::u32(..)),
+                format!("{call_digest} {sealed}"),
+            );
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let (lifetime, waits) = (millis(limits.lifetime).to_string(), millis(WAITS).to_string());
-            let arguments = [&call_digest, &owner, &id, &waiter, &shown, &calls, &of_one, &lifetime, &waits];
-            let asked: Result<(String, String, String), _> = self.run(&ASK, &arguments.map(String::as_str)).await;
+            let (lifetime, waits) = (
+                millis(limits.lifetime).to_string(),
+                millis(WAITS).to_string(),
+            );
+            let arguments = [
+                &call_digest,
+                &owner,
+                &id,
+                &waiter,
+                &shown,
+                &calls,
+                &of_one,
+                &lifetime,
+                &waits,
+            ];
+            let asked: Result<(String, String, String), _> =
+                self.run(&ASK, &arguments.map(String::as_str)).await;
             let (outcome, id, left) = asked.map_err(|error| {
                 tracing::warn!(%error, "nobody can be asked to approve a call");
                 NotAsked::Away
@@ -360,17 +429,29 @@ impl CommonApprovals for ApprovalsInCommon {
                     Some(_) => Ok(CommonAsked::Approved { id }),
                     None => Err(NotAsked::Away),
                 },
-                ("waiting", Ok(left)) => Ok(CommonAsked::Waiting { id, left: Duration::from_millis(left) }),
+                ("waiting", Ok(left)) => Ok(CommonAsked::Waiting {
+                    id,
+                    left: Duration::from_millis(left),
+                }),
                 ("refused", _) => Err(NotAsked::Refused { id }),
                 _ => Err(NotAsked::TooMany),
             }
         })
     }
 
-    fn look<'a>(&'a self, call: &'a CallToApprove, id: &'a str, waiter: &'a str) -> Pending<'a, CommonAnswer> {
+    fn look<'a>(
+        &'a self,
+        call: &'a CallToApprove,
+        id: &'a str,
+        waiter: &'a str,
+    ) -> Pending<'a, CommonAnswer> {
         Box::pin(async move {
-            let looked = self.run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS).to_string()]).await;
-            let Ok((word, by)) = looked else { return CommonAnswer::Nothing };
+            let looked = self
+                .run::<(String, String)>(&LOOK, &[id, waiter, &millis(WAITS).to_string()])
+                .await;
+            let Ok((word, by)) = looked else {
+                return CommonAnswer::Nothing;
+            };
             if word == "open" {
                 return CommonAnswer::Nothing;
             }
@@ -383,11 +464,18 @@ impl CommonApprovals for ApprovalsInCommon {
     }
 
     fn give_up(&self, id: &str, waiter: &str) {
-        let (common, id, waiter) =
-            (Self { shared: self.shared.clone(), seal: Arc::clone(&self.seal) }, id.to_owned(), waiter.to_owned());
+        let (common, id, waiter) = (
+            Self {
+                shared: self.shared.clone(),
+                seal: Arc::clone(&self.seal),
+            },
+            id.to_owned(),
+            waiter.to_owned(),
+        );
         // Ends by itself, soon; should it fail, the call does not count as waiting after a while.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { drop(common.run::<String>(&GIVE_UP, &[&id, &waiter]).await) });
+            runtime
+                .spawn(async move { drop(common.run::<String>(&GIVE_UP, &[&id, &waiter]).await) });
         }
     }
 
@@ -400,24 +488,45 @@ impl CommonApprovals for ApprovalsInCommon {
     ) -> Pending<'a, ()> {
         Box::pin(async move {
             let (call_digest, owner) = (digest_of(call), digest(&[&call.principal.to_bytes()]));
-            let (state, new) = (digest_of_state(state), format!("{:016x}", fastrand::u64(..)));
-            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id, limits.lifetime) else {
+            let (state, new) = (
+                digest_of_state(state),
+                format!("{:016x}", fastrand::u64(..)),
+            );
+            let Some(sealed) = self.statement(&state, &call_digest, CONTINUED, id, limits.lifetime)
+            else {
                 return;
             };
             let (calls, of_one) = (limits.calls.to_string(), limits.calls_of_one.to_string());
-            let arguments =
-                [&call_digest, &owner, &new, &state, &sealed, &calls, &of_one, &millis(limits.lifetime).to_string()];
-            let kept = self.run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str)).await;
+            let arguments = [
+                &call_digest,
+                &owner,
+                &new,
+                &state,
+                &sealed,
+                &calls,
+                &of_one,
+                &millis(limits.lifetime).to_string(),
+            ];
+            let kept = self
+                .run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str))
+                .await;
             if let Err(error) = kept {
                 tracing::warn!(%error, "the next round of a call that was approved has to be approved, too");
             }
         })
     }
 
-    fn is_continued<'a>(&'a self, call: &'a CallToApprove, state: &'a Json) -> Pending<'a, Option<String>> {
+    fn is_continued<'a>(
+        &'a self,
+        call: &'a CallToApprove,
+        state: &'a Json,
+    ) -> Pending<'a, Option<String>> {
         Box::pin(async move {
             let (call_digest, state) = (digest_of(call), digest_of_state(state));
-            let sealed: String = self.run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state]).await.ok()?;
+            let sealed: String = self
+                .run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state])
+                .await
+                .ok()?;
             self.opened(&state, &call_digest, CONTINUED, &sealed)
         })
     }
@@ -436,13 +545,25 @@ impl CommonApprovals for ApprovalsInCommon {
             let call_digest = digest_of(&question.call);
             let statement = self.statement(id, &call_digest, word, &approver.name, limits.lifetime);
             let statement = statement.ok_or(NotDecided::Away)?;
-            let arguments = [id, &call_digest, word, &statement, &millis(limits.lifetime).to_string()];
-            let (outcome, by) =
-                self.run::<(String, String)>(&DECIDE, &arguments).await.map_err(|_| NotDecided::Away)?;
+            let arguments = [
+                id,
+                &call_digest,
+                word,
+                &statement,
+                &millis(limits.lifetime).to_string(),
+            ];
+            let (outcome, by) = self
+                .run::<(String, String)>(&DECIDE, &arguments)
+                .await
+                .map_err(|_| NotDecided::Away)?;
             let name = Arc::clone(&approver.name);
             match outcome.as_str() {
                 "done" => Ok(OpenQuestion {
-                    status: if is_approved { Status::Approved(name) } else { Status::Refused(name) },
+                    status: if is_approved {
+                        Status::Approved(name)
+                    } else {
+                        Status::Refused(name)
+                    },
                     left: limits.lifetime,
                     ..question
                 }),
@@ -470,8 +591,11 @@ impl CommonApprovals for ApprovalsInCommon {
 
 /// What two calls have in common only if one approval is for both.
 fn digest_of(call: &CallToApprove) -> String {
-    let text =
-        |json: &Option<Json>| json.as_ref().map(|json| [b"+", json.as_text().as_bytes()].concat()).unwrap_or_default();
+    let text = |json: &Option<Json>| {
+        json.as_ref()
+            .map(|json| [b"+", json.as_text().as_bytes()].concat())
+            .unwrap_or_default()
+    };
     digest(&[
         &call.principal.to_bytes(),
         call.endpoint.as_bytes(),
@@ -493,7 +617,10 @@ fn digest_of_state(state: &Json) -> String {
 
 /// Seconds since 1970.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 impl fmt::Debug for ApprovalsInCommon {
@@ -512,15 +639,33 @@ mod tests {
 
     #[tokio::test]
     async fn statement_that_is_put_back_after_it_has_expired_says_nothing() {
-        let settings = Settings { url: ValkeyUrl::parse("valkey://127.0.0.1").unwrap(), group: "fanlight".to_owned() };
+        let settings = Settings {
+            url: ValkeyUrl::parse("valkey://127.0.0.1").unwrap(),
+            group: "fanlight".to_owned(),
+        };
         let shared = Shared::new(settings, Certificates::default()).unwrap();
         let common = ApprovalsInCommon::new(shared, &Keys::new([[1; 32]])).unwrap();
         let is_said = |sealed: &str| common.said("id", "call", "approved", sealed).is_some();
-        let sealed = |text: &str| common.seal.seal_for(text.as_bytes(), b"id call approved").unwrap();
-        assert!(is_said(&common.statement("id", "call", "approved", "ann", Duration::ZERO).unwrap()));
+        let sealed = |text: &str| {
+            common
+                .seal
+                .seal_for(text.as_bytes(), b"id call approved")
+                .unwrap()
+        };
+        assert!(is_said(
+            &common
+                .statement("id", "call", "approved", "ann", Duration::ZERO)
+                .unwrap()
+        ));
         // The clock of another replica may be a little behind.
-        assert!(is_said(&sealed(&format!("{} ann", now() - CLOCKS.as_secs() / 2))));
-        assert!(!is_said(&sealed(&format!("{} ann", now() - 2 * CLOCKS.as_secs()))));
+        assert!(is_said(&sealed(&format!(
+            "{} ann",
+            now() - CLOCKS.as_secs() / 2
+        ))));
+        assert!(!is_said(&sealed(&format!(
+            "{} ann",
+            now() - 2 * CLOCKS.as_secs()
+        ))));
         assert!(!is_said(&sealed("ann")), "without a time");
     }
 }

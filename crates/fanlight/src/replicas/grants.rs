@@ -19,9 +19,12 @@ const UNEVEN: u64 = 4;
 const REPLICATED: Duration = Duration::from_millis(200);
 
 static NOW: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('TIME')[1]"));
-static GET: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], ARGV[1])"));
-static ALL: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
-static OWNERS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
+static GET: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('HGET', KEYS[1], ARGV[1])"));
+static ALL: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
+static OWNERS: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
 /// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
 /// each after `+`, or empty for nothing, when it ends, most entries of the owner, most owners, and whether the oldest entry gives
@@ -103,19 +106,31 @@ impl GrantsInCommon {
     }
 
     fn key(&self, kind: Kind, part: u8, rest: &str) -> String {
-        self.shared.key(&format!("{TAG}-{part}"), &format!("{}:{rest}", kind.as_str().replace(' ', "-")))
+        self.shared.key(
+            &format!("{TAG}-{part}"),
+            &format!("{}:{rest}", kind.as_str().replace(' ', "-")),
+        )
     }
 
     async fn owners(&self, kind: Kind, owner: Option<&str>) -> Result<Vec<String>, CommonError> {
         if let Some(owner) = owner {
             return Ok(vec![owner.to_owned()]);
         }
-        let owners = async |part| self.run::<Vec<String>>(&OWNERS.key(self.key(kind, part, "owners"))).await;
+        let owners = async |part| {
+            self.run::<Vec<String>>(&OWNERS.key(self.key(kind, part, "owners")))
+                .await
+        };
         Ok(try_join_all((0..PARTS).map(owners)).await?.concat())
     }
 
-    async fn run<T: fanlight_shared::FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, CommonError> {
-        self.shared.run(script).await.map_err(|error: SharedError| CommonError(error.to_string()))
+    async fn run<T: fanlight_shared::FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, CommonError> {
+        self.shared
+            .run(script)
+            .await
+            .map_err(|error: SharedError| CommonError(error.to_string()))
     }
 }
 
@@ -138,16 +153,26 @@ impl CommonEntries for GrantsInCommon {
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let (owner, rest) = parts(name);
-            self.run(GET.key(&self.keys(kind, owner)[0]).arg(rest)).await
+            self.run(GET.key(&self.keys(kind, owner)[0]).arg(rest))
+                .await
         })
     }
 
-    fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, most: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+    fn list<'a>(
+        &'a self,
+        kind: Kind,
+        owner: Option<&'a str>,
+        most: usize,
+    ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
         Box::pin(async move {
             let mut found = Vec::new();
             for owner in self.owners(kind, owner).await? {
-                let all: Vec<(String, Vec<u8>)> = self.run(&ALL.key(&self.keys(kind, &owner)[0])).await?;
-                found.extend(all.into_iter().map(|(rest, bytes)| (format!("{owner}/{rest}"), bytes)));
+                let all: Vec<(String, Vec<u8>)> =
+                    self.run(&ALL.key(&self.keys(kind, &owner)[0])).await?;
+                found.extend(
+                    all.into_iter()
+                        .map(|(rest, bytes)| (format!("{owner}/{rest}"), bytes)),
+                );
                 if found.len() >= most {
                     break;
                 }
@@ -158,17 +183,36 @@ impl CommonEntries for GrantsInCommon {
         })
     }
 
-    fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+    fn exchange<'a>(
+        &'a self,
+        kind: Kind,
+        name: &'a str,
+        exchange: Exchange<'a>,
+    ) -> Pending<'a, Exchanged> {
         Box::pin(async move {
             let (owner, rest) = parts(name);
-            let or_nothing = |bytes: Option<&[u8]>| bytes.map(|bytes| [b"+", bytes].concat()).unwrap_or_default();
-            let expires = exchange.expires.map(|expires| expires.to_string()).unwrap_or_default();
+            let or_nothing = |bytes: Option<&[u8]>| {
+                bytes
+                    .map(|bytes| [b"+", bytes].concat())
+                    .unwrap_or_default()
+            };
+            let expires = exchange
+                .expires
+                .map(|expires| expires.to_string())
+                .unwrap_or_default();
             let mut script = EXCHANGE.prepare_invoke();
             for key in self.keys(kind, owner) {
                 script.key(key);
             }
-            script.arg(rest).arg(owner).arg(or_nothing(exchange.old)).arg(or_nothing(exchange.new));
-            script.arg(expires).arg(kind.most_of_one()).arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
+            script
+                .arg(rest)
+                .arg(owner)
+                .arg(or_nothing(exchange.old))
+                .arg(or_nothing(exchange.new));
+            script
+                .arg(expires)
+                .arg(kind.most_of_one())
+                .arg((UNEVEN * kind.most()).div_ceil(u64::from(PARTS)));
             script.arg(u8::from(kind.gives_way()));
             let done = match self.run::<i8>(&script).await? {
                 1 => Exchanged::Done,
@@ -180,8 +224,12 @@ impl CommonEntries for GrantsInCommon {
             if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
-                    Ok(false) => tracing::warn!("what a user has granted is at no replica of Valkey yet"),
-                    Err(error) => tracing::warn!(%error, "what a user has granted may be at no replica of Valkey"),
+                    Ok(false) => {
+                        tracing::warn!("what a user has granted is at no replica of Valkey yet")
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "what a user has granted may be at no replica of Valkey")
+                    }
                 }
             }
             Ok(done)
@@ -204,7 +252,10 @@ impl CommonEntries for GrantsInCommon {
 
     /// A second, so that what another replica changes is noticed after one.
     fn stamp(&self) -> Stamp {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         UNIX_EPOCH.checked_add(Duration::from_secs(now))
     }
 

@@ -72,15 +72,22 @@ return 1
 });
 
 impl CommonLimits for Replicas {
-    fn take(&self, limits: Vec<CommonLimit>) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>> {
+    fn take(
+        &self,
+        limits: Vec<CommonLimit>,
+    ) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>> {
         Box::pin(async move {
             if !self.shared.is_cluster() {
                 return self.take_together(&limits).await;
             }
             // The client's own first: one that has none left takes nothing from others, not even for a moment.
-            let (own, shared): (Vec<_>, Vec<_>) = limits.into_iter().partition(|limit| limit.client.is_some());
+            let (own, shared): (Vec<_>, Vec<_>) =
+                limits.into_iter().partition(|limit| limit.client.is_some());
             let wait = self.take_together(&own).await?;
-            let taken = Taken { replicas: self, limits: own };
+            let taken = Taken {
+                replicas: self,
+                limits: own,
+            };
             let other = self.take_together(&shared).await?;
             taken.keep();
             Ok(wait.max(other))
@@ -101,11 +108,16 @@ impl Replicas {
         let mut script = TAKE.prepare_invoke();
         for limit in limits {
             script.key(self.key_of(limit));
-            script.arg(part_of(limit)).arg(limit.most).arg(micros(limit.queue));
+            script
+                .arg(part_of(limit))
+                .arg(limit.most)
+                .arg(micros(limit.queue));
         }
         match self.shared.run::<(u64, u64)>(&script).await {
             Ok((0, wait)) => Ok(Duration::from_micros(wait)),
-            Ok((_, more)) => Err(NotTaken::TooMany(TooMany { retry_after: Duration::from_micros(more) })),
+            Ok((_, more)) => Err(NotTaken::TooMany(TooMany {
+                retry_after: Duration::from_micros(more),
+            })),
             Err(error) => {
                 match error {
                     // This does not pass by itself, as it does when Valkey is away.
@@ -137,7 +149,8 @@ impl Replicas {
             client.truncate(CLIENT_DIGITS);
             format!("{TAG}-{client}")
         });
-        self.shared.key(tag.as_deref().unwrap_or(TAG), &digest(&[key]))
+        self.shared
+            .key(tag.as_deref().unwrap_or(TAG), &digest(&[key]))
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, Tls};
-use fanlight_frontend::{BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
+use fanlight_frontend::{
+    BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets,
+};
 use fanlight_link::{Link, LinkTls, Members};
 use fanlight_shared::{LEASE, Member};
 use tokio::time::Instant;
@@ -39,18 +41,32 @@ pub(super) struct RenewedLink {
 impl Replicas {
     /// The link, if the configuration has an address for it. Others know the address as soon as this replica has joined them.
     pub(crate) fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
-        let Some(options) = &config.replicas else { return Ok(None) };
-        let Some((address, tls)) = options.listen.zip(options.tls.as_ref()) else { return Ok(None) };
+        let Some(options) = &config.replicas else {
+            return Ok(None);
+        };
+        let Some((address, tls)) = options.listen.zip(options.tls.as_ref()) else {
+            return Ok(None);
+        };
         let socket = ListeningSocket::bind(&ListenAddress::Ip(address), BindOptions::default());
-        let socket =
-            socket.map_err(|error| Failure::other(format!("cannot listen on {address} (`{OPTION}`): {error}")))?;
+        let socket = socket.map_err(|error| {
+            Failure::other(format!("cannot listen on {address} (`{OPTION}`): {error}"))
+        })?;
         let (LoadedTls { server, marks }, tls) = tls_of_replicas(tls).map_err(Failure::usage)?;
         let (_, receiver) = sockets(Some(Arc::new(socket)));
-        let listener = ReplicaListener { sockets: receiver, tls: LiveTls::new(Some(server)) };
+        let listener = ReplicaListener {
+            sockets: receiver,
+            tls: LiveTls::new(Some(server)),
+        };
 
         let link = Link::new(&keys(config), tls, Arc::new(self.clone()));
-        let link = Arc::new(link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?);
-        let certificates = LinkCertificates { link: Arc::clone(&link), listener: listener.tls.clone(), marks };
+        let link = Arc::new(
+            link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?,
+        );
+        let certificates = LinkCertificates {
+            link: Arc::clone(&link),
+            listener: listener.tls.clone(),
+            marks,
+        };
         Ok(Some((link, listener, certificates)))
     }
 }
@@ -65,7 +81,10 @@ impl LinkCertificates {
     /// Has connections from now on use these, in both directions. What runs goes on: what is passed on is sealed with `keys`, so
     /// that a certificate that is accepted no more was good for nothing alone.
     pub(super) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
-        info!(option = "replicas.tls", "certificates of the link to other replicas changed: their files have");
+        info!(
+            option = "replicas.tls",
+            "certificates of the link to other replicas changed: their files have"
+        );
         self.marks = listener.marks;
         self.listener.replace(Some(listener.server));
         self.link.renew(link);
@@ -79,13 +98,20 @@ impl Members for Replicas {
 
     fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async move {
-            let _ = self.membership.is_living(&run.to_string(), Instant::now() + LEASE).await;
+            let _ = self
+                .membership
+                .is_living(&run.to_string(), Instant::now() + LEASE)
+                .await;
         })
     }
 
     fn others(&self) -> Vec<ProcessRun> {
         let (members, own) = (self.membership.members(), self.membership.id());
         let is_there = |one: &&Member| one.id != own && !one.is_ending && one.address.is_some();
-        members.iter().filter(is_there).filter_map(|one| ProcessRun::parse(&one.id)).collect()
+        members
+            .iter()
+            .filter(is_there)
+            .filter_map(|one| ProcessRun::parse(&one.id))
+            .collect()
     }
 }

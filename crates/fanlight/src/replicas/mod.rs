@@ -63,15 +63,31 @@ pub(crate) struct Keeping {
 impl Replicas {
     /// As the configuration has them; `None` if there is this process alone. Nothing is connected yet.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
-        let Some(options) = &config.replicas else { return Ok(None) };
-        let url = options.valkey.clone().ok_or_else(|| Failure::usage("`valkey` is missing in `replicas`"))?;
-        let settings = Settings { url, group: options.group.clone() };
+        let Some(options) = &config.replicas else {
+            return Ok(None);
+        };
+        let url = options
+            .valkey
+            .clone()
+            .ok_or_else(|| Failure::usage("`valkey` is missing in `replicas`"))?;
+        let settings = Settings {
+            url,
+            group: options.group.clone(),
+        };
         let certificates = certificates(options).map_err(Failure::usage)?;
-        let shared = Shared::new(settings, certificates).map_err(|error| Failure::usage(error.to_string()))?;
+        let shared = Shared::new(settings, certificates)
+            .map_err(|error| Failure::usage(error.to_string()))?;
         let run = ProcessRun::current().map_err(|error| Failure::other(error.to_string()))?;
-        let me =
-            Me { id: run.to_string(), name: host_name(), address: options.listen, version: env!("CARGO_PKG_VERSION") };
-        Ok(Some(Self { membership: Membership::new(shared.clone(), me), shared }))
+        let me = Me {
+            id: run.to_string(),
+            name: host_name(),
+            address: options.listen,
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        Ok(Some(Self {
+            membership: Membership::new(shared.clone(), me),
+            shared,
+        }))
     }
 
     /// What users have granted, as all replicas have it.
@@ -81,10 +97,16 @@ impl Replicas {
 
     /// Connects without joining the others, for a command that reads what they share: waits until it is connected, or cannot be.
     pub(crate) async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, Failure> {
-        let Some(replicas) = Self::of(config)? else { return Ok(None) };
+        let Some(replicas) = Self::of(config)? else {
+            return Ok(None);
+        };
         let end = CancellationToken::new();
         tokio::spawn(replicas.shared.clone().keep(end.clone()));
-        replicas.shared.connected().await.map_err(|error| Failure::other(error.to_string()))?;
+        replicas
+            .shared
+            .connected()
+            .await
+            .map_err(|error| Failure::other(error.to_string()))?;
         Ok(Some((replicas, end.drop_guard())))
     }
 
@@ -101,16 +123,18 @@ impl Replicas {
     /// The approvals that all replicas have in common.
     pub(crate) fn approvals(&self, config: &Config) -> Result<Approvals, Failure> {
         let common = ApprovalsInCommon::new(self.shared.clone(), &keys(config));
-        let common =
-            common.ok_or_else(|| Failure::other("approvals cannot be sealed: a key of `keys` cannot be used"))?;
+        let common = common.ok_or_else(|| {
+            Failure::other("approvals cannot be sealed: a key of `keys` cannot be used")
+        })?;
         Ok(Approvals::in_common(Arc::new(common)))
     }
 
     /// The tasks that all replicas know.
     pub(crate) fn tasks(&self, config: &Config) -> Result<Arc<dyn CommonTaskOwners>, Failure> {
         let common = TasksInCommon::new(self.shared.clone(), &keys(config));
-        let common =
-            common.ok_or_else(|| Failure::other("owners of tasks cannot be sealed: a key of `keys` cannot be used"))?;
+        let common = common.ok_or_else(|| {
+            Failure::other("owners of tasks cannot be sealed: a key of `keys` cannot be used")
+        })?;
         Ok(Arc::new(common))
     }
 
@@ -119,7 +143,11 @@ impl Replicas {
         let (end, last) = (CancellationToken::new(), CancellationToken::new());
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
         let membership = tokio::spawn(self.membership.clone().keep(ending, end.clone()));
-        Keeping { end, membership, connection: (connection, last) }
+        Keeping {
+            end,
+            membership,
+            connection: (connection, last),
+        }
     }
 }
 
@@ -128,7 +156,8 @@ impl Replicas {
     pub(crate) fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
         // A session that is not used for longer has ended.
         let lifetime = 2 * idle + Duration::from_secs(60);
-        let (records, writing) = SessionsInValkey::new(self.shared.clone(), self.membership.clone(), lifetime);
+        let (records, writing) =
+            SessionsInValkey::new(self.shared.clone(), self.membership.clone(), lifetime);
         // Ends with the records.
         tokio::spawn(writing);
         Arc::new(records)
@@ -162,17 +191,24 @@ fn certificates(options: &ReplicaOptions) -> Result<Certificates, String> {
     let ca = options.ca_file.as_deref().map(|file| {
         let ca = read(file)?;
         let has_some = Certificate::from_pem_bundle(&ca).is_ok_and(|all| !all.is_empty());
-        let none = || format!("`replicas.caFile` cannot be used: {file} has no certificate in PEM form");
+        let none =
+            || format!("`replicas.caFile` cannot be used: {file} has no certificate in PEM form");
         has_some.then_some(ca).ok_or_else(none)
     });
-    Ok(Certificates { ca: ca.transpose()?, own: own.transpose()? })
+    Ok(Certificates {
+        ca: ca.transpose()?,
+        own: own.transpose()?,
+    })
 }
 
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let bytes = read_bounded(Path::new(path), MAX_FILE_SIZE);
-    let bytes = bytes.map_err(|error| format!("cannot read {path}, which `replicas` names: {error}"))?;
+    let bytes =
+        bytes.map_err(|error| format!("cannot read {path}, which `replicas` names: {error}"))?;
     if bytes.len() > MAX_FILE_SIZE {
-        return Err(format!("{path}, which `replicas` names, is larger than {MAX_FILE_SIZE} bytes"));
+        return Err(format!(
+            "{path}, which `replicas` names, is larger than {MAX_FILE_SIZE} bytes"
+        ));
     }
     Ok(bytes)
 }
@@ -195,7 +231,10 @@ fn millis(time: Duration) -> u64 {
 /// The name of this machine, or of this container.
 #[cfg(unix)]
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(not(unix))]

@@ -10,8 +10,9 @@ use fanlight_shared::Script;
 use super::{CLOCKS, Replicas, digest, millis};
 
 /// Marks a key for a time in milliseconds; 1 if it was not marked.
-static MARK: LazyLock<Script> =
-    LazyLock::new(|| Script::new("if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0"));
+static MARK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new("if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0")
+});
 
 impl UsedOnce for Replicas {
     fn use_once(

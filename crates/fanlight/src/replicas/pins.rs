@@ -19,8 +19,9 @@ const KEPT: Duration = Duration::from_secs(365 * 86_400);
 const PURPOSE: &[u8] = b"pins in common: ";
 
 /// `ARGV`: how long what is read is kept.
-static READ: LazyLock<Script> =
-    LazyLock::new(|| Script::new("redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"));
+static READ: LazyLock<Script> = LazyLock::new(|| {
+    Script::new("redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])")
+});
 
 /// `ARGV`: the digest of what was approved before, or nothing; what is approved now, with its digest in front; how long that is
 /// kept; and where to publish it. 1 if it was put, 0 if somebody else was faster.
@@ -44,19 +45,30 @@ pub(crate) struct CommonPins {
 
 impl CommonPins {
     pub(super) fn new(shared: Shared, keys: &Keys) -> Option<Self> {
-        Some(Self { shared, seal: Seal::new(keys, PURPOSE).ok()? })
+        Some(Self {
+            shared,
+            seal: Seal::new(keys, PURPOSE).ok()?,
+        })
     }
 
     /// The text that stands in place of this file, if there is one; `None` if that is not known.
     pub(crate) async fn read(&self, file: &str) -> Option<Option<String>> {
         let name = digest(&[file.as_bytes()]);
-        let held: Option<String> =
-            self.shared.run(READ.key(self.shared.key(TAG, &name)).arg(millis(KEPT))).await.ok()?;
+        let held: Option<String> = self
+            .shared
+            .run(READ.key(self.shared.key(TAG, &name)).arg(millis(KEPT)))
+            .await
+            .ok()?;
         let Some(held) = held else { return Some(None) };
         let sealed = held.split_once(' ').map_or("", |(_, sealed)| sealed);
-        let text = self.seal.open_for(sealed, name.as_bytes()).and_then(|text| String::from_utf8(text).ok());
+        let text = self
+            .seal
+            .open_for(sealed, name.as_bytes())
+            .and_then(|text| String::from_utf8(text).ok());
         if text.is_none() {
-            warn!("what was approved on top of the file of pins is ignored: none of `keys` opens it");
+            warn!(
+                "what was approved on top of the file of pins is ignored: none of `keys` opens it"
+            );
         }
         Some(text)
     }
@@ -64,10 +76,18 @@ impl CommonPins {
     /// Has this text stand in place of the file, instead of the one `before`; whether it does.
     pub(crate) async fn approve(&self, file: &str, before: &str, text: &str) -> bool {
         let name = digest(&[file.as_bytes()]);
-        let Some(sealed) = self.seal.seal_for(text.as_bytes(), name.as_bytes()) else { return false };
-        let expected = if before == file { String::new() } else { digest(&[before.as_bytes()]) };
+        let Some(sealed) = self.seal.seal_for(text.as_bytes(), name.as_bytes()) else {
+            return false;
+        };
+        let expected = if before == file {
+            String::new()
+        } else {
+            digest(&[before.as_bytes()])
+        };
         let mut script = APPROVE.key(self.shared.key(TAG, &name));
-        script.arg(expected).arg(format!("{} {sealed}", digest(&[text.as_bytes()])));
+        script
+            .arg(expected)
+            .arg(format!("{} {sealed}", digest(&[text.as_bytes()])));
         script.arg(millis(KEPT)).arg(self.shared.channel());
         let put = self.shared.run::<u8>(&script).await;
         put.inspect_err(|error| warn!(%error, "a definition was not approved at all replicas"))

@@ -24,9 +24,17 @@ pub(crate) struct Renewed {
 
 impl Replicas {
     /// The certificates of the replicas of this configuration, with those of the link.
-    pub(crate) fn certificates(&self, config: &Config, link: Option<LinkCertificates>) -> Option<ReplicaCertificates> {
+    pub(crate) fn certificates(
+        &self,
+        config: &Config,
+        link: Option<LinkCertificates>,
+    ) -> Option<ReplicaCertificates> {
         let options = config.replicas.clone()?;
-        Some(ReplicaCertificates { options, shared: self.shared.clone(), link })
+        Some(ReplicaCertificates {
+            options,
+            shared: self.shared.clone(),
+            link,
+        })
     }
 }
 
@@ -48,10 +56,21 @@ impl ReplicaCertificates {
 
     fn read(&self) -> Result<Renewed, String> {
         let options = &self.options;
-        let link = self.link.as_ref().zip(options.tls.as_ref()).map(|(link, tls)| link.prepare(tls)).transpose()?;
+        let link = self
+            .link
+            .as_ref()
+            .zip(options.tls.as_ref())
+            .map(|(link, tls)| link.prepare(tls))
+            .transpose()?;
         let valkey = certificates(options)?;
-        let is_other = self.shared.check(&valkey).map_err(|error| error.to_string())?;
-        Ok(Renewed { valkey: Some(valkey).filter(|_| is_other), link: link.flatten() })
+        let is_other = self
+            .shared
+            .check(&valkey)
+            .map_err(|error| error.to_string())?;
+        Ok(Renewed {
+            valkey: Some(valkey).filter(|_| is_other),
+            link: link.flatten(),
+        })
     }
 
     /// Has connections from now on use these.

@@ -120,8 +120,15 @@ impl SessionsInValkey {
         lifetime: Duration,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (notes, noted) = mpsc::channel(WAITING);
-        let table = Table { shared, membership, lifetime };
-        let records = Self { table: table.clone(), notes };
+        let table = Table {
+            shared,
+            membership,
+            lifetime,
+        };
+        let records = Self {
+            table: table.clone(),
+            notes,
+        };
         let write = move |(note, name): (Note, Box<str>)| {
             let table = table.clone();
             async move {
@@ -129,7 +136,9 @@ impl SessionsInValkey {
                     // One that was forgotten meanwhile has no record.
                     Note::Prolong => drop(table.change("prolong", &name, "", Instant::now()).await),
                     Note::Forget(told) => {
-                        told.send_replace(table.change("forget", &name, "", Instant::now()).await.ok());
+                        told.send_replace(
+                            table.change("forget", &name, "", Instant::now()).await.ok(),
+                        );
                     }
                     Note::GiveUp(claim) => table.give_up(&name, claim).await,
                 }
@@ -141,25 +150,49 @@ impl SessionsInValkey {
 
 /// Does something with each value that is sent, [`AT_ONCE`] at the same time: many sessions end together, and each waits for its word.
 async fn each<T, F: Future<Output = ()>>(mut sent: mpsc::Receiver<T>, work: impl FnMut(T) -> F) {
-    stream::poll_fn(move |cx| sent.poll_recv(cx)).for_each_concurrent(AT_ONCE, work).await;
+    stream::poll_fn(move |cx| sent.poll_recv(cx))
+        .for_each_concurrent(AT_ONCE, work)
+        .await;
 }
 
 impl Table {
     /// Changes a record, if this run keeps the session; whether it does, or there is none. One that was released is nobody's, and not
     /// this run's: another may have kept it before. It is tried until `deadline`.
-    async fn change(&self, operation: &str, name: &str, record: &str, deadline: Instant) -> Result<bool, SharedError> {
+    async fn change(
+        &self,
+        operation: &str,
+        name: &str,
+        record: &str,
+        deadline: Instant,
+    ) -> Result<bool, SharedError> {
         let mut script = CHANGE.key(self.key(name));
-        script.arg(self.membership.id()).arg(operation).arg(millis(self.lifetime)).arg(record);
+        script
+            .arg(self.membership.id())
+            .arg(operation)
+            .arg(millis(self.lifetime))
+            .arg(record);
         let keeper: String = self.shared.run_until(deadline, &script).await?;
         Ok(keeper.is_empty() || keeper == self.membership.id())
     }
 
     /// Has this run keep a session by a claim with this number, if it was released or `gone` kept it; returns the run that keeps it
     /// else, or its record. Should `gone` live, it asks before it goes on with its sessions.
-    async fn try_claim(&self, name: &str, gone: &str, claim: u64) -> Result<(String, String), SharedError> {
+    async fn try_claim(
+        &self,
+        name: &str,
+        gone: &str,
+        claim: u64,
+    ) -> Result<(String, String), SharedError> {
         let mut script = CLAIM.key(self.key(name));
-        script.arg(self.membership.id()).arg(gone).arg(millis(self.lifetime)).arg(claim);
-        let claimed: (String, String) = self.shared.run_until(Instant::now() + LEASE, &script).await?;
+        script
+            .arg(self.membership.id())
+            .arg(gone)
+            .arg(millis(self.lifetime))
+            .arg(claim);
+        let claimed: (String, String) = self
+            .shared
+            .run_until(Instant::now() + LEASE, &script)
+            .await?;
         if claimed.0.is_empty() && !gone.is_empty() {
             // A session that two could serve is served by nobody here.
             self.membership.doubt(gone, Instant::now() + LEASE).await?;
@@ -172,7 +205,11 @@ impl Table {
     async fn give_up(&self, name: &str, claim: u64) {
         let mut script = GIVE_UP.key(self.key(name));
         script.arg(self.membership.id()).arg(claim);
-        if let Err(error) = self.shared.run_until::<i64>(Instant::now() + self.lifetime, &script).await {
+        if let Err(error) = self
+            .shared
+            .run_until::<i64>(Instant::now() + self.lifetime, &script)
+            .await
+        {
             tracing::debug!(%error, "a session that was claimed in vain is not given up");
         }
     }
@@ -185,7 +222,10 @@ impl Table {
 impl SessionRecords for SessionsInValkey {
     fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool> {
         Box::pin(async move {
-            let written = self.table.change("write", name, record, Instant::now()).await;
+            let written = self
+                .table
+                .change("write", name, record, Instant::now())
+                .await;
             written.unwrap_or_else(|error| {
                 tracing::debug!(%error, "a session is not on record: no other replica could take it over");
                 false
@@ -193,23 +233,31 @@ impl SessionRecords for SessionsInValkey {
         })
     }
 
-    fn claim<'a>(&'a self, name: &'a str, run: ProcessRun, is_unreachable: bool) -> Recorded<'a, Claimed> {
+    fn claim<'a>(
+        &'a self,
+        name: &'a str,
+        run: ProcessRun,
+        is_unreachable: bool,
+    ) -> Recorded<'a, Claimed> {
         Box::pin(async move {
             let deadline = Instant::now() + LEASE + LEASE / 2;
             let mut run = run.to_string();
             let unreachable = is_unreachable.then(|| run.clone());
             loop {
-                let is_gone =
-                    unreachable.as_ref() == Some(&run) || !self.table.membership.is_living(&run, deadline).await;
+                let is_gone = unreachable.as_ref() == Some(&run)
+                    || !self.table.membership.is_living(&run, deadline).await;
                 let gone = if is_gone { run.clone() } else { String::new() };
-                let (table, notes, name) = (self.table.clone(), self.notes.clone(), name.to_owned());
+                let (table, notes, name) =
+                    (self.table.clone(), self.notes.clone(), name.to_owned());
                 // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was, and then given up.
                 let claiming = tokio::spawn(async move {
                     let number = fastrand::u64(..);
                     let claimed = table.try_claim(&name, &gone, number).await;
                     let give_up = move || drop(notes.try_send((Note::GiveUp(number), name.into())));
                     // Without an answer, it may have been claimed all the same.
-                    let may_be_ours = claimed.as_ref().map_or(true, |(keeper, _)| keeper.is_empty());
+                    let may_be_ours = claimed
+                        .as_ref()
+                        .map_or(true, |(keeper, _)| keeper.is_empty());
                     let claim = may_be_ours.then(|| Claim::new(give_up));
                     claimed.map(|(keeper, record)| (keeper, record, claim))
                 });
@@ -223,7 +271,9 @@ impl SessionRecords for SessionsInValkey {
                     // This process ends.
                     Err(_) => return Claimed::NotKnown,
                 };
-                let Some(other) = ProcessRun::parse(&keeper) else { return Claimed::Nobody };
+                let Some(other) = ProcessRun::parse(&keeper) else {
+                    return Claimed::Nobody;
+                };
                 if keeper == self.table.membership.id() {
                     // By its record alone: it has ended, or was claimed in vain, and that is being written.
                     if Instant::now() >= deadline {
@@ -248,7 +298,12 @@ impl SessionRecords for SessionsInValkey {
     }
 
     fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>> {
-        Box::pin(async move { self.table.change("prolong", name, "", Instant::now()).await.ok() })
+        Box::pin(async move {
+            self.table
+                .change("prolong", name, "", Instant::now())
+                .await
+                .ok()
+        })
     }
 
     fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()> {
@@ -260,7 +315,9 @@ impl SessionRecords for SessionsInValkey {
                     tracing::debug!(%error, "a session is not handed over");
                 }
             };
-            stream::iter(sessions).for_each_concurrent(AT_ONCE, release).await;
+            stream::iter(sessions)
+                .for_each_concurrent(AT_ONCE, release)
+                .await;
         })
     }
 
@@ -279,13 +336,18 @@ impl SessionRecords for SessionsInValkey {
     }
 
     fn mark(&self) -> Option<Mark> {
-        self.table.membership.epoch().zip(self.table.shared.connection())
+        self.table
+            .membership
+            .epoch()
+            .zip(self.table.shared.connection())
     }
 }
 
 impl fmt::Debug for SessionsInValkey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionsInValkey").field("lifetime", &self.table.lifetime).finish_non_exhaustive()
+        f.debug_struct("SessionsInValkey")
+            .field("lifetime", &self.table.lifetime)
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,8 @@ const TAG: &str = "switches";
 /// How long it takes until the others are told again what they could not be told.
 const AGAIN: Duration = Duration::from_secs(1);
 
-static READ: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
+static READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
 
 /// `ARGV`: server, `on`, `off` or nothing for as configured, and where to publish that.
 static TELL: LazyLock<Script> = LazyLock::new(|| {
@@ -46,16 +47,26 @@ impl Switches {
         let mut changes = shared.changes();
         // What is there already was not heard of.
         changes.mark_changed();
-        Self { changes, shared, untold: BTreeMap::new() }
+        Self {
+            changes,
+            shared,
+            untold: BTreeMap::new(),
+        }
     }
 
     /// Waits until something may have changed, or the others can be told again what they do not know. Without other replicas it
     /// waits for ever.
     pub(crate) async fn changed(switches: &mut Option<Self>) {
-        let Some(switches) = switches else { return std::future::pending().await };
+        let Some(switches) = switches else {
+            return std::future::pending().await;
+        };
         let is_told = switches.untold.is_empty();
         let changed = switches.changes.changed();
-        let changed = if is_told { changed.await } else { timeout(AGAIN, changed).await.unwrap_or(Ok(())) };
+        let changed = if is_told {
+            changed.await
+        } else {
+            timeout(AGAIN, changed).await.unwrap_or(Ok(()))
+        };
         if changed.is_err() {
             std::future::pending::<()>().await;
         }
@@ -83,7 +94,16 @@ impl Switches {
             self.tell(&server, enabled).await;
         }
         let script = READ.key(self.shared.key(TAG, "servers"));
-        let all: BTreeMap<String, String> = self.shared.run(&script).await.ok().filter(|_| self.untold.is_empty())?;
-        Some(all.into_iter().map(|(server, word)| (server, word == "on")).collect())
+        let all: BTreeMap<String, String> = self
+            .shared
+            .run(&script)
+            .await
+            .ok()
+            .filter(|_| self.untold.is_empty())?;
+        Some(
+            all.into_iter()
+                .map(|(server, word)| (server, word == "on"))
+                .collect(),
+        )
     }
 }

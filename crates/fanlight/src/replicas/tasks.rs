@@ -25,9 +25,11 @@ const LARGEST: usize = 4 << 10;
 const LONGEST: usize = 2 * LARGEST;
 
 /// Returns what is known, and for how many milliseconds.
-static FIND: LazyLock<Script> =
-    LazyLock::new(|| Script::new("return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}"));
-static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('DEL', KEYS[1])"));
+static FIND: LazyLock<Script> = LazyLock::new(|| {
+    Script::new("return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}")
+});
+static FORGET: LazyLock<Script> =
+    LazyLock::new(|| Script::new("return redis.call('DEL', KEYS[1])"));
 
 /// `ARGV`: the digest of the server, what is known, how long in milliseconds, and 1 if the server made the task. What is known
 /// already stays unless another server made it.
@@ -71,7 +73,10 @@ struct WrittenCall {
 impl TasksInCommon {
     /// Sealed by these keys.
     pub(super) fn new(shared: Shared, keys: &Keys) -> Option<Self> {
-        Some(Self { shared, seal: Seal::new(keys, PURPOSE).ok()? })
+        Some(Self {
+            shared,
+            seal: Seal::new(keys, PURPOSE).ok()?,
+        })
     }
 
     /// Each task has a tag of its own: any server of a cluster may have it.
@@ -80,18 +85,33 @@ impl TasksInCommon {
     }
 
     fn sealed(&self, task: &[u8], known: &CommonTask) -> Option<String> {
-        let with = |call| serde_json::to_vec(&Written { server: known.server.clone(), call }).ok();
+        let with = |call| {
+            serde_json::to_vec(&Written {
+                server: known.server.clone(),
+                call,
+            })
+            .ok()
+        };
         let whole = with(known.made_by.as_deref().map(WrittenCall::of))?;
-        let text = if whole.len() <= LARGEST { whole } else { with(None)? };
+        let text = if whole.len() <= LARGEST {
+            whole
+        } else {
+            with(None)?
+        };
         self.seal.seal_for(&text, task)
     }
 
     /// What was learnt of this task, if one of the keys has sealed it.
     fn opened(&self, task: &[u8], held: &str, left: i64) -> Option<CommonTask> {
         let (_, sealed) = held.split_once(' ').filter(|_| held.len() <= LONGEST)?;
-        let Written { server, call } = serde_json::from_slice(&self.seal.open_for(sealed, task)?).ok()?;
+        let Written { server, call } =
+            serde_json::from_slice(&self.seal.open_for(sealed, task)?).ok()?;
         let made_by = call.and_then(|call| call.read(&server)).map(Arc::new);
-        Some(CommonTask { server, made_by, kept_for: Duration::from_millis(u64::try_from(left).ok()?) })
+        Some(CommonTask {
+            server,
+            made_by,
+            kept_for: Duration::from_millis(u64::try_from(left).ok()?),
+        })
     }
 }
 
@@ -102,15 +122,24 @@ impl WrittenCall {
             kind: call.kind.as_str().to_owned(),
             name: call.name.clone(),
             visible: call.visible.clone(),
-            arguments: call.arguments.as_ref().map(|arguments| arguments.as_text().to_owned()),
+            arguments: call
+                .arguments
+                .as_ref()
+                .map(|arguments| arguments.as_text().to_owned()),
         }
     }
 
     fn read(self, server: &str) -> Option<PolicySubject> {
         let mut kinds = PolicyKind::OF_SERVERS.into_iter();
-        let arguments = self.arguments.map(|text| Json::parse(text.into(), NESTING)).transpose().ok()?;
+        let arguments = self
+            .arguments
+            .map(|text| Json::parse(text.into(), NESTING))
+            .transpose()
+            .ok()?;
         Some(PolicySubject {
-            action: PolicyAction::ALL.into_iter().find(|action| action.as_str() == self.action)?,
+            action: PolicyAction::ALL
+                .into_iter()
+                .find(|action| action.as_str() == self.action)?,
             kind: kinds.find(|kind| kind.as_str() == self.kind)?,
             server: server.into(),
             name: self.name,
@@ -124,14 +153,17 @@ impl WrittenCall {
 impl CommonTaskOwners for TasksInCommon {
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
         Box::pin(async move {
-            let (held, left): (String, i64) = known(self.shared.run(&FIND.key(self.key(&task))).await)?;
+            let (held, left): (String, i64) =
+                known(self.shared.run(&FIND.key(self.key(&task))).await)?;
             self.opened(&task, &held, left)
         })
     }
 
     fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let Some(sealed) = self.sealed(&task, &learnt) else { return };
+            let Some(sealed) = self.sealed(&task, &learnt) else {
+                return;
+            };
             let mut script = LEARN.key(self.key(&task));
             script
                 .arg(digest(&[learnt.server.as_bytes()]))
@@ -143,7 +175,9 @@ impl CommonTaskOwners for TasksInCommon {
     }
 
     fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
-        Box::pin(async move { _ = known::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await) })
+        Box::pin(
+            async move { _ = known::<u8>(self.shared.run(&FORGET.key(self.key(&task))).await) },
+        )
     }
 }
 
@@ -155,5 +189,7 @@ impl fmt::Debug for TasksInCommon {
 
 /// Without it, servers are asked whose task it is.
 fn known<T>(answer: Result<T, SharedError>) -> Option<T> {
-    answer.inspect_err(|error| tracing::debug!(%error, "owners of tasks are not known together")).ok()
+    answer
+        .inspect_err(|error| tracing::debug!(%error, "owners of tasks are not known together"))
+        .ok()
 }

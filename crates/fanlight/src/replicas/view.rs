@@ -26,12 +26,22 @@ impl fanlight_admin::Replicas for Replicas {
     fn metrics(&self) -> Vec<Family> {
         let report = self.shared.report();
         let requests = [("answered", report.answered), ("failed", report.failed)];
-        let requests = requests.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], value(count)));
+        let requests =
+            requests.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], value(count)));
         let members = u64::try_from(self.membership.members().len()).unwrap_or(u64::MAX);
         vec![
-            Family { info: &CONNECTED, points: vec![(Vec::new(), value(u64::from(report.trouble.is_none())))] },
-            Family { info: &REQUESTS, points: requests.into() },
-            Family { info: &MEMBERS, points: vec![(Vec::new(), value(members))] },
+            Family {
+                info: &CONNECTED,
+                points: vec![(Vec::new(), value(u64::from(report.trouble.is_none())))],
+            },
+            Family {
+                info: &REQUESTS,
+                points: requests.into(),
+            },
+            Family {
+                info: &MEMBERS,
+                points: vec![(Vec::new(), value(members))],
+            },
         ]
     }
 }
@@ -77,5 +87,8 @@ fn replica(member: &Member) -> ReplicaView {
 }
 
 fn millis(at: SystemTime) -> f64 {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() * 1000.0
+    at.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+        * 1000.0
 }

@@ -15,23 +15,42 @@ const SHOWN: usize = 200;
 /// What a program writes, without the line break at its end. It is ended with its process group if this is dropped.
 pub(super) async fn output(command: &[String]) -> Result<String, String> {
     let (program, arguments) = command.split_first().ok_or("no program is named")?;
-    let own = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_str().is_some_and(is_own_variable));
+    let own = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_str().is_some_and(is_own_variable));
     let mut starting = Command::new(program);
-    starting.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    starting
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     own.for_each(|name| _ = starting.env_remove(name));
     starting.process_group(0).kill_on_drop(true);
-    let mut child = starting.spawn().map_err(|error| format!("{program} cannot be started: {error}"))?;
+    let mut child = starting
+        .spawn()
+        .map_err(|error| format!("{program} cannot be started: {error}"))?;
     let _group = Group::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (written, said) = tokio::join!(bounded(stdout), bounded(stderr));
     if written.len() > MAX_SIZE {
         return Err(format!("{program} wrote more than {MAX_SIZE} bytes"));
     }
-    let status = child.wait().await.map_err(|error| format!("{program} cannot be waited for: {error}"))?;
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| format!("{program} cannot be waited for: {error}"))?;
     if !status.success() {
-        let said =
-            String::from_utf8_lossy(&said).lines().next().unwrap_or_default().chars().take(SHOWN).collect::<String>();
-        return Err(format!("{program} ended with {status}: {}", escaped_lines(&said)));
+        let said = String::from_utf8_lossy(&said)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(SHOWN)
+            .collect::<String>();
+        return Err(format!(
+            "{program} ended with {status}: {}",
+            escaped_lines(&said)
+        ));
     }
     let text = String::from_utf8(written).map_err(|_| format!("{program} wrote no UTF-8 text"))?;
     match text.trim_end_matches(['\n', '\r']) {
@@ -55,7 +74,12 @@ struct Group(Option<rustix::process::Pid>);
 
 impl Group {
     fn of(child: &tokio::process::Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw))
+        Self(
+            child
+                .id()
+                .and_then(|id| i32::try_from(id).ok())
+                .and_then(rustix::process::Pid::from_raw),
+        )
     }
 }
 
@@ -73,7 +97,13 @@ mod tests {
     use super::*;
 
     async fn of(command: &[&str]) -> Result<String, String> {
-        output(&command.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).await
+        output(
+            &command
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .await
     }
 
     #[tokio::test]
@@ -86,7 +116,10 @@ mod tests {
     #[tokio::test]
     async fn failures_say_why_and_nothing_of_the_output() {
         for (command, why) in [
-            (&["sh", "-c", "echo s3cret; echo locked >&2; exit 3"][..], "exit status: 3: locked"),
+            (
+                &["sh", "-c", "echo s3cret; echo locked >&2; exit 3"][..],
+                "exit status: 3: locked",
+            ),
             (&["true"], "wrote nothing"),
             (&["no-such-program"], "cannot be started"),
             (&["head", "-c", "70000", "/dev/zero"], "wrote more than"),
@@ -100,7 +133,10 @@ mod tests {
     #[tokio::test]
     async fn program_that_is_not_waited_for_any_more_ends_with_what_it_started() {
         let file = std::env::temp_dir().join(format!("fanlight-exec-{}", std::process::id()));
-        let script = format!("sleep 600 & echo $! > {0}.part; mv {0}.part {0}; wait", file.display());
+        let script = format!(
+            "sleep 600 & echo $! > {0}.part; mv {0}.part {0}; wait",
+            file.display()
+        );
         let command = ["sh", "-c", &script];
         let mut running = Box::pin(of(&command));
         let pid: i32 = loop {
@@ -118,11 +154,17 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it runs on");
+        tokio::time::timeout(std::time::Duration::from_secs(20), ended)
+            .await
+            .expect("it runs on");
     }
 
     fn is_zombie(pid: rustix::process::Pid) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+        stat.is_ok_and(|stat| {
+            stat.rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.trim_start().starts_with('Z'))
+        })
     }
 }

@@ -19,7 +19,11 @@ pub(crate) struct SystemKeyring;
 impl Keyring for SystemKeyring {
     fn keep(&self, name: &str, secret: &str) -> Result<(), String> {
         let (name, secret) = (name.to_owned(), Secret::new(secret));
-        within_limit(move || entry(SERVICE, &name)?.set_password(secret.expose()).map_err(|error| error.to_string()))
+        within_limit(move || {
+            entry(SERVICE, &name)?
+                .set_password(secret.expose())
+                .map_err(|error| error.to_string())
+        })
     }
 
     fn find(&self, name: &str) -> Result<Secret, String> {
@@ -29,17 +33,27 @@ impl Keyring for SystemKeyring {
 
     fn remove(&self, name: &str) {
         let name = name.to_owned();
-        let _ = within_limit(move || entry(SERVICE, &name)?.delete_credential().map_err(|error| error.to_string()));
+        let _ = within_limit(move || {
+            entry(SERVICE, &name)?
+                .delete_credential()
+                .map_err(|error| error.to_string())
+        });
     }
 }
 
 /// Works in a thread of its own, which is left to itself if its answer takes too long: its user may not be there to unlock the
 /// keyring.
-fn within_limit<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+fn within_limit<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
     let (sender, answer) = mpsc::channel();
-    let started = thread::Builder::new().name("keyring".to_owned()).spawn(move || sender.send(work()));
+    let started = thread::Builder::new()
+        .name("keyring".to_owned())
+        .spawn(move || sender.send(work()));
     started.map_err(|error| format!("no thread for it: {error}"))?;
-    answer.recv_timeout(LIMIT).unwrap_or_else(|_| Err(format!("it has not answered within {} s", LIMIT.as_secs())))
+    answer
+        .recv_timeout(LIMIT)
+        .unwrap_or_else(|_| Err(format!("it has not answered within {} s", LIMIT.as_secs())))
 }
 
 fn entry(service: &str, account: &str) -> Result<Entry, String> {

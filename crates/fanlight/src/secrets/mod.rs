@@ -65,14 +65,19 @@ pub(crate) fn begin_reading() {
 ///
 /// Why there is none, without anything of a secret.
 pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
-    let exposed =
-        |value: &Result<Secret, String>| value.as_ref().map(|text| text.expose().to_owned()).map_err(Clone::clone);
+    let exposed = |value: &Result<Secret, String>| {
+        value
+            .as_ref()
+            .map(|text| text.expose().to_owned())
+            .map_err(Clone::clone)
+    };
     let before = {
         let mut known = known();
         let reading = known.reading;
         known.entries.get_mut(reference).map(|entry| {
             // The output of a program is good for as long as it says, everything else for one reading.
-            let is_of_now = matches!(reference, SecretReference::Exec { .. }) || entry.reading == reading;
+            let is_of_now =
+                matches!(reference, SecretReference::Exec { .. }) || entry.reading == reading;
             entry.reading = reading;
             (entry.value.clone(), is_of_now && entry.due > Instant::now())
         })
@@ -83,14 +88,21 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
     let (value, lasts) = match (read(reference), before) {
         (Ok(value), _) => (Ok(Secret::new(value)), lasts(reference)),
         (Err(why), Some((Ok(before), _))) => {
-            warn!(why, "a secret could not be read again: the one from before stays in use");
+            warn!(
+                why,
+                "a secret could not be read again: the one from before stays in use"
+            );
             (Ok(before), RETRY)
         }
         (Err(why), _) => (Err(why), RETRY),
     };
     let result = exposed(&value);
     let mut known = known();
-    let entry = Entry { value, due: Instant::now() + lasts, reading: known.reading };
+    let entry = Entry {
+        value,
+        due: Instant::now() + lasts,
+        reading: known.reading,
+    };
     known.entries.insert(reference.clone(), entry);
     result
 }
@@ -99,7 +111,12 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
 pub(crate) async fn due() {
     let due = {
         let known = known();
-        known.entries.values().filter(|entry| entry.reading == known.reading).map(|entry| entry.due).min()
+        known
+            .entries
+            .values()
+            .filter(|entry| entry.reading == known.reading)
+            .map(|entry| entry.due)
+            .min()
     };
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -126,18 +143,25 @@ fn read(reference: &SecretReference) -> Result<String, String> {
         #[cfg(feature = "keyring")]
         SecretReference::Keyring { service, account } => keyring::get(service, account),
         #[cfg(not(feature = "keyring"))]
-        SecretReference::Keyring { .. } => Err("this program was built without the feature `keyring`".to_owned()),
+        SecretReference::Keyring { .. } => {
+            Err("this program was built without the feature `keyring`".to_owned())
+        }
         SecretReference::Vault { mount, path, key } => within_limit(vault::get(mount, path, key)),
     }
 }
 
 /// Runs in a thread of its own, since the configuration is read with a runtime around it and without.
-fn within_limit<T: Send>(reading: impl Future<Output = Result<T, String>> + Send) -> Result<T, String> {
+fn within_limit<T: Send>(
+    reading: impl Future<Output = Result<T, String>> + Send,
+) -> Result<T, String> {
     let run = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(|error| format!("no thread for it: {error}"))?;
         let read = runtime.block_on(async { tokio::time::timeout(LIMIT, reading).await });
         read.unwrap_or_else(|_| Err(format!("it took longer than {} s", LIMIT.as_secs())))
     };
-    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err("reading it has failed".to_owned()))
+    std::thread::scope(|scope| scope.spawn(run).join())
+        .unwrap_or_else(|_| Err("reading it has failed".to_owned()))
 }

@@ -30,7 +30,11 @@ impl Operators {
         let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed, tls);
         let live = LiveSettings::new(admin::settings(config, listener.address().as_ref()));
         let live = live.with_tls(listener.tls.clone());
-        Ok(Self { listener, live, sockets })
+        Ok(Self {
+            listener,
+            live,
+            sockets,
+        })
     }
 }
 
@@ -43,7 +47,10 @@ pub(super) struct AdminListener {
 impl AdminListener {
     pub(super) fn start(sockets: SocketReceiver, subject: Subject, live: LiveSettings) -> Self {
         let end = CancellationToken::new();
-        Self { task: tokio::spawn(serve_admin(sockets, subject, live, end.clone())), end }
+        Self {
+            task: tokio::spawn(serve_admin(sockets, subject, live, end.clone())),
+            end,
+        }
     }
 
     pub(super) async fn stop(self) {

@@ -27,7 +27,8 @@ impl Signals {
         let (first, second) = (shutdown.clone(), immediate.clone());
         // Runs until the runtime ends.
         tokio::spawn(async move {
-            let mut next = async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
+            let mut next =
+                async || tokio::select! { _ = terminate.recv() => (), _ = interrupt.recv() => () };
             next().await;
             first.cancel();
             service_manager::stopping();
@@ -36,7 +37,10 @@ impl Signals {
             second.cancel();
             drop(file_size);
         });
-        Ok(Self { shutdown, immediate })
+        Ok(Self {
+            shutdown,
+            immediate,
+        })
     }
 
     /// Runs `work` until it ends or the second signal arrives. Dropping it then ends its child
@@ -45,6 +49,9 @@ impl Signals {
         &self,
         work: impl Future<Output = Result<(), Failure>>,
     ) -> Result<(), Failure> {
-        self.immediate.run_until_cancelled(work).await.unwrap_or_else(|| Err(Failure::interrupted()))
+        self.immediate
+            .run_until_cancelled(work)
+            .await
+            .unwrap_or_else(|| Err(Failure::interrupted()))
     }
 }

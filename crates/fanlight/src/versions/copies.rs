@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, ClientEra, MirrorDifference, MirrorOutcome,
-    MirrorStatus, Parent, ServerMessages,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, ClientEra,
+    MirrorDifference, MirrorOutcome, MirrorStatus, Parent, ServerMessages,
 };
 use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::{Json, Method, Response, meta};
@@ -54,7 +54,8 @@ pub(crate) struct MirrorSettings {
 
 impl PartialEq for MirrorSettings {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.client, &other.client) && (self.share, self.keeps_values) == (other.share, other.keeps_values)
+        Arc::ptr_eq(&self.client, &other.client)
+            && (self.share, self.keeps_values) == (other.share, other.keeps_values)
     }
 }
 
@@ -79,7 +80,10 @@ struct Shared {
 impl Copies {
     pub(super) fn new(server: Arc<dyn BackendClient>, mirror: MirrorSettings) -> Self {
         let end = CancellationToken::new();
-        let metrics = mirror.telemetry.metrics().map(|metrics| metrics.backend(server.name()));
+        let metrics = mirror
+            .telemetry
+            .metrics()
+            .map(|metrics| metrics.backend(server.name()));
         let permits = Arc::new(Semaphore::new(AT_ONCE));
         let shared = Shared {
             server,
@@ -90,35 +94,61 @@ impl Copies {
             last: Mutex::default(),
             end: end.clone(),
         };
-        Self { shared: Arc::new(shared), _end: end.drop_guard() }
+        Self {
+            shared: Arc::new(shared),
+            _end: end.drop_guard(),
+        }
     }
 
     /// Whether a request is one of those that are drawn, and could be safe.
     pub(super) fn wants(&self, call: &Call) -> bool {
-        fastrand::f64() < self.shared.mirror.share && !call.context.runs_once() && may_be_copied(call)
+        fastrand::f64() < self.shared.mirror.share
+            && !call.context.runs_once()
+            && may_be_copied(call)
     }
 
     /// Has a request answered, and then sends its copy.
     pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
-        let Call { method, params, context, .. } = &call;
+        let Call {
+            method,
+            params,
+            context,
+            ..
+        } = &call;
         let (method, params, context) = (method.clone(), params.clone(), Arc::clone(context));
         let answer = self.shared.server.request(call).await;
         if let Ok(response) = answer.as_ref()
             && (response.is_error() || response.is_complete())
         {
             let messages = ServerMessages::discard();
-            self.send(Call { method, params, context, messages }, response);
+            self.send(
+                Call {
+                    method,
+                    params,
+                    context,
+                    messages,
+                },
+                response,
+            );
         }
         answer
     }
 
     fn send(&self, call: Call, response: &Response) {
         let shared = &self.shared;
-        let bytes = response.size() + call.params.as_ref().map_or(0, |params| params.bytes().len());
-        let permit = Arc::clone(&shared.permits).try_acquire_owned().ok().filter(|_| bytes <= MOST_BYTES);
+        let bytes = response.size()
+            + call
+                .params
+                .as_ref()
+                .map_or(0, |params| params.bytes().len());
+        let permit = Arc::clone(&shared.permits)
+            .try_acquire_owned()
+            .ok()
+            .filter(|_| bytes <= MOST_BYTES);
         match permit {
             Some(permit) => {
-                let (shared, end, response) = (Arc::clone(shared), shared.end.clone(), response.clone());
+                let (shared, end, response) =
+                    (Arc::clone(shared), shared.end.clone(), response.clone());
                 let copying = async move { shared.copy(call, response, permit).await };
                 drop(tokio::spawn(end.run_until_cancelled_owned(copying)));
             }
@@ -145,7 +175,10 @@ impl Shared {
         let answer = response.detached();
         drop(response);
         let nobody = of_nobody(&call.context);
-        let copy = Call { context: Arc::new(nobody.clone()), ..call.clone() };
+        let copy = Call {
+            context: Arc::new(nobody.clone()),
+            ..call.clone()
+        };
         let deadline = Instant::now() + LONGEST;
         match timeout_at(deadline, self.may_send(&call, &copy)).await {
             Ok(Ok(true)) => {}
@@ -154,7 +187,13 @@ impl Shared {
         }
         let span = call.context.trace.mirroring();
         let trace = span.parent();
-        let copy = Call { context: Arc::new(CallContext { trace: trace.clone(), ..nobody }), ..copy };
+        let copy = Call {
+            context: Arc::new(CallContext {
+                trace: trace.clone(),
+                ..nobody
+            }),
+            ..copy
+        };
         let sent = trace.scope(self.mirror.client.request(copy.clone()));
         let Ok(Ok(other)) = timeout_at(deadline, sent).await else {
             self.count(MirrorOutcome::Failed);
@@ -162,7 +201,13 @@ impl Shared {
         };
         // It may be long.
         let compared = tokio::task::spawn_blocking(move || compare(&answer, &other)).await;
-        let Ok(Compared { is_other_kind, differences }) = compared else { return };
+        let Ok(Compared {
+            is_other_kind,
+            differences,
+        }) = compared
+        else {
+            return;
+        };
         if !is_other_kind && differences.is_empty() {
             self.count(MirrorOutcome::Same);
             return span.finish(MirrorOutcome::Same.as_str());
@@ -173,7 +218,11 @@ impl Shared {
             kinds.insert(0, "error");
         }
         self.keep(&copy, is_other_kind, &differences, &trace);
-        span.finish(&format!("{}: {}", MirrorOutcome::Different.as_str(), kinds.join(", ")));
+        span.finish(&format!(
+            "{}: {}",
+            MirrorOutcome::Different.as_str(),
+            kinds.join(", ")
+        ));
     }
 
     /// Whether both servers say that a request is safe; an error if the mirror cannot be asked. One that is down has said
@@ -186,7 +235,10 @@ impl Shared {
         if client.is_safe(copy).await {
             return Ok(true);
         }
-        let is_down = matches!(client.status().state, BackendState::Down { .. } | BackendState::Failed { .. });
+        let is_down = matches!(
+            client.status().state,
+            BackendState::Down { .. } | BackendState::Failed { .. }
+        );
         if !is_down || client.knows_principals() {
             return Ok(false);
         }
@@ -219,7 +271,9 @@ impl Shared {
         if let Some(count) = self.counts.get(outcome as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        self.metrics.iter().for_each(|metrics| metrics.mirrored(outcome));
+        self.metrics
+            .iter()
+            .for_each(|metrics| metrics.mirrored(outcome));
     }
 
     fn last(&self) -> MutexGuard<'_, VecDeque<MirrorDifference>> {
@@ -232,12 +286,18 @@ impl Shared {
 fn may_be_copied(call: &Call) -> bool {
     let reads = matches!(
         call.method,
-        Method::ReadResource | Method::ReadDirectory | Method::GetSkill | Method::Complete | Method::CallTool
+        Method::ReadResource
+            | Method::ReadDirectory
+            | Method::GetSkill
+            | Method::Complete
+            | Method::CallTool
     );
     if !reads && !call.method.is_list() {
         return false;
     }
-    let Some(params) = &call.params else { return true };
+    let Some(params) = &call.params else {
+        return true;
+    };
     let continues = params.find_distinct(&["cursor", "requestState", "inputResponses", "task"]);
     // One that cannot be read is not copied.
     continues.is_ok_and(|found| found.iter().all(Option::is_none))
@@ -268,12 +328,21 @@ fn without_asking(capabilities: &Json) -> Json {
     if !capabilities.is_object() {
         return Json::empty_object();
     }
-    let is_extensions = |member: &fanlight_protocol::json::Member| member.is(capabilities, "extensions");
+    let is_extensions =
+        |member: &fanlight_protocol::json::Member| member.is(capabilities, "extensions");
     let extensions = capabilities
         .get("extensions")
         .filter(Json::is_object)
-        .map(|extensions| rewrite_object(&extensions, |member| !member.is(&extensions, meta::TASKS_EXTENSION), &[]));
-    let added = extensions.map(|extensions| [br#""extensions":"#, &**extensions.bytes()].concat()).unwrap_or_default();
+        .map(|extensions| {
+            rewrite_object(
+                &extensions,
+                |member| !member.is(&extensions, meta::TASKS_EXTENSION),
+                &[],
+            )
+        });
+    let added = extensions
+        .map(|extensions| [br#""extensions":"#, &**extensions.bytes()].concat())
+        .unwrap_or_default();
     let keep = |member: &fanlight_protocol::json::Member| {
         !is_extensions(member) && !ASKING.iter().any(|name| member.is(capabilities, name))
     };
@@ -301,17 +370,28 @@ struct Compared {
 fn compare(answer: &Response, other: &Response) -> Compared {
     let bodies = [answer, other].map(|answer| without_server(&answer.body()));
     // A cursor is good at the server alone that has made it: no two give the same one.
-    let is_cursor = |body: &Json| body.get("nextCursor").is_some_and(|cursor| cursor.as_str().is_some());
+    let is_cursor = |body: &Json| {
+        body.get("nextCursor")
+            .is_some_and(|cursor| cursor.as_str().is_some())
+    };
     let [left, right] = match bodies.iter().all(is_cursor) {
-        true => bodies.map(|body| rewrite_object(&body, |member| !member.is(&body, "nextCursor"), &[])),
+        true => {
+            bodies.map(|body| rewrite_object(&body, |member| !member.is(&body, "nextCursor"), &[]))
+        }
         false => bodies,
     };
-    Compared { is_other_kind: answer.is_error() != other.is_error(), differences: difference::of_values(&left, &right) }
+    Compared {
+        is_other_kind: answer.is_error() != other.is_error(),
+        differences: difference::of_values(&left, &right),
+    }
 }
 
 /// An answer without what says which server gave it: that differs between versions by its nature.
 fn without_server(body: &Json) -> Json {
-    let Some(meta) = body.get("_meta").filter(|meta| meta.is_object() && meta.get(meta::SERVER_INFO).is_some()) else {
+    let Some(meta) = body
+        .get("_meta")
+        .filter(|meta| meta.is_object() && meta.get(meta::SERVER_INFO).is_some())
+    else {
         return body.clone();
     };
     let rest = rewrite_object(&meta, |member| !member.is(&meta, meta::SERVER_INFO), &[]);
@@ -328,21 +408,50 @@ mod tests {
 
     fn call(method: Method, params: &'static str) -> Call {
         let (context, messages) = (CallContext::internal(), ServerMessages::discard());
-        Call { method, params: Some(Json::literal(params)), context, messages }
+        Call {
+            method,
+            params: Some(Json::literal(params)),
+            context,
+            messages,
+        }
     }
 
     #[test]
     fn only_requests_that_begin_something_are_copied() {
         let read = r#"{"uri":"a:b"}"#;
         assert!(may_be_copied(&call(Method::ReadResource, read)));
-        assert!(may_be_copied(&call(Method::CallTool, r#"{"name":"look","arguments":{"cursor":"x"}}"#)));
+        assert!(may_be_copied(&call(
+            Method::CallTool,
+            r#"{"name":"look","arguments":{"cursor":"x"}}"#
+        )));
         assert!(may_be_copied(&call(Method::ListTools, "{}")));
-        assert!(!may_be_copied(&call(Method::ListTools, r#"{"cursor":"x"}"#)));
-        assert!(!may_be_copied(&call(Method::CallTool, r#"{"name":"look","requestState":"x"}"#)));
-        assert!(!may_be_copied(&call(Method::CallTool, r#"{"name":"look","request\u0053tate":"x"}"#)));
-        assert!(!may_be_copied(&call(Method::CallTool, r#"{"name":"look","inputResponses":{}}"#)));
-        assert!(!may_be_copied(&call(Method::CallTool, r#"{"name":"look","task":{}}"#)));
-        for method in [Method::Subscribe, Method::GetTask, Method::GetPrompt, Method::SetLogLevel, Method::Ping] {
+        assert!(!may_be_copied(&call(
+            Method::ListTools,
+            r#"{"cursor":"x"}"#
+        )));
+        assert!(!may_be_copied(&call(
+            Method::CallTool,
+            r#"{"name":"look","requestState":"x"}"#
+        )));
+        assert!(!may_be_copied(&call(
+            Method::CallTool,
+            r#"{"name":"look","request\u0053tate":"x"}"#
+        )));
+        assert!(!may_be_copied(&call(
+            Method::CallTool,
+            r#"{"name":"look","inputResponses":{}}"#
+        )));
+        assert!(!may_be_copied(&call(
+            Method::CallTool,
+            r#"{"name":"look","task":{}}"#
+        )));
+        for method in [
+            Method::Subscribe,
+            Method::GetTask,
+            Method::GetPrompt,
+            Method::SetLogLevel,
+            Method::Ping,
+        ] {
             assert!(!may_be_copied(&call(method, read)));
         }
     }
@@ -351,17 +460,25 @@ mod tests {
     fn copy_declares_nothing_that_a_server_could_ask() {
         let client = r#"{"elicitation":{},"r\u006fots":{},"sampling":{},"tasks":{},"x":1,"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}}}"#;
         let left = without_asking(&Json::literal(client));
-        assert_eq!(left.as_text(), r#"{"x":1,"extensions":{"io.modelcontextprotocol/ui":{}}}"#);
+        assert_eq!(
+            left.as_text(),
+            r#"{"x":1,"extensions":{"io.modelcontextprotocol/ui":{}}}"#
+        );
         assert_eq!(without_asking(&Json::null()).as_text(), "{}");
     }
 
     #[test]
     fn name_of_the_server_is_no_difference() {
         let answer = |name: &str| {
-            let text = format!(r#"{{"a":1,"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"{name}"}}}}}}"#);
+            let text = format!(
+                r#"{{"a":1,"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"{name}"}}}}}}"#
+            );
             Response::from_result(&Json::parse(text.into(), 8).unwrap())
         };
-        let Compared { is_other_kind, differences } = compare(&answer("one"), &answer("two"));
+        let Compared {
+            is_other_kind,
+            differences,
+        } = compare(&answer("one"), &answer("two"));
         assert!(!is_other_kind && differences.is_empty());
         let other = Response::from_result(&Json::literal(r#"{"a":1}"#));
         assert!(compare(&answer("one"), &other).differences.is_empty());
@@ -372,9 +489,16 @@ mod tests {
     #[test]
     fn cursors_of_two_servers_are_no_difference() {
         let page = |text: &'static str| Response::from_result(&Json::literal(text));
-        let (one, two) = (page(r#"{"a":1,"nextCursor":"x"}"#), page(r#"{"nextCursor":"y","a":1}"#));
+        let (one, two) = (
+            page(r#"{"a":1,"nextCursor":"x"}"#),
+            page(r#"{"nextCursor":"y","a":1}"#),
+        );
         assert!(compare(&one, &two).differences.is_empty());
-        assert!(!compare(&one, &page(r#"{"a":2,"nextCursor":"y"}"#)).differences.is_empty());
+        assert!(
+            !compare(&one, &page(r#"{"a":2,"nextCursor":"y"}"#))
+                .differences
+                .is_empty()
+        );
         assert!(!compare(&one, &page(r#"{"a":1}"#)).differences.is_empty());
     }
 }

@@ -22,8 +22,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus, EndpointStatus, Listen,
-    Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
+    BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
+    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
 };
 use fanlight_gateway::{BackendId, Canary};
 use fanlight_protocol::result::ServerDescription;
@@ -52,7 +52,12 @@ pub(crate) struct Versions {
 impl VersionSettings {
     /// Whether these are the same servers, with the same shares.
     fn is_same(&self, other: &Self) -> bool {
-        let canary = |settings: &Self| settings.canary.as_ref().map(|canary| (canary.id, Arc::clone(&canary.rule)));
+        let canary = |settings: &Self| {
+            settings
+                .canary
+                .as_ref()
+                .map(|canary| (canary.id, Arc::clone(&canary.rule)))
+        };
         self.id == other.id && canary(self) == canary(other) && self.mirror == other.mirror
     }
 }
@@ -63,7 +68,10 @@ impl Versions {
         match earlier.filter(|earlier| earlier.settings.is_same(&settings)) {
             Some(earlier) => Arc::clone(earlier),
             None => {
-                let copies = settings.mirror.clone().map(|mirror| Copies::new(Arc::clone(&settings.server), mirror));
+                let copies = settings
+                    .mirror
+                    .clone()
+                    .map(|mirror| Copies::new(Arc::clone(&settings.server), mirror));
                 Arc::new(Self { settings, copies })
             }
         }
@@ -76,7 +84,11 @@ impl Versions {
 
     /// The version that serves a caller, if that is not the server itself.
     fn moved(&self, caller: &Caller) -> Option<&Arc<dyn BackendClient>> {
-        let canary = self.settings.canary.as_ref().filter(|canary| canary.rule.takes(caller))?;
+        let canary = self
+            .settings
+            .canary
+            .as_ref()
+            .filter(|canary| canary.rule.takes(caller))?;
         Some(&canary.client)
     }
 
@@ -85,7 +97,8 @@ impl Versions {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
-        std::iter::once(&self.settings.server).chain(self.settings.canary.as_ref().map(|canary| &canary.client))
+        std::iter::once(&self.settings.server)
+            .chain(self.settings.canary.as_ref().map(|canary| &canary.client))
     }
 }
 
@@ -120,7 +133,11 @@ impl BackendClient for Versions {
         self.serving(&listen.context.caller).listen(listen)
     }
 
-    fn notify<'a>(&'a self, notification: &'a Notification, client: &'a CallContext) -> Pending<'a, ()> {
+    fn notify<'a>(
+        &'a self,
+        notification: &'a Notification,
+        client: &'a CallContext,
+    ) -> Pending<'a, ()> {
         self.serving(&client.caller).notify(notification, client)
     }
 
@@ -155,7 +172,10 @@ impl BackendClient for Versions {
         self.copies.as_ref().map(Copies::status)
     }
 
-    fn connection_made(&self, since: Option<Instant>) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(
+        &self,
+        since: Option<Instant>,
+    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
         self.settings.server.connection_made(since)
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{
-    CallContext, Core, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages, cancelled_by_operator,
+    CallContext, Core, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages,
+    cancelled_by_operator,
 };
 use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
@@ -121,7 +122,14 @@ impl CoreCall {
             }
             None => (ServerMessages::discard(), None),
         };
-        let CoreRequest { mut operation, input_rounds, before, hooked, recording, .. } = request;
+        let CoreRequest {
+            mut operation,
+            input_rounds,
+            before,
+            hooked,
+            recording,
+            ..
+        } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
         // What waits is decided about again when it has: the policy may have changed.
@@ -130,10 +138,12 @@ impl CoreCall {
         let decided = waits.then(|| (operation.decided(), Arc::clone(&core), Arc::clone(&context)));
         let around = (!is_plain).then(|| (before, hooked, recording, sender.clone(), decided));
         let run: PendingAnswer = match (first, input_rounds) {
-            (None, Some(limits)) => {
-                Box::pin(trace.scope(input_rounds::resolve_input_rounds(core, operation, sender, limits)))
+            (None, Some(limits)) => Box::pin(trace.scope(input_rounds::resolve_input_rounds(
+                core, operation, sender, limits,
+            ))),
+            (None, None) => {
+                Box::pin(trace.scope(async move { core.run(&mut operation, sender).await }))
             }
-            (None, None) => Box::pin(trace.scope(async move { core.run(&mut operation, sender).await })),
             (Some(first), _) => Box::pin(trace.scope(async move {
                 first.await;
                 core.run(&mut operation, sender).await
@@ -168,7 +178,9 @@ impl CoreCall {
                         None => response,
                     }
                 };
-                let Some(mut recording) = recording else { return run.await };
+                let Some(mut recording) = recording else {
+                    return run.await;
+                };
                 // After everything else that it waits for: once it is on record, it runs.
                 match recording.announce() {
                     Ok(None) => {}
@@ -215,7 +227,9 @@ impl CoreCall {
 
     /// Has the request outlast its identity; returns the token that is cancelled when that is revoked.
     pub(crate) fn take_revocation(&mut self) -> Option<CancellationToken> {
-        self.validity.take().map(|validity| validity.revoked().clone())
+        self.validity
+            .take()
+            .map(|validity| validity.revoked().clone())
     }
 
     /// From now on, notifications are recorded on the span of the request that gets the answer.
@@ -241,7 +255,8 @@ impl CoreCall {
 
     /// The next item; `None` after the response, or if the request has been cancelled.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        let cancelled = |cancellation: &mut Cancellation| Pin::new(cancellation).poll(cx).is_ready();
+        let cancelled =
+            |cancellation: &mut Cancellation| Pin::new(cancellation).poll(cx).is_ready();
         if self.answer.is_some() && self.cancellation.as_mut().is_some_and(cancelled) {
             self.span().cancel();
             self.context.trace.cancel();
@@ -249,7 +264,10 @@ impl CoreCall {
             return Poll::Ready(None);
         }
         if self.answer.is_some()
-            && let Some(Poll::Ready(ended)) = self.validity.as_mut().map(|validity| validity.poll_before(cx))
+            && let Some(Poll::Ready(ended)) = self
+                .validity
+                .as_mut()
+                .map(|validity| validity.poll_before(cx))
         {
             return Poll::Ready(Some(self.end(ended)));
         }
@@ -258,10 +276,18 @@ impl CoreCall {
             return Poll::Ready(Some(self.message(message)));
         }
         let Some(answer) = &mut self.answer else {
-            return Poll::Ready(self.response.take().map(|response| ResponseItem::Response(*response)));
+            return Poll::Ready(
+                self.response
+                    .take()
+                    .map(|response| ResponseItem::Response(*response)),
+            );
         };
         let Poll::Ready(response) = answer.as_mut().poll(cx) else {
-            return match self.messages.as_mut().map(|messages| messages.poll_recv(cx)) {
+            return match self
+                .messages
+                .as_mut()
+                .map(|messages| messages.poll_recv(cx))
+            {
                 Some(Poll::Ready(Some(message))) => Poll::Ready(Some(self.message(message))),
                 _ => self.poll_end(cx),
             };
@@ -269,13 +295,15 @@ impl CoreCall {
         self.answer = None;
         // Messages are sent before the answer resolves, but it may have resolved in the poll that sent
         // them. `try_recv`, unlike `poll_recv`, never yields early.
-        Poll::Ready(Some(match self.messages.as_mut().and_then(MessageReceiver::try_recv) {
-            Some(message) => {
-                self.response = Some(Box::new(response));
-                self.message(message)
-            }
-            None => ResponseItem::Response(response),
-        }))
+        Poll::Ready(Some(
+            match self.messages.as_mut().and_then(MessageReceiver::try_recv) {
+                Some(message) => {
+                    self.response = Some(Box::new(response));
+                    self.message(message)
+                }
+                None => ResponseItem::Response(response),
+            },
+        ))
     }
 
     /// The answer to a request that ends while it waits: with its credentials, or because an operator cancels it.
@@ -283,12 +311,17 @@ impl CoreCall {
         if let Some(Poll::Ready(ended)) = self.validity.as_mut().map(|validity| validity.poll(cx)) {
             return Poll::Ready(Some(self.end(ended)));
         }
-        self.span().poll_cancelled_by_operator(cx).map(|()| Some(self.answer_with(&cancelled_by_operator())))
+        self.span()
+            .poll_cancelled_by_operator(cx)
+            .map(|()| Some(self.answer_with(&cancelled_by_operator())))
     }
 
     /// Ends the request, whose client may not use its credentials any more.
     fn end(&mut self, ended: Ended) -> Item {
-        tracing::debug!(?ended, "running request ended: its credentials are not valid any more");
+        tracing::debug!(
+            ?ended,
+            "running request ended: its credentials are not valid any more"
+        );
         self.answer_with(&request_ended(ended))
     }
 
@@ -321,15 +354,25 @@ impl CoreCall {
 impl Drop for CoreCall {
     fn drop(&mut self) {
         if let (Some(answer), Some(detached)) = (self.answer.take(), self.detached.take()) {
-            let ends = Ends { cancellation: self.cancellation.take(), revoked: self.take_revocation() };
-            detached.finish(answer, ends, self.session.take(), self.context.trace.clone());
+            let ends = Ends {
+                cancellation: self.cancellation.take(),
+                revoked: self.take_revocation(),
+            };
+            detached.finish(
+                answer,
+                ends,
+                self.session.take(),
+                self.context.trace.clone(),
+            );
         }
     }
 }
 
 impl std::fmt::Debug for CoreCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CoreCall").field("answered", &self.answer.is_none()).finish_non_exhaustive()
+        f.debug_struct("CoreCall")
+            .field("answered", &self.answer.is_none())
+            .finish_non_exhaustive()
     }
 }
 

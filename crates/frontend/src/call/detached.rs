@@ -33,7 +33,12 @@ impl DetachedCalls {
     /// At most `limit` calls, all of which end when `cut` is cancelled.
     pub(crate) fn new(limit: usize, cut: CancellationToken) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Self { runtime: Handle::current(), tasks: TaskTracker::new(), permits, cut })
+        Arc::new(Self {
+            runtime: Handle::current(),
+            tasks: TaskTracker::new(),
+            permits,
+            cut,
+        })
     }
 
     /// Waits until there are none; more may be added meanwhile.
@@ -58,7 +63,9 @@ impl DetachedCalls {
         }
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok();
         if permit.is_none() {
-            tracing::warn!("stream of a disconnected client dropped: too many calls without a client");
+            tracing::warn!(
+                "stream of a disconnected client dropped: too many calls without a client"
+            );
         }
         permit
     }
@@ -75,7 +82,9 @@ impl DetachedCalls {
             return;
         }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            tracing::warn!("call of a disconnected client cancelled: too many calls without a client");
+            tracing::warn!(
+                "call of a disconnected client cancelled: too many calls without a client"
+            );
             return;
         };
         self.run(async move {
@@ -88,7 +97,9 @@ impl DetachedCalls {
                     }
                 };
                 match ends.revoked {
-                    Some(revoked) => tokio::select! { () = cancelled => {} () = revoked.cancelled() => {} },
+                    Some(revoked) => {
+                        tokio::select! { () = cancelled => {} () = revoked.cancelled() => {} }
+                    }
                     None => cancelled.await,
                 }
                 // Before the work is dropped, whose spans then have the reason.

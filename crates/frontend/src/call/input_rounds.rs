@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{CallContext, Core, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_canonical::{
+    CallContext, Core, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest,
+};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{InputRequest, InputRequired};
 use fanlight_protocol::json::ObjectBuilder;
@@ -37,7 +39,10 @@ pub(crate) struct RoundLimits {
 }
 
 /// Answers `operation`, in as many rounds as it takes within `limits`.
-#[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds the operation twice")]
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an `async fn` holds the operation twice"
+)]
 pub(crate) fn resolve_input_rounds<C: Core>(
     core: Arc<C>,
     mut operation: C::Resolved,
@@ -51,21 +56,34 @@ pub(crate) fn resolve_input_rounds<C: Core>(
             let response = core.run(&mut operation, messages.clone()).await;
             let required = InputRequired::of(&response);
             if !elicitations.is_empty() && !response.is_error() {
-                let asked = required.as_ref().and_then(|required| required.requests().ok()).unwrap_or_default();
+                let asked = required
+                    .as_ref()
+                    .and_then(|required| required.requests().ok())
+                    .unwrap_or_default();
                 elicitations.complete(&asked, &messages).await;
             }
-            let Some(required) = required else { return response };
+            let Some(required) = required else {
+                return response;
+            };
             if rounds == limits.rounds {
                 return Response::from_error(&too_many(limits.rounds));
             }
             rounds += 1;
             // Boxed, since few calls need input.
-            let answers = answers(operation.context(), &messages, &required, &mut elicitations, limits.timeout);
+            let answers = answers(
+                operation.context(),
+                &messages,
+                &required,
+                &mut elicitations,
+                limits.timeout,
+            );
             let answers = Box::pin(limits.give_up.run_until_cancelled(answers));
             let answers = answers.await.unwrap_or_else(|| Err(interrupted()));
             // The policy may have changed while the client was asked.
-            let answers =
-                answers.and_then(|answers| core.may_go_on(&operation.decided(), operation.context()).map(|()| answers));
+            let answers = answers.and_then(|answers| {
+                core.may_go_on(&operation.decided(), operation.context())
+                    .map(|()| answers)
+            });
             match answers {
                 Ok(answers) => operation.answer(&answers, required.state.as_ref()),
                 Err(error) => return Response::from_error(&error),
@@ -93,12 +111,22 @@ async fn answers(
     limit: Duration,
 ) -> Result<Vec<(Json, Json)>, RpcError> {
     if required.is_empty() {
-        return Err(broken("it asks for input, but has neither input requests nor a state"));
+        return Err(broken(
+            "it asks for input, but has neither input requests nor a state",
+        ));
     }
-    let mut requests =
-        required.requests().map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
-    for InputRequest { key, method, params } in &requests {
-        if let Some(missing) = MissingCapability::for_server_request(&context.capabilities, method, params.as_ref()) {
+    let mut requests = required
+        .requests()
+        .map_err(|key| broken(&format!("its input request {} is no request", named(&key))))?;
+    for InputRequest {
+        key,
+        method,
+        params,
+    } in &requests
+    {
+        if let Some(missing) =
+            MissingCapability::for_server_request(&context.capabilities, method, params.as_ref())
+        {
             return Err(unanswered(key, method, &missing.to_error().message));
         }
     }
@@ -109,12 +137,29 @@ async fn answers(
     }
     for request in requests {
         let url = url_of(&request);
-        let InputRequest { key, method, params } = request;
+        let InputRequest {
+            key,
+            method,
+            params,
+        } = request;
         let (sender, answer) = oneshot::channel();
         let trace = context.trace.clone();
-        let request = ServerRequest { method: method.clone(), params, trace, answer: sender, notices: None, deadline };
+        let request = ServerRequest {
+            method: method.clone(),
+            params,
+            trace,
+            answer: sender,
+            notices: None,
+            deadline,
+        };
         messages.send(ServerMessage::Request(request)).await;
-        open.push(OpenInput { key, method, url, answer, result: None });
+        open.push(OpenInput {
+            key,
+            method,
+            url,
+            answer,
+            result: None,
+        });
     }
     let all = poll_fn(|cx| {
         let mut waiting = false;
@@ -124,18 +169,30 @@ async fn answers(
                 Poll::Pending => waiting = true,
             }
         }
-        if waiting { Poll::Pending } else { Poll::Ready(Ok(())) }
+        if waiting {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
     });
     match timeout_at(deadline, all).await {
         Ok(all) => all?,
-        Err(_) => return Err(RpcError::new(code::INTERNAL, format!("the client gave no input within {limit:?}"))),
+        Err(_) => {
+            return Err(RpcError::new(
+                code::INTERNAL,
+                format!("the client gave no input within {limit:?}"),
+            ));
+        }
     }
     for input in &open {
         if let Some(url) = &input.url {
             elicitations.note_answer(url, input.is_accepted());
         }
     }
-    Ok(open.into_iter().filter_map(|one| Some((one.key, one.result?))).collect())
+    Ok(open
+        .into_iter()
+        .filter_map(|one| Some((one.key, one.result?)))
+        .collect())
 }
 
 impl OpenInput {
@@ -147,9 +204,15 @@ impl OpenInput {
 
     fn accept(&self, answer: Option<Response>) -> Result<Json, RpcError> {
         let Some(answer) = answer else {
-            return Err(unanswered(&self.key, &self.method, "the client cannot be asked during this call"));
+            return Err(unanswered(
+                &self.key,
+                &self.method,
+                "the client cannot be asked during this call",
+            ));
         };
-        let Some(error) = answer.error() else { return Ok(answer.body()) };
+        let Some(error) = answer.error() else {
+            return Ok(answer.body());
+        };
         // The server has asked the user, and a client that fails to has an answer for that: "cancel" is for a dialog that was
         // not completed (2026-07-28 client/elicitation, Response Actions).
         if self.method == Method::Elicit {
@@ -163,7 +226,10 @@ impl OpenInput {
 
 fn unanswered(key: &Json, method: &Method, reason: &str) -> RpcError {
     let (key, method) = (named(key), fault::shown(method.as_str()));
-    RpcError::new(code::INTERNAL, format!("the server needs the input {key} ({method}) to continue, and {reason}"))
+    RpcError::new(
+        code::INTERNAL,
+        format!("the server needs the input {key} ({method}) to continue, and {reason}"),
+    )
 }
 
 fn named(key: &Json) -> String {
@@ -171,15 +237,20 @@ fn named(key: &Json) -> String {
 }
 
 fn too_many(rounds: usize) -> RpcError {
-    RpcError::new(code::INTERNAL, format!("the server asked for input more than {rounds} times, the limit here"))
+    RpcError::new(
+        code::INTERNAL,
+        format!("the server asked for input more than {rounds} times, the limit here"),
+    )
 }
 
 fn interrupted() -> RpcError {
-    let message =
-        "Fanlight was shut down while the server waited for the client's input; the request was not completed";
+    let message = "Fanlight was shut down while the server waited for the client's input; the request was not completed";
     RpcError::new(code::INTERNAL, message)
 }
 
 fn broken(reason: &str) -> RpcError {
-    RpcError::new(code::INTERNAL, format!("the server's answer cannot be used: {reason}"))
+    RpcError::new(
+        code::INTERNAL,
+        format!("the server's answer cannot be used: {reason}"),
+    )
 }

@@ -64,7 +64,17 @@ impl fmt::Debug for MayGoOn {
 impl LegacyCall {
     pub(crate) fn new(call: CoreCall, filter: NotificationFilter, session: Arc<Session>) -> Self {
         let (open, held, outbox) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { call, filter, session, open, may_go_on: None, held, noted: None, outbox, end: None }
+        Self {
+            call,
+            filter,
+            session,
+            open,
+            may_go_on: None,
+            held,
+            noted: None,
+            outbox,
+            end: None,
+        }
     }
 
     /// Has it decided whether the call may go on before its server gets an answer of the client.
@@ -86,7 +96,11 @@ impl LegacyCall {
         });
         match (self.session.open_server_request(request), held) {
             (Some((number, text)), held) => {
-                self.held.extend(held.map(|(answer, to_server)| HeldAnswer { number, answer, to_server }));
+                self.held.extend(held.map(|(answer, to_server)| HeldAnswer {
+                    number,
+                    answer,
+                    to_server,
+                }));
                 self.open.push(number);
                 self.outbox.push_back(text.into_bytes().into());
             }
@@ -100,7 +114,9 @@ impl LegacyCall {
 
     /// Passes the client's answers on, unless the call may not go on any more.
     fn pass_answers(&mut self, cx: &mut Context<'_>) -> Result<(), RpcError> {
-        let Some(MayGoOn(may_go_on)) = &self.may_go_on else { return Ok(()) };
+        let Some(MayGoOn(may_go_on)) = &self.may_go_on else {
+            return Ok(());
+        };
         let mut at = 0;
         while let Some(held) = self.held.get_mut(at) {
             if held.to_server.poll_closed(cx).is_ready() {
@@ -120,28 +136,45 @@ impl LegacyCall {
 
     /// Has the client's answers go to the server itself, now that the call has ended, if it might go on now.
     fn release_answers(&mut self) {
-        let may_go_on = self.may_go_on.as_ref().is_none_or(|MayGoOn(may_go_on)| may_go_on().is_ok());
-        for HeldAnswer { number, to_server, .. } in self.held.drain(..).filter(|_| may_go_on) {
+        let may_go_on = self
+            .may_go_on
+            .as_ref()
+            .is_none_or(|MayGoOn(may_go_on)| may_go_on().is_ok());
+        for HeldAnswer {
+            number, to_server, ..
+        } in self.held.drain(..).filter(|_| may_go_on)
+        {
             self.session.server_requests.pass_to(number, to_server);
         }
     }
 
     /// Informs the client of requests that the server no longer waits for.
     fn withdraw_closed(&mut self, cx: &mut Context<'_>) {
-        let Self { session, open, outbox, .. } = self;
-        open.retain(|number| match session.server_requests.poll_open(*number, cx) {
-            Ok(is_open) => is_open,
-            Err(cancelled) => {
-                outbox.push_back(cancelled.into_bytes().into());
-                false
-            }
-        });
+        let Self {
+            session,
+            open,
+            outbox,
+            ..
+        } = self;
+        open.retain(
+            |number| match session.server_requests.poll_open(*number, cx) {
+                Ok(is_open) => is_open,
+                Err(cancelled) => {
+                    outbox.push_back(cancelled.into_bytes().into());
+                    false
+                }
+            },
+        );
     }
 
     /// The call is over without a response: the client need not answer any more.
     fn cancelled(&mut self) {
-        let withdrawn = self.open.drain(..).filter_map(|number| self.session.server_requests.withdraw(number));
-        self.outbox.extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
+        let withdrawn = self
+            .open
+            .drain(..)
+            .filter_map(|number| self.session.server_requests.withdraw(number));
+        self.outbox
+            .extend(withdrawn.map(|text| Chunks::from(text.into_bytes())));
         self.end = Some(None);
     }
 }
@@ -163,13 +196,17 @@ impl ResponseStream<Response> for LegacyCall {
                 self.session.forget_subscription(&uri);
             }
             match polled {
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(
+                    notification,
+                )))) => {
                     if let Some(text) = self.filter.translate(notification) {
                         return Poll::Ready(Some(ResponseItem::Message(text)));
                     }
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::TaskProgress(progress)))) => {
-                    return Poll::Ready(Some(ResponseItem::Message(progress.text.into_bytes().into())));
+                    return Poll::Ready(Some(ResponseItem::Message(
+                        progress.text.into_bytes().into(),
+                    )));
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
                     self.open_server_request(request);
@@ -177,7 +214,9 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Stream(signal))) => {
                     return Poll::Ready(Some(ResponseItem::Stream(signal)));
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(_) | ServerMessage::Stream(_)))) => {}
+                Poll::Ready(Some(ResponseItem::Message(
+                    ServerMessage::Refused(_) | ServerMessage::Stream(_),
+                ))) => {}
                 // Nearly always there are no open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));

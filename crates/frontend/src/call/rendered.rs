@@ -37,18 +37,33 @@ pub(crate) struct RenderedCall {
 }
 
 impl RenderedCall {
-    pub(crate) fn new(stream: Box<dyn ResponseStream<Response>>, rendering: Rendering, span: ServerSpan) -> Self {
-        Self { stream, rendering, span: Some(span), ends_span_at_message: false }
+    pub(crate) fn new(
+        stream: Box<dyn ResponseStream<Response>>,
+        rendering: Rendering,
+        span: ServerSpan,
+    ) -> Self {
+        Self {
+            stream,
+            rendering,
+            span: Some(span),
+            ends_span_at_message: false,
+        }
     }
 
     /// The same call, whose span ends with the first message.
     pub(crate) fn ending_span_at_message(self) -> Self {
-        Self { ends_span_at_message: true, ..self }
+        Self {
+            ends_span_at_message: true,
+            ..self
+        }
     }
 
     /// Gives up the call for `error`; returns the id of its request, and the end of its span.
     pub(crate) fn refuse(self, error: &RpcError) -> (Json, Option<Box<Ending>>) {
-        (self.rendering.id, self.span.map(|span| Box::new(Ending::refused(span, error))))
+        (
+            self.rendering.id,
+            self.span.map(|span| Box::new(Ending::refused(span, error))),
+        )
     }
 
     /// The next item; `None` if there is no more.
@@ -59,7 +74,12 @@ impl RenderedCall {
 
 impl ResponseStream<Answer> for RenderedCall {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        let Self { stream, rendering, span, ends_span_at_message } = self;
+        let Self {
+            stream,
+            rendering,
+            span,
+            ends_span_at_message,
+        } = self;
         Poll::Ready(match ready!(stream.poll_next(cx)) {
             Some(ResponseItem::Message(text)) => {
                 if let Some(span) = span.take_if(|_| *ends_span_at_message) {
@@ -69,9 +89,15 @@ impl ResponseStream<Answer> for RenderedCall {
             }
             Some(ResponseItem::Stream(signal)) => Some(ResponseItem::Stream(signal)),
             Some(ResponseItem::Response(response)) => {
-                let ending = span.take().map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
+                let ending = span
+                    .take()
+                    .map(|span| Box::new(Ending::answered(span, &rendering.method, &response)));
                 let (text, error) = (rendering.message(&response), response.error_code());
-                Some(ResponseItem::Response(Answer { text, error, ending }))
+                Some(ResponseItem::Response(Answer {
+                    text,
+                    error,
+                    ending,
+                }))
             }
             None => {
                 if let Some(span) = span.take() {
@@ -93,7 +119,10 @@ pub(crate) struct Responses {
 
 impl From<RenderedCall> for Responses {
     fn from(call: RenderedCall) -> Self {
-        Self { first: VecDeque::new(), calls: vec![call] }
+        Self {
+            first: VecDeque::new(),
+            calls: vec![call],
+        }
     }
 }
 
@@ -128,13 +157,20 @@ impl ResponseStream<Answer> for Responses {
                 }
                 Poll::Ready(item) => item,
             };
-            if !matches!(item, Some(ResponseItem::Message(_) | ResponseItem::Stream(_))) {
+            if !matches!(
+                item,
+                Some(ResponseItem::Message(_) | ResponseItem::Stream(_))
+            ) {
                 drop(self.calls.swap_remove(at));
             }
             if item.is_some() {
                 return Poll::Ready(item);
             }
         }
-        if self.calls.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+        if self.calls.is_empty() {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
+        }
     }
 }

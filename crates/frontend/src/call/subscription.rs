@@ -13,7 +13,9 @@ use std::task::{Context, Poll, ready};
 use fanlight_canonical::{
     CallContext, Caller, Core, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
 };
-use fanlight_protocol::capability::{ClientCapability, MissingCapability, missing_capability_error};
+use fanlight_protocol::capability::{
+    ClientCapability, MissingCapability, missing_capability_error,
+};
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
@@ -56,13 +58,18 @@ pub(crate) struct InMemorySubscriptions {
 impl InMemorySubscriptions {
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Self { permits: Arc::new(Semaphore::new(limit)), limit }
+        Self {
+            permits: Arc::new(Semaphore::new(limit)),
+            limit,
+        }
     }
 }
 
 impl SubscriptionStore for InMemorySubscriptions {
     fn enter(&self, _: &Caller) -> Option<Box<dyn Any + Send>> {
-        Some(Box::new(Arc::clone(&self.permits).try_acquire_owned().ok()?))
+        Some(Box::new(
+            Arc::clone(&self.permits).try_acquire_owned().ok()?,
+        ))
     }
 
     fn count(&self) -> usize {
@@ -121,7 +128,12 @@ enum State {
 impl Subscriptions {
     /// At most `limit` subscriptions with `buffer` waiting messages each.
     pub(crate) fn new(limit: usize, buffer: usize, hooks: &LiveHooks) -> Self {
-        Self { store: Box::new(InMemorySubscriptions::new(limit)), limit, buffer, hooks: hooks.clone() }
+        Self {
+            store: Box::new(InMemorySubscriptions::new(limit)),
+            limit,
+            buffer,
+            hooks: hooks.clone(),
+        }
     }
 
     /// The number of subscriptions.
@@ -155,13 +167,21 @@ impl Subscriptions {
         ends: SubscriptionEnds,
     ) -> Result<Subscription, RpcError> {
         let entry = self.store.enter(caller).ok_or_else(|| {
-            let message = format!("busy: {} subscriptions are open, the limit here; end one, or try later", self.limit);
+            let message = format!(
+                "busy: {} subscriptions are open, the limit here; end one, or try later",
+                self.limit
+            );
             RpcError::new(code::INTERNAL, message)
         })?;
         let (messages, receiver) = ServerMessages::channel(self.buffer);
         let core = Arc::clone(core);
-        let SubscriptionBegins { turn, mut recording } = begins;
-        let announced = recording.as_ref().map_or(Ok(None), |recording| recording.announce())?;
+        let SubscriptionBegins {
+            turn,
+            mut recording,
+        } = begins;
+        let announced = recording
+            .as_ref()
+            .map_or(Ok(None), |recording| recording.announce())?;
         if let Some(recording) = &mut recording {
             recording.begin();
         }
@@ -193,21 +213,30 @@ impl Subscription {
     fn close(&mut self) -> Item {
         self.state = None;
         let mut result = ObjectBuilder::new();
-        result.string("resultType", "complete").member("_meta", &meta_of(&self.id));
+        result
+            .string("resultType", "complete")
+            .member("_meta", &meta_of(&self.id));
         ResponseItem::Response(Response::from_result(&result.finish()))
     }
 
     /// What [`ResponseStream::poll_next`] returns, before it is put on record.
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if self.cancellation.as_mut().is_some_and(|cancellation| Pin::new(cancellation).poll(cx).is_ready()) {
+        if self
+            .cancellation
+            .as_mut()
+            .is_some_and(|cancellation| Pin::new(cancellation).poll(cx).is_ready())
+        {
             self.cancellation = None;
             self.state = None;
         }
         if self.state.is_some()
-            && let Some(Poll::Ready(refused)) = self.decision.as_mut().map(|decision| decision.poll(cx))
+            && let Some(Poll::Ready(refused)) =
+                self.decision.as_mut().map(|decision| decision.poll(cx))
         {
             self.state = None;
-            return Poll::Ready(Some(ResponseItem::Response(Response::from_error(&refused.to_error()))));
+            return Poll::Ready(Some(ResponseItem::Response(Response::from_error(
+                &refused.to_error(),
+            ))));
         }
         match &mut self.state {
             None => Poll::Ready(None),
@@ -238,7 +267,9 @@ impl Subscription {
                         let is_unjudged = has_result(&notification) && self.hooks.judge_results();
                         if !is_unjudged && is_wanted(&listening.honoured, &notification) {
                             let text = with_id(&notification, &self.id);
-                            return Poll::Ready(Some(ResponseItem::Message(text.into_bytes().into())));
+                            return Poll::Ready(Some(ResponseItem::Message(
+                                text.into_bytes().into(),
+                            )));
                         }
                     }
                     // Dropping a server request tells the server that the client cannot be asked.
@@ -263,7 +294,9 @@ impl ResponseStream<Response> for Subscription {
     /// The first item says which part of the filter is honoured.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         let item = ready!(self.poll_item(cx));
-        if let (Some(ResponseItem::Response(response)), Some(recording)) = (&item, &mut self.recording) {
+        if let (Some(ResponseItem::Response(response)), Some(recording)) =
+            (&item, &mut self.recording)
+        {
             recording.end(response);
         }
         Poll::Ready(item)
@@ -272,39 +305,59 @@ impl ResponseStream<Response> for Subscription {
 
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Subscription")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 /// The filter in `params`, which may name `limit` resources, and as many tasks.
 fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
-    let filter = params.and_then(|params| params.get("notifications")).filter(Json::is_object);
-    let filter =
-        filter.ok_or_else(|| invalid("\"notifications\" is missing from the params, or no object".to_owned()))?;
+    let filter = params
+        .and_then(|params| params.get("notifications"))
+        .filter(Json::is_object);
+    let filter = filter.ok_or_else(|| {
+        invalid("\"notifications\" is missing from the params, or no object".to_owned())
+    })?;
     let keys = [TOOLS, PROMPTS, RESOURCES, URIS, TASKS];
     let found = filter.find_distinct(&keys);
     let found = found.map_err(|ambiguous| invalid(format!("{ambiguous} in \"notifications\"")))?;
-    let [tools, prompts, resources, uris, tasks] = found.map(|range| range.map(|range| filter.slice(range)));
+    let [tools, prompts, resources, uris, tasks] =
+        found.map(|range| range.map(|range| filter.slice(range)));
     let flag = |value: Option<Json>, name: &str| match value {
         None => Ok(false),
         Some(value) if matches!(value.as_text(), "true" | "false") => Ok(value.is_true()),
-        Some(_) => Err(invalid(format!("\"{name}\" in \"notifications\" must be true or false"))),
+        Some(_) => Err(invalid(format!(
+            "\"{name}\" in \"notifications\" must be true or false"
+        ))),
     };
     let strings = |value: Option<Json>, name: &str| -> Result<Vec<Arc<str>>, RpcError> {
-        let wrong = || invalid(format!("\"{name}\" in \"notifications\" must be an array of strings"));
-        let Some(value) = value else { return Ok(Vec::new()) };
+        let wrong = || {
+            invalid(format!(
+                "\"{name}\" in \"notifications\" must be an array of strings"
+            ))
+        };
+        let Some(value) = value else {
+            return Ok(Vec::new());
+        };
         if value.kind() != fanlight_protocol::json::Kind::Array {
             return Err(wrong());
         }
         if value.elements().nth(limit).is_some() {
-            let message = format!("\"{name}\" in \"notifications\" has more than {limit} entries, the limit here");
+            let message = format!(
+                "\"{name}\" in \"notifications\" has more than {limit} entries, the limit here"
+            );
             return Err(invalid(message));
         }
         let text = |range| value.slice(range).as_str().map(Arc::from).ok_or_else(wrong);
         value.elements().map(text).collect()
     };
-    let unknown = rewrite_object(&filter, |member| !keys.iter().any(|key| member.is(&filter, key)), b"");
+    let unknown = rewrite_object(
+        &filter,
+        |member| !keys.iter().any(|key| member.is(&filter, key)),
+        b"",
+    );
     Ok(Interest {
         tools: flag(tools, TOOLS)?,
         prompts: flag(prompts, PROMPTS)?,
@@ -312,7 +365,11 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
         uris: strings(uris, URIS)?,
         tasks: strings(tasks, TASKS)?,
         session: false,
-        unknown: unknown.members().next().is_some().then(|| unknown.detached()),
+        unknown: unknown
+            .members()
+            .next()
+            .is_some()
+            .then(|| unknown.detached()),
     })
 }
 
@@ -320,7 +377,11 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
 fn acknowledged(id: &Json, honoured: &Interest) -> Json {
     let mut filter = ObjectBuilder::new();
     let yes = Json::literal("true");
-    for (key, set) in [(TOOLS, honoured.tools), (PROMPTS, honoured.prompts), (RESOURCES, honoured.resources)] {
+    for (key, set) in [
+        (TOOLS, honoured.tools),
+        (PROMPTS, honoured.prompts),
+        (RESOURCES, honoured.resources),
+    ] {
         if set {
             filter.member(key, &yes);
         }
@@ -340,7 +401,9 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
         }
     }
     let mut params = ObjectBuilder::new();
-    params.member("_meta", &meta_of(id)).member("notifications", &filter.finish());
+    params
+        .member("_meta", &meta_of(id))
+        .member("notifications", &filter.finish());
     notification_text(Method::Acknowledged.as_str(), Some(&params.finish()))
 }
 
@@ -354,7 +417,9 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
         // The URI may be of a part of a resource that the filter names.
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
-            let named = notification.params().and_then(|params| params.get("taskId"));
+            let named = notification
+                .params()
+                .and_then(|params| params.get("taskId"));
             let named = named.as_ref().and_then(Json::as_str);
             named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
         }
@@ -381,7 +446,10 @@ fn with_id(notification: &Notification, id: &Json) -> Json {
     let mut member = ObjectBuilder::new();
     member.member("_meta", &own_meta);
     let text = &notification.text;
-    let params = text.members().find(|member| member.is(text, "params")).map(|member| member.value);
+    let params = text
+        .members()
+        .find(|member| member.is(text, "params"))
+        .map(|member| member.value);
     match (notification.param_range("_meta"), params) {
         (Some(place), _) if text.slice(place.clone()).is_object() => {
             edits.insert_members(place.start, &inner(&own_meta));
@@ -404,7 +472,11 @@ pub(crate) fn without_id(notification: &Notification) -> Json {
         return notification.text.clone();
     };
     let own_meta = notification.text.slice(place.clone());
-    let rest = rewrite_object(&own_meta, |member| !member.is(&own_meta, meta::SUBSCRIPTION_ID), b"");
+    let rest = rewrite_object(
+        &own_meta,
+        |member| !member.is(&own_meta, meta::SUBSCRIPTION_ID),
+        b"",
+    );
     notification.with_value(place, &rest)
 }
 
@@ -417,7 +489,9 @@ fn id_range(notification: &Notification) -> Option<std::ops::Range<usize>> {
     }
     let place = notification.param_range("_meta")?;
     let own_meta = notification.text.slice(place.clone());
-    let member = own_meta.members().find(|member| member.is(&own_meta, meta::SUBSCRIPTION_ID))?;
+    let member = own_meta
+        .members()
+        .find(|member| member.is(&own_meta, meta::SUBSCRIPTION_ID))?;
     Some(place.start + member.value.start..place.start + member.value.end)
 }
 

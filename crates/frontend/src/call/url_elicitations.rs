@@ -33,23 +33,46 @@ struct UrlElicitation {
 impl UrlElicitations {
     /// Gives an elicitation an id, unless it is of another mode or has one. The same URL has the same id during a call.
     pub(super) fn identify(&mut self, request: &mut InputRequest) {
-        let Some(params) = request.params.as_ref().filter(|params| is_by_url(&request.method, params)) else { return };
-        let Some(url) = params.get("url").filter(|_| params.get(ELICITATION_ID).is_none()) else { return };
+        let Some(params) = request
+            .params
+            .as_ref()
+            .filter(|params| is_by_url(&request.method, params))
+        else {
+            return;
+        };
+        let Some(url) = params
+            .get("url")
+            .filter(|_| params.get(ELICITATION_ID).is_none())
+        else {
+            return;
+        };
         let at = match self.0.iter().position(|known| known.url == url) {
             Some(at) => at,
             None => {
                 let Some(id) = new_id() else { return };
-                self.0.push(UrlElicitation { url: url.detached(), id, is_accepted: false });
+                self.0.push(UrlElicitation {
+                    url: url.detached(),
+                    id,
+                    is_accepted: false,
+                });
                 self.0.len() - 1
             }
         };
-        let Some(known) = self.0.get_mut(at) else { return };
+        let Some(known) = self.0.get_mut(at) else {
+            return;
+        };
         known.is_accepted = false;
         let mut member = ObjectBuilder::new();
         member.string(ELICITATION_ID, &known.id);
         let member = member.finish();
         let mut edits = Edits::new(params.bytes().clone());
-        edits.insert_members(0, member.bytes().get(1..member.bytes().len() - 1).unwrap_or_default());
+        edits.insert_members(
+            0,
+            member
+                .bytes()
+                .get(1..member.bytes().len() - 1)
+                .unwrap_or_default(),
+        );
         request.params = Some(edits.finish_json());
     }
 
@@ -62,15 +85,25 @@ impl UrlElicitations {
 
     /// Reports to the client those that the server does not ask for any more. `asked` are the inputs that it asks for.
     pub(super) async fn complete(&mut self, asked: &[InputRequest], messages: &ServerMessages) {
-        let is_asked =
-            |known: &UrlElicitation| asked.iter().any(|request| url_of(request).as_ref() == Some(&known.url));
-        let completed: Vec<_> = self.0.extract_if(.., |known| known.is_accepted && !is_asked(known)).collect();
+        let is_asked = |known: &UrlElicitation| {
+            asked
+                .iter()
+                .any(|request| url_of(request).as_ref() == Some(&known.url))
+        };
+        let completed: Vec<_> = self
+            .0
+            .extract_if(.., |known| known.is_accepted && !is_asked(known))
+            .collect();
         for UrlElicitation { id, .. } in completed {
             let mut params = ObjectBuilder::new();
             params.string(ELICITATION_ID, &id);
             let text = notification_text(ELICITATION_COMPLETE, Some(&params.finish()));
-            if let Ok(Message::Notification(notification)) = Message::parse(text.into_bytes(), NESTING) {
-                messages.send(ServerMessage::Notification(notification)).await;
+            if let Ok(Message::Notification(notification)) =
+                Message::parse(text.into_bytes(), NESTING)
+            {
+                messages
+                    .send(ServerMessage::Notification(notification))
+                    .await;
             }
         }
     }
@@ -82,7 +115,11 @@ impl UrlElicitations {
 
 /// The URL of an elicitation by URL.
 pub(super) fn url_of(request: &InputRequest) -> Option<Json> {
-    request.params.as_ref().filter(|params| is_by_url(&request.method, params))?.get("url")
+    request
+        .params
+        .as_ref()
+        .filter(|params| is_by_url(&request.method, params))?
+        .get("url")
 }
 
 fn is_by_url(method: &Method, params: &Json) -> bool {

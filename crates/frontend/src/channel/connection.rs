@@ -16,7 +16,9 @@ use super::sender::ClientSender;
 use super::{ChannelOptions, Outbound, RunningHook};
 use crate::call::{Answer, ResponseItem};
 use crate::error::FrontendError;
-use crate::ingress::{Ingress, Origin, Reason, Received, Refusal, RequestKind, StartedRequest, Transport};
+use crate::ingress::{
+    Ingress, Origin, Reason, Received, Refusal, RequestKind, StartedRequest, Transport,
+};
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
@@ -46,14 +48,21 @@ impl<C: Core> ChannelConnection<C> {
         queue: mpsc::Sender<Outbound>,
         options: ChannelOptions,
     ) -> Result<Arc<Self>, FrontendError> {
-        let ChannelOptions { legacy_only, write_timeout, cut, running: running_hook } = options;
+        let ChannelOptions {
+            legacy_only,
+            write_timeout,
+            cut,
+            running: running_hook,
+        } = options;
         let closing = CancellationToken::new();
         Ok(Arc::new(Self {
             ingress: Ingress::new(core, settings, &cut)?,
             out: ClientSender::new(queue, write_timeout, cut.clone()),
             session: Mutex::default(),
             running: Arc::default(),
-            permits: Arc::new(Semaphore::new(settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(
+                settings.max_concurrent.clamp(1, Semaphore::MAX_PERMITS),
+            )),
             tasks: TaskTracker::new(),
             closing,
             cut,
@@ -64,7 +73,11 @@ impl<C: Core> ChannelConnection<C> {
 
     /// Takes one message, or a batch. Returns once its requests run; waits only to send a refusal of a
     /// request. A text that is not a message is the caller's to refuse.
-    pub(crate) async fn take(self: &Arc<Self>, origin: &Origin<'_>, text: Bytes) -> Result<(), Box<Refusal>> {
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        origin: &Origin<'_>,
+        text: Bytes,
+    ) -> Result<(), Box<Refusal>> {
         match self.ingress.receive(self, origin, text).await {
             Ok(Received::Request(request)) => self.run(*request),
             Ok(Received::Batch(_, requests)) => {
@@ -77,10 +90,16 @@ impl<C: Core> ChannelConnection<C> {
             }
             Ok(Received::Accepted) => {}
             Ok(Received::Ignored(refusal)) => {
-                tracing::debug!(error = refusal.error.message, "notification or response ignored");
+                tracing::debug!(
+                    error = refusal.error.message,
+                    "notification or response ignored"
+                );
             }
             // A request that lacks scopes, or comes too soon, is the transport's to refuse, too, which can say more.
-            Err(refusal) if refusal.ending.is_some() && !matches!(refusal.reason, Reason::Scopes | Reason::TooMany) => {
+            Err(refusal)
+                if refusal.ending.is_some()
+                    && !matches!(refusal.reason, Reason::Scopes | Reason::TooMany) =>
+            {
                 self.refuse(*refusal).await;
             }
             Err(refusal) => return Err(refusal),
@@ -132,17 +151,28 @@ impl<C: Core> ChannelConnection<C> {
 
     /// The session that the last `initialize` opened.
     pub(super) fn current_session(&self) -> Option<Arc<SessionStreams>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn replace_session(&self, session: Option<Arc<SessionStreams>>) -> Option<Arc<SessionStreams>> {
-        std::mem::replace(&mut *self.session.lock().unwrap_or_else(PoisonError::into_inner), session)
+        std::mem::replace(
+            &mut *self.session.lock().unwrap_or_else(PoisonError::into_inner),
+            session,
+        )
     }
 
     /// Sends what comes of a request. A session is opened at once, so that messages that are sent
     /// without waiting for the answer find it, and closed again if the answer is an error.
     fn run(self: &Arc<Self>, request: StartedRequest) {
-        let StartedRequest { mut call, kind, permit, .. } = request;
+        let StartedRequest {
+            mut call,
+            kind,
+            permit,
+            ..
+        } = request;
         let replaced = match kind {
             RequestKind::Initialize(session) => Some(self.replace_session(Some(session))),
             RequestKind::Call | RequestKind::Subscription => None,
@@ -153,9 +183,15 @@ impl<C: Core> ChannelConnection<C> {
             let _running = running;
             while let Some(item) = call.next().await {
                 match item {
-                    ResponseItem::Message(text) => connection.out.send(text.into_bytes(), None).await,
+                    ResponseItem::Message(text) => {
+                        connection.out.send(text.into_bytes(), None).await
+                    }
                     ResponseItem::Stream(_) => {}
-                    ResponseItem::Response(Answer { text, error, ending }) => {
+                    ResponseItem::Response(Answer {
+                        text,
+                        error,
+                        ending,
+                    }) => {
                         match (replaced, error) {
                             (Some(previous), Some(_)) => drop(connection.replace_session(previous)),
                             (Some(Some(previous)), None) => previous.end_streams(),
@@ -168,7 +204,11 @@ impl<C: Core> ChannelConnection<C> {
         });
     }
 
-    fn spawn(&self, permit: Option<OwnedSemaphorePermit>, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(
+        &self,
+        permit: Option<OwnedSemaphorePermit>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let cut = self.cut.clone();
         // Boxed, as a future is copied several times on its way into a task.
         let mut work = Box::pin(work);
@@ -205,7 +245,9 @@ impl<C: Core> Transport for Arc<ChannelConnection<C>> {
     }
 
     async fn session(&self, origin: &Origin<'_>) -> Result<Option<ActiveSession>, Box<Refusal>> {
-        let session = self.current_session().filter(|session| session.session.belongs_to(&origin.holder));
+        let session = self
+            .current_session()
+            .filter(|session| session.session.belongs_to(&origin.holder));
         Ok(session.map(|session| ActiveSession::new(&session)))
     }
 
@@ -239,9 +281,16 @@ impl<C: Core> Transport for Arc<ChannelConnection<C>> {
         }
         let opened = session.begin_listening(core);
         if session.claim_notifications() {
-            self.spawn(None, Arc::clone(self).send_notifications(Arc::downgrade(session)));
+            self.spawn(
+                None,
+                Arc::clone(self).send_notifications(Arc::downgrade(session)),
+            );
         }
-        let (opened, closing, limit) = (opened?, self.closing.clone(), self.ingress.settings.stream_after);
+        let (opened, closing, limit) = (
+            opened?,
+            self.closing.clone(),
+            self.ingress.settings.stream_after,
+        );
         Some(Box::pin(async move {
             tokio::select! { _ = timeout(limit, opened.cancelled()) => {} () = closing.cancelled() => {} }
         }))

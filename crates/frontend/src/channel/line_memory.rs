@@ -24,7 +24,11 @@ pub(super) struct NoMemory {
 
 impl<'a> LineMemory<'a> {
     pub(super) fn new(budget: &'a ByteBudget) -> Self {
-        Self { budget, partial: None, is_dropping: false }
+        Self {
+            budget,
+            partial: None,
+            is_dropping: false,
+        }
     }
 
     /// Counts a line that has arrived completely.
@@ -32,7 +36,9 @@ impl<'a> LineMemory<'a> {
         let partial = self.partial.take();
         let text = match line {
             Line::TooLong { head, tail, .. } if std::mem::take(&mut self.is_dropping) => {
-                return Err(NoMemory { id: partial::id(&head, &tail) });
+                return Err(NoMemory {
+                    id: partial::id(&head, &tail),
+                });
             }
             Line::Whole(text) if text.len() > UNCOUNTED => text,
             line => return Ok(line),
@@ -43,7 +49,9 @@ impl<'a> LineMemory<'a> {
         };
         match reserved {
             Ok(reservation) => Ok(Line::Whole(reservation.hold(text))),
-            Err(_) => Err(NoMemory { id: partial::id(&text, &text) }),
+            Err(_) => Err(NoMemory {
+                id: partial::id(&text, &text),
+            }),
         }
     }
 
@@ -72,7 +80,11 @@ impl<'a> LineMemory<'a> {
 mod tests {
     use super::*;
 
-    fn feed(decoder: &mut LineDecoder, memory: &mut LineMemory<'_>, bytes: &[u8]) -> Vec<Result<Line, NoMemory>> {
+    fn feed(
+        decoder: &mut LineDecoder,
+        memory: &mut LineMemory<'_>,
+        bytes: &[u8],
+    ) -> Vec<Result<Line, NoMemory>> {
         let mut lines = Vec::new();
         for piece in bytes.chunks(1 << 10) {
             decoder.buffer_mut().extend_from_slice(piece);

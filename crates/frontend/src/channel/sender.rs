@@ -23,8 +23,16 @@ pub(super) struct ClientSender {
 }
 
 impl ClientSender {
-    pub(super) fn new(queue: mpsc::Sender<Outbound>, timeout: Option<Duration>, cut: CancellationToken) -> Self {
-        Self { queue, timeout, cut }
+    pub(super) fn new(
+        queue: mpsc::Sender<Outbound>,
+        timeout: Option<Duration>,
+        cut: CancellationToken,
+    ) -> Self {
+        Self {
+            queue,
+            timeout,
+            cut,
+        }
     }
 
     /// Sends a refusal.
@@ -35,7 +43,10 @@ impl ClientSender {
 
     /// Sends a message.
     pub(super) async fn send(&self, message: Bytes, ending: Option<Box<Ending>>) {
-        let sent = self.queue.send(Outbound { text: on_one_line(&message), ending });
+        let sent = self.queue.send(Outbound {
+            text: on_one_line(&message),
+            ending,
+        });
         // An error means that the client is gone.
         match self.timeout {
             None => drop(sent.await),

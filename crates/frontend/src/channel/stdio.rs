@@ -61,7 +61,11 @@ pub async fn serve_stdio_observed<C: Core>(
     shutdown: CancellationToken,
     insight: &Insight,
 ) -> Result<(), FrontendError> {
-    let (drain, last_answers, give_up) = (settings.drain, settings.last_answers, settings.give_up.clone());
+    let (drain, last_answers, give_up) = (
+        settings.drain,
+        settings.last_answers,
+        settings.give_up.clone(),
+    );
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = ChannelConnection::new(core, &settings, lines, ChannelOptions::default())?;
@@ -111,7 +115,13 @@ async fn finished<C: Core>(
 }
 
 fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {
-    written.or_else(|error| if error.kind() == std::io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+    written.or_else(|error| {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
 }
 
 async fn read_lines<C: Core>(
@@ -133,7 +143,11 @@ async fn read_lines<C: Core>(
         if read == 0 {
             break;
         }
-        trace::bytes(&connection.ingress.settings.telemetry, Direction::Receive, read);
+        trace::bytes(
+            &connection.ingress.settings.telemetry,
+            Direction::Receive,
+            read,
+        );
     }
     if let Some(line) = decoder.finish() {
         take_line(connection, memory.count(line)).await;
@@ -146,9 +160,16 @@ async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());
-            let facts =
-                TransportFacts { received, network: Network::Stdio, user: None, is_forwarded: false, trace_context };
-            connection.take(&connection.ingress.local(facts), text).await
+            let facts = TransportFacts {
+                received,
+                network: Network::Stdio,
+                user: None,
+                is_forwarded: false,
+                trace_context,
+            };
+            connection
+                .take(&connection.ingress.local(facts), text)
+                .await
         }
         Ok(Line::TooLong { head, tail, len }) => {
             let limit = connection.ingress.settings.max_line;
@@ -158,7 +179,10 @@ async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result
             Err(refusal)
         }
         Err(NoMemory { id }) => {
-            let mut refusal = Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, Spent.to_string()));
+            let mut refusal = Refusal::new(
+                Reason::Busy,
+                RpcError::new(code::INTERNAL, Spent.to_string()),
+            );
             refusal.id = id;
             Err(refusal)
         }

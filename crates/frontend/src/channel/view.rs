@@ -12,7 +12,10 @@ impl<C: Core> ChannelConnection<C> {
     /// Its session, if it has one. The connection is its stream.
     pub(crate) fn session_view(&self, id: &str, transport: &'static str) -> Option<SessionView> {
         let session = self.current_session()?;
-        Some(SessionView { streams: 1, ..session.view(id, transport) })
+        Some(SessionView {
+            streams: 1,
+            ..session.view(id, transport)
+        })
     }
 }
 

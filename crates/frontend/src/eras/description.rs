@@ -31,21 +31,43 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
     let mut missing = missing_members(description);
     if description.get(SERVER_INFO).is_none() {
         let view = ServerDescription::from(description.clone());
-        missing.member(SERVER_INFO, &view.server_info().unwrap_or_else(own_identity));
+        missing.member(
+            SERVER_INFO,
+            &view.server_info().unwrap_or_else(own_identity),
+        );
     }
-    let described = set_version(description, PROTOCOL_VERSION, SUPPORTED_VERSIONS, &version, missing);
+    let described = set_version(
+        description,
+        PROTOCOL_VERSION,
+        SUPPORTED_VERSIONS,
+        &version,
+        missing,
+    );
     let dialect = legacy::tasks(revision);
     // What a server says in its legacy era holds in that era: the extension is none of it.
     let is_legacy = description.get(PROTOCOL_VERSION).is_some();
-    if is_legacy && dialect == Some(TaskDialect::Requested) { described } else { with_tasks(described, dialect) }
+    if is_legacy && dialect == Some(TaskDialect::Requested) {
+        described
+    } else {
+        with_tasks(described, dialect)
+    }
 }
 
 /// The result of `server/discover`, but for the members that every modern result may need added
 /// (`resultType`, `ttlMs`, `cacheScope`), which the rendering of results sees to.
 pub(crate) fn discover_result(description: &Json) -> Json {
     let missing = missing_members(description);
-    let with_versions = set_version(description, SUPPORTED_VERSIONS, PROTOCOL_VERSION, &versions_served(), missing);
-    with_tasks(move_server_info(with_versions), Some(TaskDialect::Extension))
+    let with_versions = set_version(
+        description,
+        SUPPORTED_VERSIONS,
+        PROTOCOL_VERSION,
+        &versions_served(),
+        missing,
+    );
+    with_tasks(
+        move_server_info(with_versions),
+        Some(TaskDialect::Extension),
+    )
 }
 
 /// Every revision served here, newest first. `server/discover` and `UnsupportedProtocolVersion`
@@ -62,7 +84,10 @@ pub(crate) fn legacy_versions_served() -> Json {
 
 fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
     let mut names = ArrayBuilder::default();
-    for revision in Revision::ALL.into_iter().filter(|revision| wanted(*revision)) {
+    for revision in Revision::ALL
+        .into_iter()
+        .filter(|revision| wanted(*revision))
+    {
         names.push(&Json::string(revision.as_str()));
     }
     names.finish()
@@ -79,9 +104,19 @@ fn missing_members(description: &Json) -> ObjectBuilder {
 
 /// Gives the description the member `wanted`: in its place, else in the place of its counterpart
 /// `other` of the other era, else at the front, where the `missing` members go too.
-fn set_version(description: &Json, wanted: &str, other: &str, value: &Json, mut missing: ObjectBuilder) -> Json {
+fn set_version(
+    description: &Json,
+    wanted: &str,
+    other: &str,
+    value: &Json,
+    mut missing: ObjectBuilder,
+) -> Json {
     let own = find(description, wanted);
-    let counterpart = if own.is_none() { find(description, other) } else { None };
+    let counterpart = if own.is_none() {
+        find(description, other)
+    } else {
+        None
+    };
     if own.is_none() && counterpart.is_none() {
         missing.member(wanted, value);
     }
@@ -100,11 +135,19 @@ fn set_version(description: &Json, wanted: &str, other: &str, value: &Json, mut 
 /// Modern servers say who they are in `_meta` (2026-07-28 basic/index, Per-response protocol
 /// fields). A description that has it there already is left as it is.
 fn move_server_info(description: Json) -> Json {
-    let Some(server_info) = description.get(SERVER_INFO) else { return description };
+    let Some(server_info) = description.get(SERVER_INFO) else {
+        return description;
+    };
     let mut added = ObjectBuilder::new();
     added.member(meta::SERVER_INFO, &server_info);
     let added = added.finish();
-    let without = |added: &[u8]| rewrite_object(&description, |member| !member.is(&description, SERVER_INFO), added);
+    let without = |added: &[u8]| {
+        rewrite_object(
+            &description,
+            |member| !member.is(&description, SERVER_INFO),
+            added,
+        )
+    };
     let Some(own_meta) = description.get("_meta") else {
         let mut member = ObjectBuilder::new();
         member.member("_meta", &added);
@@ -114,7 +157,9 @@ fn move_server_info(description: Json) -> Json {
         return description;
     }
     let without = without(b"");
-    let Some(Range { start, .. }) = find(&without, "_meta").map(|member| member.value) else { return description };
+    let Some(Range { start, .. }) = find(&without, "_meta").map(|member| member.value) else {
+        return description;
+    };
     let mut edits = Edits::new(without.bytes().clone());
     edits.insert_members(start, inner(&added));
     edits.finish_json()
@@ -124,21 +169,28 @@ fn move_server_info(description: Json) -> Json {
 /// edge towards the backend translates what follows. A legacy client that knows no tasks must not
 /// take up what is not for it: its calls are awaited.
 fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
-    let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else { return description };
-    let capabilities = description.slice(place.clone());
-    let changed = match speaks {
-        Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
-            Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
-        }
-        Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => {
-            Some(with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED))
-        }
-        None if capabilities.get(TASKS).is_some() => {
-            Some(rewrite_object(&capabilities, |member| !member.is(&capabilities, TASKS), b""))
-        }
-        _ => None,
+    let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else {
+        return description;
     };
-    let Some(changed) = changed else { return description };
+    let capabilities = description.slice(place.clone());
+    let changed =
+        match speaks {
+            Some(TaskDialect::Requested) if has_tasks_extension(&capabilities) => {
+                Some(with_member(&capabilities, TASKS, REQUESTED_TASKS))
+            }
+            Some(TaskDialect::Extension) if takes_calls_as_tasks(&capabilities) => Some(
+                with_member(&capabilities, "extensions", TASKS_EXTENSION_DECLARED),
+            ),
+            None if capabilities.get(TASKS).is_some() => Some(rewrite_object(
+                &capabilities,
+                |member| !member.is(&capabilities, TASKS),
+                b"",
+            )),
+            _ => None,
+        };
+    let Some(changed) = changed else {
+        return description;
+    };
     let mut edits = Edits::new(description.bytes().clone());
     edits.replace(place, changed.into_bytes());
     edits.finish_json()
@@ -152,7 +204,11 @@ fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
     match find(capabilities, name).map(|member| member.value) {
         Some(place) => {
             let own = capabilities.slice(place.clone());
-            let both = if own.is_object() { fanlight_protocol::json::union(&own, &wanted) } else { wanted };
+            let both = if own.is_object() {
+                fanlight_protocol::json::union(&own, &wanted)
+            } else {
+                wanted
+            };
             edits.replace(place, both.into_bytes());
         }
         None => {
@@ -168,7 +224,9 @@ fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
 /// Capabilities).
 fn takes_calls_as_tasks(capabilities: &Json) -> bool {
     let path = [TASKS, "requests", "tools", "call"];
-    let call = path.into_iter().try_fold(capabilities.clone(), |at, step| at.get(step));
+    let call = path
+        .into_iter()
+        .try_fold(capabilities.clone(), |at, step| at.get(step));
     call.is_some_and(|call| call.is_object())
 }
 
@@ -182,13 +240,18 @@ fn members_of(object: ObjectBuilder) -> Vec<u8> {
 }
 
 fn inner(object: &Json) -> &[u8] {
-    object.bytes().get(1..object.bytes().len().saturating_sub(1)).unwrap_or_default()
+    object
+        .bytes()
+        .get(1..object.bytes().len().saturating_sub(1))
+        .unwrap_or_default()
 }
 
 /// For a server that does not say who it is to a client whose revision requires it.
 fn own_identity() -> Json {
     let mut object = ObjectBuilder::new();
-    object.string("name", "fanlight").string("version", env!("CARGO_PKG_VERSION"));
+    object
+        .string("name", "fanlight")
+        .string("version", env!("CARGO_PKG_VERSION"));
     object.finish()
 }
 
@@ -199,7 +262,9 @@ mod tests {
     const VERSIONS: &str = r#"["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]"#;
 
     fn initialize(text: &'static str) -> String {
-        initialize_result(&Json::literal(text), Revision::V2025_06_18).as_text().to_owned()
+        initialize_result(&Json::literal(text), Revision::V2025_06_18)
+            .as_text()
+            .to_owned()
     }
 
     fn discover(text: &'static str) -> String {
@@ -236,7 +301,9 @@ mod tests {
     #[test]
     fn legacy_to_modern_moves_the_identity_to_meta() {
         assert_eq!(
-            discover(r#"{"serverInfo":{"name":"s"},"protocolVersion":"2025-11-25","capabilities":{}}"#),
+            discover(
+                r#"{"serverInfo":{"name":"s"},"protocolVersion":"2025-11-25","capabilities":{}}"#
+            ),
             format!(
                 r#"{{"supportedVersions":{VERSIONS},"capabilities":{{}},"_meta":{{"io.modelcontextprotocol/serverInfo":{{"name":"s"}}}}}}"#
             )
@@ -255,13 +322,15 @@ mod tests {
     fn an_identity_in_both_places_stays_in_both() {
         let given = r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"b"}}}"#;
         assert_eq!(discover(given), given.replace("[]", VERSIONS));
-        let odd = r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":7}"#;
+        let odd =
+            r#"{"supportedVersions":[],"capabilities":{},"serverInfo":{"name":"a"},"_meta":7}"#;
         assert_eq!(discover(odd), odd.replace("[]", VERSIONS));
     }
 
     fn initialize_newest(version: &str, capabilities: &str) -> String {
         let text = format!(r#"{{{version},"capabilities":{capabilities},"serverInfo":{{}}}}"#);
-        let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
+        let result =
+            initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_11_25);
         result.get("capabilities").unwrap().as_text().to_owned()
     }
 
@@ -269,22 +338,38 @@ mod tests {
     fn tasks_are_told_of_in_the_words_of_the_client() {
         const LEGACY: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
         const MODERN: &str = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
-        let [modern, legacy] = [r#""supportedVersions":[]"#, r#""protocolVersion":"2025-11-25""#];
-        assert_eq!(initialize_newest(modern, &format!("{{ {MODERN}}}")), format!("{{{LEGACY}, {MODERN}}}"));
+        let [modern, legacy] = [
+            r#""supportedVersions":[]"#,
+            r#""protocolVersion":"2025-11-25""#,
+        ];
+        assert_eq!(
+            initialize_newest(modern, &format!("{{ {MODERN}}}")),
+            format!("{{{LEGACY}, {MODERN}}}")
+        );
         // What a server says in its legacy era is about that era.
-        assert_eq!(initialize_newest(legacy, &format!("{{ {MODERN}}}")), format!("{{ {MODERN}}}"));
+        assert_eq!(
+            initialize_newest(legacy, &format!("{{ {MODERN}}}")),
+            format!("{{ {MODERN}}}")
+        );
         let as_it_is = r#"{"tasks":{"list":{ }},"x":1.0}"#;
         assert_eq!(initialize_newest(modern, as_it_is), as_it_is);
         let both = format!(r#"{{"tasks":{{"list":{{ }}}},{MODERN}}}"#);
         let merged = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
-        assert_eq!(initialize_newest(modern, &both), format!("{{{merged},{MODERN}}}"));
+        assert_eq!(
+            initialize_newest(modern, &both),
+            format!("{{{merged},{MODERN}}}")
+        );
         // An earlier revision has no tasks to tell of.
         let earlier = |capabilities: &str| {
             let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);
-            let result = initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_06_18);
+            let result =
+                initialize_result(&Json::parse(text.into(), 8).unwrap(), Revision::V2025_06_18);
             result.get("capabilities").unwrap().as_text().to_owned()
         };
-        assert_eq!(earlier(&format!(r#"{{"tools":{{}}, {LEGACY},"x":1.0}}"#)), r#"{"tools":{},"x":1.0}"#);
+        assert_eq!(
+            earlier(&format!(r#"{{"tools":{{}}, {LEGACY},"x":1.0}}"#)),
+            r#"{"tools":{},"x":1.0}"#
+        );
         assert_eq!(earlier(&format!("{{{MODERN}}}")), format!("{{{MODERN}}}"));
 
         let discovered = |capabilities: &str| {
@@ -292,7 +377,10 @@ mod tests {
             let result = discover_result(&Json::parse(text.into(), 8).unwrap());
             result.get("capabilities").unwrap().as_text().to_owned()
         };
-        assert_eq!(discovered(&format!("{{{LEGACY}}}")), format!("{{{MODERN},{LEGACY}}}"));
+        assert_eq!(
+            discovered(&format!("{{{LEGACY}}}")),
+            format!("{{{MODERN},{LEGACY}}}")
+        );
         let others = format!(r#"{{{LEGACY},"extensions":{{ "a/b" : 1.0}}}}"#);
         let merged = r#""extensions":{"a/b":1.0,"io.modelcontextprotocol/tasks":{}}"#;
         assert_eq!(discovered(&others), format!("{{{LEGACY},{merged}}}"));
@@ -304,8 +392,17 @@ mod tests {
     #[test]
     fn required_members_are_always_there() {
         let merged = initialize("{}");
-        assert!(merged.starts_with(r#"{"capabilities":{},"serverInfo":{"name":"fanlight""#), "{merged}");
-        assert!(merged.ends_with(r#""protocolVersion":"2025-06-18"}"#), "{merged}");
-        assert_eq!(discover("{}"), format!(r#"{{"capabilities":{{}},"supportedVersions":{VERSIONS}}}"#));
+        assert!(
+            merged.starts_with(r#"{"capabilities":{},"serverInfo":{"name":"fanlight""#),
+            "{merged}"
+        );
+        assert!(
+            merged.ends_with(r#""protocolVersion":"2025-06-18"}"#),
+            "{merged}"
+        );
+        assert_eq!(
+            discover("{}"),
+            format!(r#"{{"capabilities":{{}},"supportedVersions":{VERSIONS}}}"#)
+        );
     }
 }

@@ -22,7 +22,8 @@ pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> 
 
 /// The era of a notification or response on HTTP.
 pub(crate) fn of_message(meta: &Meta, header: Option<&str>) -> Era {
-    let header_is_legacy = |name: &str| Revision::from_name(name).is_some_and(|known| known.era() == Era::Legacy);
+    let header_is_legacy =
+        |name: &str| Revision::from_name(name).is_some_and(|known| known.era() == Era::Legacy);
     if meta.protocol_version().is_some() || header.is_some_and(|name| !header_is_legacy(name)) {
         Era::Modern
     } else {
@@ -31,7 +32,9 @@ pub(crate) fn of_message(meta: &Meta, header: Option<&str>) -> Era {
 }
 
 fn names_modern_revision(meta: &Meta) -> bool {
-    let revision = meta.protocol_version().and_then(|name| Revision::from_name(&name.as_str()?));
+    let revision = meta
+        .protocol_version()
+        .and_then(|name| Revision::from_name(&name.as_str()?));
     revision.is_some_and(|known| known.era() == Era::Modern)
 }
 
@@ -42,7 +45,9 @@ mod tests {
     use super::*;
 
     fn meta(version: Option<&'static str>) -> Meta {
-        let Some(version) = version else { return Meta::default() };
+        let Some(version) = version else {
+            return Meta::default();
+        };
         let mut whole = ObjectBuilder::new();
         whole.string(fanlight_protocol::meta::PROTOCOL_VERSION, version);
         Meta::read(whole.finish()).unwrap()

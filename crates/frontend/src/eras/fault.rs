@@ -7,13 +7,18 @@ use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 /// The error for a text that is not a message, and the id to answer under, if it could be read.
 pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Option<Json>) {
     match error {
-        MessageError::Syntax(SyntaxError { kind: SyntaxErrorKind::Depth, .. }) => {
-            let message = format!("the message is nested more than {nesting} levels deep, the limit here");
+        MessageError::Syntax(SyntaxError {
+            kind: SyntaxErrorKind::Depth,
+            ..
+        }) => {
+            let message =
+                format!("the message is nested more than {nesting} levels deep, the limit here");
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),
         MessageError::Batch(_) => {
-            let message = "batches are of protocol version 2025-03-26 only: send one message at a time";
+            let message =
+                "batches are of protocol version 2025-03-26 only: send one message at a time";
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Confusable { ref id, .. } => {
@@ -31,7 +36,9 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
 pub(crate) fn of_batch(error: &BatchError) -> RpcError {
     match error {
         BatchError::Syntax(_) => RpcError::new(code::PARSE, error.to_string()),
-        BatchError::NoArray | BatchError::TooLong(_) => RpcError::new(code::INVALID_REQUEST, error.to_string()),
+        BatchError::NoArray | BatchError::TooLong(_) => {
+            RpcError::new(code::INVALID_REQUEST, error.to_string())
+        }
     }
 }
 
@@ -50,7 +57,10 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
     if era == Era::Legacy && *method != Method::Initialize {
         return Ok(());
     }
-    let message = format!("{} cannot be part of a batch: send it alone", shown(method.as_str()));
+    let message = format!(
+        "{} cannot be part of a batch: send it alone",
+        shown(method.as_str())
+    );
     Err(RpcError::new(code::INVALID_REQUEST, message))
 }
 
@@ -64,7 +74,10 @@ pub(crate) fn unknown_state() -> RpcError {
 
 /// A method that the client's revision does not have.
 pub(crate) fn method_not_found(method: &str) -> RpcError {
-    RpcError::new(code::METHOD_NOT_FOUND, format!("no such method: {}", shown(method)))
+    RpcError::new(
+        code::METHOD_NOT_FOUND,
+        format!("no such method: {}", shown(method)),
+    )
 }
 
 /// The message that carries `error`. An id that could not be read is left out: 2025-11-25 and
@@ -98,7 +111,11 @@ mod tests {
     fn of(text: &'static str) -> (i64, String, Option<String>) {
         let error = Message::parse(Bytes::from_static(text.as_bytes()), 4).unwrap_err();
         let (error, id) = of_message(error, 4);
-        (error.code, error.message, id.map(|id| id.as_text().to_owned()))
+        (
+            error.code,
+            error.message,
+            id.map(|id| id.as_text().to_owned()),
+        )
     }
 
     #[test]
@@ -122,14 +139,26 @@ mod tests {
     fn messages_have_an_id_only_if_there_is_one() {
         let error = RpcError::new(-1, "no");
         let with = message(Some(&Json::literal("1.0")), &error);
-        assert_eq!(with.as_text(), r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-1,"message":"no"}}"#);
-        assert_eq!(message(None, &error).as_text(), r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#);
+        assert_eq!(
+            with.as_text(),
+            r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-1,"message":"no"}}"#
+        );
+        assert_eq!(
+            message(None, &error).as_text(),
+            r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#
+        );
     }
 
     #[test]
     fn long_texts_are_cut_between_characters() {
         let long = "é".repeat(200);
-        assert_eq!(shown(&long).chars().filter(|character| *character == 'é').count(), 100);
+        assert_eq!(
+            shown(&long)
+                .chars()
+                .filter(|character| *character == 'é')
+                .count(),
+            100
+        );
         assert_eq!(shown("a\nb"), r#""a\nb""#);
     }
 }

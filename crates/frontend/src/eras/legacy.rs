@@ -23,7 +23,11 @@ pub(crate) struct InitializeParams {
 impl InitializeParams {
     /// The size of what the client says of itself.
     pub(crate) fn len(&self) -> usize {
-        self.capabilities.bytes().len() + self.client_info.as_ref().map_or(0, |info| info.bytes().len())
+        self.capabilities.bytes().len()
+            + self
+                .client_info
+                .as_ref()
+                .map_or(0, |info| info.bytes().len())
     }
 
     /// The dialect of tasks of the client: 2025-11-25 is the first legacy revision with tasks.
@@ -47,13 +51,20 @@ pub(crate) fn is_unknown(method: &Method) -> bool {
 /// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps
 /// `clientInfo` and `capabilities`, so each may be `longest` bytes long.
 pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializeParams, RpcError> {
-    let offered = params.protocol_version().and_then(Value::as_str).ok_or_else(|| {
-        RpcError::new(code::INVALID_PARAMS, "\"protocolVersion\" is missing from the params, or not a string")
-    })?;
+    let offered = params
+        .protocol_version()
+        .and_then(Value::as_str)
+        .ok_or_else(|| {
+            RpcError::new(
+                code::INVALID_PARAMS,
+                "\"protocolVersion\" is missing from the params, or not a string",
+            )
+        })?;
     let object = |member: Option<Json>, name: &str| match member {
-        Some(value) if !value.is_object() && !value.is_null() => {
-            Err(RpcError::new(code::INVALID_PARAMS, format!("\"{name}\" must be an object")))
-        }
+        Some(value) if !value.is_object() && !value.is_null() => Err(RpcError::new(
+            code::INVALID_PARAMS,
+            format!("\"{name}\" must be an object"),
+        )),
         Some(value) if value.bytes().len() > longest => {
             let message = format!("\"{name}\" is longer than {longest} bytes, the limit here");
             Err(RpcError::new(code::INVALID_PARAMS, message))
@@ -64,14 +75,22 @@ pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializePa
     Ok(InitializeParams {
         revision: spoken.unwrap_or(Revision::NEWEST_LEGACY),
         client_info: object(params.client_info(), "clientInfo")?,
-        capabilities: object(params.capabilities(), "capabilities")?.unwrap_or_else(Json::empty_object),
+        capabilities: object(params.capabilities(), "capabilities")?
+            .unwrap_or_else(Json::empty_object),
     })
 }
 
 /// The level of `logging/setLevel`.
 pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
-    let named = params.level().and_then(|level| LogLevel::from_name(&level.as_str()?));
-    named.ok_or_else(|| RpcError::new(code::INVALID_PARAMS, "\"level\" is missing from the params, or not a log level"))
+    let named = params
+        .level()
+        .and_then(|level| LogLevel::from_name(&level.as_str()?));
+    named.ok_or_else(|| {
+        RpcError::new(
+            code::INVALID_PARAMS,
+            "\"level\" is missing from the params, or not a log level",
+        )
+    })
 }
 
 /// The answer to a request that the core is not asked: one that concerns this hop only, is malformed,
@@ -138,12 +157,18 @@ mod tests {
         let with = |client_info: &str| {
             let text = format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{client_info}}}"#);
             let params = Json::parse(text.into(), 8).unwrap();
-            (initialize(&Params::read(Some(&params)).unwrap(), LONGEST), params)
+            (
+                initialize(&Params::read(Some(&params)).unwrap(), LONGEST),
+                params,
+            )
         };
         let (opened, params) = with(r#"{"name":"c"}"#);
         let kept = opened.unwrap().client_info.unwrap();
         let message = params.bytes().as_ptr_range();
-        assert!(!message.contains(&kept.bytes().as_ptr()), "a slice would keep the whole message");
+        assert!(
+            !message.contains(&kept.bytes().as_ptr()),
+            "a slice would keep the whole message"
+        );
         let (refused, _) = with(&format!(r#"{{"name":"{}"}}"#, "x".repeat(LONGEST)));
         assert_eq!(refused.unwrap_err().code, code::INVALID_PARAMS);
     }
@@ -152,7 +177,10 @@ mod tests {
     fn levels_are_checked() {
         let level = |text| log_level(&Params::read(Some(&Json::literal(text))).unwrap());
         assert_eq!(level(r#"{"level":"alert"}"#), Ok(LogLevel::Alert));
-        assert_eq!(level(r#"{"level":"loud"}"#).unwrap_err().code, code::INVALID_PARAMS);
+        assert_eq!(
+            level(r#"{"level":"loud"}"#).unwrap_err().code,
+            code::INVALID_PARAMS
+        );
         assert_eq!(level("{}").unwrap_err().code, code::INVALID_PARAMS);
     }
 }

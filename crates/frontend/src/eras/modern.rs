@@ -34,16 +34,29 @@ pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
 /// Checks the rest of `_meta` (2026-07-28 basic/index, Per-request protocol fields).
 pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
     let capabilities = meta.client_capabilities().filter(Json::is_object);
-    let capabilities = capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
+    let capabilities =
+        capabilities.ok_or_else(|| required(meta::CLIENT_CAPABILITIES, "an object"))?;
     let info = meta.client_info();
     if info.as_ref().is_some_and(|info| !info.is_object()) {
-        return Err(invalid(format!("{:?} in \"_meta\" must be an object", meta::CLIENT_INFO)));
+        return Err(invalid(format!(
+            "{:?} in \"_meta\" must be an object",
+            meta::CLIENT_INFO
+        )));
     }
     let log_level = meta.log_level().map(|level| {
         let known = level.as_str().and_then(|name| LogLevel::from_name(&name));
-        known.ok_or_else(|| invalid(format!("{:?} in \"_meta\" is not a log level", meta::LOG_LEVEL)))
+        known.ok_or_else(|| {
+            invalid(format!(
+                "{:?} in \"_meta\" is not a log level",
+                meta::LOG_LEVEL
+            ))
+        })
     });
-    Ok(RequestMeta { client_info: info, capabilities, log_level: log_level.transpose()? })
+    Ok(RequestMeta {
+        client_info: info,
+        capabilities,
+        log_level: log_level.transpose()?,
+    })
 }
 
 impl RequestMeta {
@@ -69,7 +82,9 @@ pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), 
         _ => return Ok(()),
     };
     let missing = MissingCapability::of(&sender.capabilities, need);
-    missing.and_then(|missing| missing_capability_error(&[missing], &[])).map_or(Ok(()), Err)
+    missing
+        .and_then(|missing| missing_capability_error(&[missing], &[]))
+        .map_or(Ok(()), Err)
 }
 
 /// The modern revision called `name`, if it is served.
@@ -80,8 +95,13 @@ pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
 /// The error for a revision that is not served, or only after `initialize`.
 pub(crate) fn unsupported(requested: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
-    data.member("supported", &description::versions_served()).string("requested", requested);
-    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+    data.member("supported", &description::versions_served())
+        .string("requested", requested);
+    RpcError::new(
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+        "Unsupported protocol version",
+    )
+    .with_data(data.finish())
 }
 
 /// The error for a modern request on a transport that no modern revision has.
@@ -90,8 +110,13 @@ pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
         return fault::method_not_found(method.as_str());
     };
     let mut data = ObjectBuilder::new();
-    data.member("supported", &description::legacy_versions_served()).string("requested", &requested);
-    RpcError::new(code::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(data.finish())
+    data.member("supported", &description::legacy_versions_served())
+        .string("requested", &requested);
+    RpcError::new(
+        code::UNSUPPORTED_PROTOCOL_VERSION,
+        "Unsupported protocol version",
+    )
+    .with_data(data.finish())
 }
 
 /// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
@@ -127,19 +152,27 @@ mod tests {
     fn meta(text: &'static str) -> Meta {
         let mut params = ObjectBuilder::new();
         params.member("_meta", &Json::literal(text));
-        crate::eras::params::Params::read(Some(&params.finish())).unwrap().meta
+        crate::eras::params::Params::read(Some(&params.finish()))
+            .unwrap()
+            .meta
     }
 
     #[test]
     fn revision_is_required_and_must_be_modern() {
         let revision = |text| revision(&meta(text));
-        assert_eq!(revision(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#), Ok(Revision::V2026_07_28));
+        assert_eq!(
+            revision(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#),
+            Ok(Revision::V2026_07_28)
+        );
         assert_eq!(revision("{}").unwrap_err().code, code::INVALID_PARAMS);
         assert_eq!(
-            revision(r#"{"io.modelcontextprotocol/protocolVersion":7}"#).unwrap_err().code,
+            revision(r#"{"io.modelcontextprotocol/protocolVersion":7}"#)
+                .unwrap_err()
+                .code,
             code::INVALID_PARAMS
         );
-        let error = revision(r#"{"io.modelcontextprotocol/protocolVersion":"1900-01-01"}"#).unwrap_err();
+        let error =
+            revision(r#"{"io.modelcontextprotocol/protocolVersion":"1900-01-01"}"#).unwrap_err();
         assert_eq!(error.code, code::UNSUPPORTED_PROTOCOL_VERSION);
         assert_eq!(
             error.data.unwrap().as_text(),
@@ -159,20 +192,45 @@ mod tests {
             r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}"#,
             r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":null}"#,
         ] {
-            assert_eq!(client(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
+            assert_eq!(
+                client(wrong).unwrap_err().code,
+                code::INVALID_PARAMS,
+                "{wrong}"
+            );
         }
         let plain = client(r#"{"io.modelcontextprotocol/clientCapabilities":{"a":1.0}}"#).unwrap();
-        assert_eq!((plain.capabilities.as_text(), log_gate(plain.log_level)), (r#"{"a":1.0}"#, LogGate::Closed));
-        let logging =
-            client(r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#);
-        assert_eq!(log_gate(logging.unwrap().log_level), LogGate::AtLeast(LogLevel::Error));
+        assert_eq!(
+            (plain.capabilities.as_text(), log_gate(plain.log_level)),
+            (r#"{"a":1.0}"#, LogGate::Closed)
+        );
+        let logging = client(
+            r#"{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"error"}"#,
+        );
+        assert_eq!(
+            log_gate(logging.unwrap().log_level),
+            LogGate::AtLeast(LogLevel::Error)
+        );
     }
 
     #[test]
     fn removed_methods_are_unknown() {
-        let client = request_meta(&meta(r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#)).unwrap();
-        let refused = |method| check_method(&Method::from_name(method), &client).err().map(|error| error.code);
-        for removed in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/result", "tasks/list"] {
+        let client = request_meta(&meta(
+            r#"{"io.modelcontextprotocol/clientCapabilities":{}}"#,
+        ))
+        .unwrap();
+        let refused = |method| {
+            check_method(&Method::from_name(method), &client)
+                .err()
+                .map(|error| error.code)
+        };
+        for removed in [
+            "initialize",
+            "ping",
+            "logging/setLevel",
+            "resources/subscribe",
+            "tasks/result",
+            "tasks/list",
+        ] {
             assert_eq!(refused(removed), Some(code::METHOD_NOT_FOUND), "{removed}");
         }
         assert_eq!(refused("tools/call"), None);
@@ -181,17 +239,24 @@ mod tests {
     #[test]
     fn task_methods_need_the_declared_extension() {
         let with = |capabilities: &str| {
-            let text = format!(r#"{{"io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#);
+            let text =
+                format!(r#"{{"io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#);
             request_meta(&meta(text.leak())).unwrap()
         };
-        let (knows, ignorant) =
-            (with(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#), with(r#"{"extensions":{}}"#));
-        assert_eq!((knows.tasks(), ignorant.tasks()), (Some(TaskDialect::Extension), None));
+        let (knows, ignorant) = (
+            with(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+            with(r#"{"extensions":{}}"#),
+        );
+        assert_eq!(
+            (knows.tasks(), ignorant.tasks()),
+            (Some(TaskDialect::Extension), None)
+        );
         for method in [Method::GetTask, Method::UpdateTask, Method::CancelTask] {
             assert_eq!(check_method(&method, &knows), Ok(()));
             let error = check_method(&method, &ignorant).unwrap_err();
             assert_eq!(error.code, code::MISSING_CLIENT_CAPABILITY);
-            let required = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+            let required =
+                r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
             assert_eq!(error.data.unwrap().as_text(), required);
         }
     }

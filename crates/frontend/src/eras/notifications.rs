@@ -56,7 +56,9 @@ pub(crate) fn has_result(notification: &Notification) -> bool {
 pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
     match era {
         Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),
-        Era::Modern => !matches!(method, Method::TaskStatus) && method.as_str() != ELICITATION_COMPLETE,
+        Era::Modern => {
+            !matches!(method, Method::TaskStatus) && method.as_str() != ELICITATION_COMPLETE
+        }
     }
 }
 
@@ -78,7 +80,9 @@ mod tests {
     use super::*;
 
     fn translate(logs: LogGate, token: Option<&'static str>, text: &'static str) -> Option<String> {
-        let Ok(Message::Notification(notification)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+        let Ok(Message::Notification(notification)) =
+            Message::parse(Bytes::from_static(text.as_bytes()), 64)
+        else {
             panic!("not a notification")
         };
         let filter = NotificationFilter {
@@ -87,23 +91,30 @@ mod tests {
             era: Era::Legacy,
             judges_results: false,
         };
-        filter.translate(notification).map(|text| String::from_utf8(text.into_bytes().to_vec()).unwrap())
+        filter
+            .translate(notification)
+            .map(|text| String::from_utf8(text.into_bytes().to_vec()).unwrap())
     }
 
     #[test]
     fn progress_carries_the_clients_token_and_no_other_change() {
         let text = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{ "x":1.0,"progressToken": 17, "progress":1E2}}"#;
-        assert_eq!(translate(LogGate::Closed, Some(r#""a\u0041""#), text).unwrap(), text.replace("17", r#""a\u0041""#));
+        assert_eq!(
+            translate(LogGate::Closed, Some(r#""a\u0041""#), text).unwrap(),
+            text.replace("17", r#""a\u0041""#)
+        );
         assert_eq!(translate(LogGate::Open, None, text), None);
-        let tokenless = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
+        let tokenless =
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
         assert_eq!(translate(LogGate::Open, Some("1"), tokenless), None);
     }
 
     #[test]
     fn log_messages_are_filtered_by_level() {
         let log = |level: &str| {
-            let text =
-                format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#);
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"{level}"}}}}"#
+            );
             &*text.leak()
         };
         let passes = |gate, level| translate(gate, None, log(level)).is_some();
@@ -127,7 +138,11 @@ mod tests {
             ("notifications/tools/list_changed", true, true),
             ("notifications/x", true, true),
         ] {
-            assert_eq!((known(Era::Legacy, name), known(Era::Modern, name)), (legacy, modern), "{name}");
+            assert_eq!(
+                (known(Era::Legacy, name), known(Era::Modern, name)),
+                (legacy, modern),
+                "{name}"
+            );
         }
         let task = r#"{"jsonrpc":"2.0","method":"notifications/tasks"}"#;
         assert_eq!(translate(LogGate::Open, None, task), None);

@@ -100,11 +100,15 @@ impl MetaMember {
 impl Params {
     /// Reads `params`.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
-        let Some(params) = params else { return Ok(Self::default()) };
+        let Some(params) = params else {
+            return Ok(Self::default());
+        };
         let found = Found::of(params.clone(), &Member::NAMES, "\"params\"")?;
         found.check(Member::Reference, &["type", "name", "uri"])?;
         found.check(Member::Task, &["ttl"])?;
-        let meta = found.get(Member::Meta as usize).map_or_else(|| Ok(Meta::default()), Meta::read)?;
+        let meta = found
+            .get(Member::Meta as usize)
+            .map_or_else(|| Ok(Meta::default()), Meta::read)?;
         Ok(Self { found, meta })
     }
 
@@ -199,7 +203,8 @@ impl Meta {
 
     /// The progress token if it is a string or number, as it must be.
     pub(crate) fn progress_token(&self) -> Option<Json> {
-        self.get(MetaMember::ProgressToken).filter(|token| matches!(token.kind(), Kind::String | Kind::Number))
+        self.get(MetaMember::ProgressToken)
+            .filter(|token| matches!(token.kind(), Kind::String | Kind::Number))
     }
 
     fn peek(&self, member: MetaMember) -> Option<Value<'_>> {
@@ -227,7 +232,10 @@ struct TextRange {
 
 impl<const N: usize> Default for Found<N> {
     fn default() -> Self {
-        Self { object: None, ranges: [TextRange::default(); N] }
+        Self {
+            object: None,
+            ranges: [TextRange::default(); N],
+        }
     }
 }
 
@@ -236,21 +244,34 @@ impl<const N: usize> Found<N> {
     fn of<const M: usize>(object: Json, names: &[&str; M], whole: &str) -> Result<Self, RpcError> {
         // The ranges have 32 bits. No message may be that long.
         if u32::try_from(object.bytes().len()).is_err() {
-            return Err(RpcError::new(code::INVALID_REQUEST, format!("{whole} is longer than 4 GiB")));
+            return Err(RpcError::new(
+                code::INVALID_REQUEST,
+                format!("{whole} is longer than 4 GiB"),
+            ));
         }
-        let found = object.find_distinct(names).map_err(|ambiguous| fault::ambiguous(&ambiguous, whole))?;
+        let found = object
+            .find_distinct(names)
+            .map_err(|ambiguous| fault::ambiguous(&ambiguous, whole))?;
         let mut ranges = [TextRange::default(); N];
         for (range, found) in ranges.iter_mut().zip(found) {
             *range = found.map_or_else(TextRange::default, TextRange::of);
         }
-        Ok(Self { object: Some(object), ranges })
+        Ok(Self {
+            object: Some(object),
+            ranges,
+        })
     }
 
     /// Checks the members `names` of a member that is read elsewhere.
     fn check<const M: usize>(&self, member: Member, names: &[&str; M]) -> Result<(), RpcError> {
-        let Some(object) = self.get(member as usize) else { return Ok(()) };
+        let Some(object) = self.get(member as usize) else {
+            return Ok(());
+        };
         object.find_distinct(names).map(drop).map_err(|ambiguous| {
-            let name = Member::NAMES.get(member as usize).copied().unwrap_or_default();
+            let name = Member::NAMES
+                .get(member as usize)
+                .copied()
+                .unwrap_or_default();
             fault::ambiguous(&ambiguous, &format!("{name:?}"))
         })
     }
@@ -274,7 +295,10 @@ impl TextRange {
     /// A range that fits, since the object does.
     fn of(range: Range<usize>) -> Self {
         let narrow = |at: usize| u32::try_from(at).unwrap_or_default();
-        Self { start: narrow(range.start), end: narrow(range.end) }
+        Self {
+            start: narrow(range.start),
+            end: narrow(range.end),
+        }
     }
 }
 
@@ -284,8 +308,9 @@ mod tests {
 
     #[test]
     fn params_and_meta_are_read() {
-        let params =
-            Json::literal(r#"{"name":"n","_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"v"}}"#);
+        let params = Json::literal(
+            r#"{"name":"n","_meta":{"progressToken":7,"io.modelcontextprotocol/protocolVersion":"v"}}"#,
+        );
         let read = Params::read(Some(&params)).unwrap();
         assert!(read.name().unwrap().is_str("n"));
         assert_eq!(read.meta.progress_token().unwrap().as_text(), "7");
@@ -293,9 +318,21 @@ mod tests {
         assert_eq!(read.meta.whole().unwrap().members().count(), 2);
         assert!(read.uri().is_none() && read.meta.client_info().is_none());
         let odd = Json::literal(r#"{"_meta":{"progressToken":{}}}"#);
-        assert!(Params::read(Some(&odd)).unwrap().meta.progress_token().is_none());
+        assert!(
+            Params::read(Some(&odd))
+                .unwrap()
+                .meta
+                .progress_token()
+                .is_none()
+        );
         let no_object = Json::literal(r#"{"_meta":null}"#);
-        assert!(Params::read(Some(&no_object)).unwrap().meta.protocol_version().is_none());
+        assert!(
+            Params::read(Some(&no_object))
+                .unwrap()
+                .meta
+                .protocol_version()
+                .is_none()
+        );
     }
 
     #[test]
@@ -308,7 +345,10 @@ mod tests {
             ("clientInfo", "requestState"),
             ("inputResponses", "cursor"),
         ];
-        let members = names.iter().flat_map(|(a, b)| [a, b]).map(|name| format!(r#""{name}":"{name}""#));
+        let members = names
+            .iter()
+            .flat_map(|(a, b)| [a, b])
+            .map(|name| format!(r#""{name}":"{name}""#));
         let text = format!("{{{}}}", members.collect::<Vec<_>>().join(","));
         let read = Params::read(Some(&Json::parse(text.into(), 8).unwrap())).unwrap();
         for (value, name) in [
@@ -335,8 +375,12 @@ mod tests {
     #[test]
     fn each_member_of_meta_is_read_as_itself() {
         let members = MetaMember::NAMES.map(|name| format!(r#""{name}":"{name}""#));
-        let read = Meta::read(Json::parse(format!("{{{}}}", members.join(",")).into(), 8).unwrap()).unwrap();
-        for (value, name) in [(read.protocol_version(), meta::PROTOCOL_VERSION), (read.log_level(), meta::LOG_LEVEL)] {
+        let read = Meta::read(Json::parse(format!("{{{}}}", members.join(",")).into(), 8).unwrap())
+            .unwrap();
+        for (value, name) in [
+            (read.protocol_version(), meta::PROTOCOL_VERSION),
+            (read.log_level(), meta::LOG_LEVEL),
+        ] {
             assert_eq!(value.unwrap().as_str().unwrap(), name);
         }
         for (value, name) in [

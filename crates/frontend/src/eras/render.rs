@@ -40,12 +40,16 @@ impl Rendering {
 
     fn result_message(&self, response: &Response, result: Json) -> Chunks {
         let changed = match self.method {
-            Method::Initialize => Some(response.with_body(&description::initialize_result(&result, self.revision))),
-            Method::Discover => Some(response.with_body(&description::discover_result(&result))),
-            Method::ListTools if self.revision.era() == Era::Modern => {
-                self.mirrors_params.and_then(|limit| mirrorable(response, &result, limit))
+            Method::Initialize => {
+                Some(response.with_body(&description::initialize_result(&result, self.revision)))
             }
-            Method::ListTools => structured::tools_for_legacy(&result).map(|result| response.with_body(&result)),
+            Method::Discover => Some(response.with_body(&description::discover_result(&result))),
+            Method::ListTools if self.revision.era() == Era::Modern => self
+                .mirrors_params
+                .and_then(|limit| mirrorable(response, &result, limit)),
+            Method::ListTools => {
+                structured::tools_for_legacy(&result).map(|result| response.with_body(&result))
+            }
             Method::CallTool | Method::TaskResult if self.revision.era() == Era::Legacy => {
                 structured::result_for_legacy(&result).map(|result| response.with_body(&result))
             }
@@ -56,9 +60,20 @@ impl Rendering {
             (Era::Modern, Some(changed)) => modern_members(&self.method, &changed.body()),
             (Era::Modern, None) => modern_members(&self.method, &result),
         };
-        match response.server_info().filter(|_| self.revision.era() == Era::Modern) {
-            Some(server) => with_server_info(changed.as_ref().unwrap_or(response), server, added, &self.id),
-            None => changed.as_ref().unwrap_or(response).to_message(&self.id, added),
+        match response
+            .server_info()
+            .filter(|_| self.revision.era() == Era::Modern)
+        {
+            Some(server) => with_server_info(
+                changed.as_ref().unwrap_or(response),
+                server,
+                added,
+                &self.id,
+            ),
+            None => changed
+                .as_ref()
+                .unwrap_or(response)
+                .to_message(&self.id, added),
         }
     }
 }
@@ -87,7 +102,9 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
             let mut edits = Edits::new(body.bytes().clone());
             let named = named.into_bytes();
             edits.insert_owned_members(place.start, named.slice(1..named.len() - 1));
-            response.with_body(&edits.finish_json()).to_message(id, added)
+            response
+                .with_body(&edits.finish_json())
+                .to_message(id, added)
         }
         // Two of them: which one is read is not for Fanlight to say.
         Err(_) => response.to_message(id, added),
@@ -99,7 +116,10 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
 fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Response> {
     let look = || without_invalid_tools(result, limit).map(|valid| response.with_body(&valid));
     match response.derived() {
-        Some(derived) => derived.get_or_insert_with(|| Mirrorable(look().map(Response::cached))).0.clone(),
+        Some(derived) => derived
+            .get_or_insert_with(|| Mirrorable(look().map(Response::cached)))
+            .0
+            .clone(),
         None => look(),
     }
 }
@@ -140,7 +160,11 @@ const COMPLETE: &[u8] = br#""resultType":"complete""#;
 /// A result without hints is stale at once and its reader's own.
 fn modern_members(method: &Method, result: &Json) -> Bytes {
     if !is_cacheable(method) {
-        return if result.peek("resultType").is_none() { Bytes::from_static(COMPLETE) } else { Bytes::new() };
+        return if result.peek("resultType").is_none() {
+            Bytes::from_static(COMPLETE)
+        } else {
+            Bytes::new()
+        };
     }
     const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
     let [result_type, ttl, scope] = match result.find(KEYS) {
@@ -199,12 +223,18 @@ mod tests {
     use super::*;
 
     fn render(revision: Revision, method: &str, text: &'static str) -> String {
-        let Ok(Message::Response(response)) = Message::parse(Bytes::from_static(text.as_bytes()), 64) else {
+        let Ok(Message::Response(response)) =
+            Message::parse(Bytes::from_static(text.as_bytes()), 64)
+        else {
             panic!("not a response")
         };
         let mirrors_params = (revision.era() == Era::Modern).then_some(64);
-        let rendering =
-            Rendering { id: Json::literal("1.0"), method: Method::from_name(method), revision, mirrors_params };
+        let rendering = Rendering {
+            id: Json::literal("1.0"),
+            method: Method::from_name(method),
+            revision,
+            mirrors_params,
+        };
         String::from_utf8(rendering.message(&response).into_bytes().to_vec()).unwrap()
     }
 
@@ -212,15 +242,24 @@ mod tests {
     fn modern_results_get_what_they_lack() {
         let modern = |method, text| render(Revision::V2026_07_28, method, text);
         assert_eq!(
-            modern("tools/call", r#"{"jsonrpc":"2.0","id":7,"result":{"content":[1E400]}}"#),
+            modern(
+                "tools/call",
+                r#"{"jsonrpc":"2.0","id":7,"result":{"content":[1E400]}}"#
+            ),
             r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","content":[1E400]}}"#
         );
         assert_eq!(
-            modern("tools/list", r#"{"result":{"ttlMs":9}, "jsonrpc":"2.0","id":7}"#),
+            modern(
+                "tools/list",
+                r#"{"result":{"ttlMs":9}, "jsonrpc":"2.0","id":7}"#
+            ),
             r#"{"result":{"resultType":"complete","cacheScope":"private","ttlMs":9}, "jsonrpc":"2.0","id":1.0}"#
         );
         assert_eq!(
-            modern("resources/read", r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete"}}"#),
+            modern(
+                "resources/read",
+                r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete"}}"#
+            ),
             r#"{"jsonrpc":"2.0","id":1.0,"result":{"ttlMs":0,"cacheScope":"private","resultType":"complete"}}"#
         );
         let interim = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"input_required"}}"#;
@@ -230,12 +269,24 @@ mod tests {
     #[test]
     fn tasks_pass_and_what_is_said_of_them_is_complete() {
         let created = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"task","taskId":"t","ttlMs":null}}"#;
-        assert_eq!(render(Revision::V2026_07_28, "tools/call", created), created);
-        let task = r#"{"jsonrpc":"2.0","id":1.0,"result":{"taskId":"t","status":"input_required"}}"#;
+        assert_eq!(
+            render(Revision::V2026_07_28, "tools/call", created),
+            created
+        );
+        let task =
+            r#"{"jsonrpc":"2.0","id":1.0,"result":{"taskId":"t","status":"input_required"}}"#;
         let complete = task.replace(r#"{"taskId""#, r#"{"resultType":"complete","taskId""#);
         for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
-            assert_eq!(render(Revision::V2026_07_28, method, task), complete, "{method}");
-            assert_eq!(render(Revision::V2025_11_25, method, task), task, "{method}");
+            assert_eq!(
+                render(Revision::V2026_07_28, method, task),
+                complete,
+                "{method}"
+            );
+            assert_eq!(
+                render(Revision::V2025_11_25, method, task),
+                task,
+                "{method}"
+            );
         }
     }
 
@@ -244,7 +295,10 @@ mod tests {
         let text = r#"{"jsonrpc":"2.0","id":1.0,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","tools":[{"name":"good"},{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}}"#;
         assert_eq!(render(Revision::V2025_11_25, "tools/list", text), text);
         let modern = render(Revision::V2026_07_28, "tools/list", text);
-        assert!(modern.ends_with(r#""tools":[{"name":"good"}]}}"#), "{modern}");
+        assert!(
+            modern.ends_with(r#""tools":[{"name":"good"}]}}"#),
+            "{modern}"
+        );
     }
 
     #[test]
@@ -255,18 +309,30 @@ mod tests {
         let kept = Response::from_result(&list).cached();
         let message = |response: &Response, revision: Revision| {
             let mirrors_params = (revision.era() == Era::Modern).then_some(64);
-            let rendering = Rendering { id: Json::literal("1"), method: Method::ListTools, revision, mirrors_params };
+            let rendering = Rendering {
+                id: Json::literal("1"),
+                method: Method::ListTools,
+                revision,
+                mirrors_params,
+            };
             rendering.message(response).into_bytes()
         };
         let once = message(&Response::from_result(&list), Revision::V2026_07_28);
-        assert!(kept.derived().is_some_and(|derived| derived.get::<Mirrorable>().is_none()));
+        assert!(
+            kept.derived()
+                .is_some_and(|derived| derived.get::<Mirrorable>().is_none())
+        );
         for _ in 0..2 {
             assert_eq!(message(&kept.clone(), Revision::V2026_07_28), once);
             assert!(
-                kept.derived().and_then(|derived| derived.get::<Mirrorable>()).is_some_and(|valid| valid.0.is_some())
+                kept.derived()
+                    .and_then(|derived| derived.get::<Mirrorable>())
+                    .is_some_and(|valid| valid.0.is_some())
             );
         }
-        assert!(message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat()));
+        assert!(
+            message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat())
+        );
         // Another result is another matter.
         assert!(kept.with_body(&list).derived().is_none());
     }
@@ -277,20 +343,44 @@ mod tests {
             let server = std::sync::Arc::new(Json::literal(r#"{ "name":"s"}"#));
             let response = Response::from_result(&Json::literal(result)).from_server(server);
             let (id, method) = (Json::literal("1"), Method::CallTool);
-            let message = Rendering { id, method, revision, mirrors_params: None }.message(&response).into_bytes();
+            let message = Rendering {
+                id,
+                method,
+                revision,
+                mirrors_params: None,
+            }
+            .message(&response)
+            .into_bytes();
             let text = String::from_utf8(message.to_vec()).unwrap();
-            text.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#).unwrap().strip_suffix('}').unwrap().to_owned()
+            text.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#)
+                .unwrap()
+                .strip_suffix('}')
+                .unwrap()
+                .to_owned()
         };
         let modern = |result| render(Revision::V2026_07_28, result);
         const INFO: &str = r#""io.modelcontextprotocol/serverInfo":{ "name":"s"}"#;
-        assert_eq!(modern("{}"), format!(r#"{{"resultType":"complete","_meta":{{{INFO}}}}}"#));
+        assert_eq!(
+            modern("{}"),
+            format!(r#"{{"resultType":"complete","_meta":{{{INFO}}}}}"#)
+        );
         let said = r#"{"resultType":"x","a":1.0}"#;
-        assert_eq!(modern(said), format!(r#"{{"_meta":{{{INFO}}},{}"#, &said[1..]));
+        assert_eq!(
+            modern(said),
+            format!(r#"{{"_meta":{{{INFO}}},{}"#, &said[1..])
+        );
         let with_meta = r#"{"resultType":"x","_meta":{ "k":1E400}}"#;
-        assert_eq!(modern(with_meta), format!(r#"{{"resultType":"x","_meta":{{{INFO}, "k":1E400}}}}"#));
-        let own = r#"{"resultType":"x","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"own"}}}"#;
+        assert_eq!(
+            modern(with_meta),
+            format!(r#"{{"resultType":"x","_meta":{{{INFO}, "k":1E400}}}}"#)
+        );
+        let own =
+            r#"{"resultType":"x","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"own"}}}"#;
         assert_eq!(modern(own), own);
-        for odd in [r#"{"resultType":"x","_meta":7}"#, r#"{"resultType":"x","_meta":{},"_meta":{}}"#] {
+        for odd in [
+            r#"{"resultType":"x","_meta":7}"#,
+            r#"{"resultType":"x","_meta":{},"_meta":{}}"#,
+        ] {
             assert_eq!(modern(odd), odd);
         }
         assert_eq!(render(Revision::V2025_11_25, with_meta), with_meta);
@@ -312,7 +402,10 @@ mod tests {
         );
         let urls = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32042,"message":"m","data":{"elicitations":[ ]}}}"#;
         assert_eq!(render(Revision::V2025_11_25, "tools/call", urls), urls);
-        assert_eq!(render(Revision::V2026_07_28, "tools/call", urls), urls.replace("-32042", "-31003"));
+        assert_eq!(
+            render(Revision::V2026_07_28, "tools/call", urls),
+            urls.replace("-32042", "-31003")
+        );
         let other = r#"{"jsonrpc":"2.0","id":1.0,"error":{"code":-32041,"message":"m"}}"#;
         assert_eq!(render(Revision::V2026_07_28, "tools/call", other), other);
     }
@@ -321,7 +414,11 @@ mod tests {
     fn descriptions_are_rendered_for_their_method() {
         let text = r#"{"jsonrpc":"2.0","id":7,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#;
         let legacy = render(Revision::V2024_11_05, "initialize", text);
-        assert_eq!(legacy, text.replace("2025-11-25", "2024-11-05").replace("\"id\":7", "\"id\":1.0"));
+        assert_eq!(
+            legacy,
+            text.replace("2025-11-25", "2024-11-05")
+                .replace("\"id\":7", "\"id\":1.0")
+        );
         let modern = render(Revision::V2026_07_28, "server/discover", text);
         assert!(
             modern

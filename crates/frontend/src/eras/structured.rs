@@ -18,15 +18,22 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     if !may_have(list, OUTPUT_SCHEMA) {
         return None;
     }
-    let tools = list.members().find(|member| member.is(list, "tools"))?.value;
+    let tools = list
+        .members()
+        .find(|member| member.is(list, "tools"))?
+        .value;
     let mut edits = None;
     for place in list.slice(tools.clone()).elements() {
         let place = tools.start + place.start..tools.start + place.end;
         let tool = list.slice(place.clone());
-        let is_foreign = tool.get(OUTPUT_SCHEMA).is_some_and(|schema| !is_of_objects(&schema));
+        let is_foreign = tool
+            .get(OUTPUT_SCHEMA)
+            .is_some_and(|schema| !is_of_objects(&schema));
         if is_foreign {
             let without = rewrite_object(&tool, |member| !member.is(&tool, OUTPUT_SCHEMA), b"");
-            edits.get_or_insert_with(|| Edits::new(list.bytes().clone())).replace(place, without.into_bytes());
+            edits
+                .get_or_insert_with(|| Edits::new(list.bytes().clone()))
+                .replace(place, without.into_bytes());
         }
     }
     edits.map(Edits::finish_json)
@@ -42,16 +49,23 @@ pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
     if !is_foreign {
         return None;
     }
-    Some(rewrite_object(result, |member| !member.is(result, STRUCTURED_CONTENT), b""))
+    Some(rewrite_object(
+        result,
+        |member| !member.is(result, STRUCTURED_CONTENT),
+        b"",
+    ))
 }
 
 fn is_of_objects(schema: &Json) -> bool {
-    schema.get("type").is_some_and(|kind| kind.as_str().as_deref() == Some("object"))
+    schema
+        .get("type")
+        .is_some_and(|kind| kind.as_str().as_deref() == Some("object"))
 }
 
 /// Whether a text may have a member of this name. An escape could hide the name.
 fn may_have(text: &Json, name: &str) -> bool {
-    memmem::find(text.bytes(), name.as_bytes()).is_some() || memmem::find(text.bytes(), b"\\u").is_some()
+    memmem::find(text.bytes(), name.as_bytes()).is_some()
+        || memmem::find(text.bytes(), b"\\u").is_some()
 }
 
 #[cfg(test)]
@@ -60,37 +74,64 @@ mod tests {
 
     #[test]
     fn output_schemas_that_are_not_of_objects_are_left_out() {
-        let of = |text: &'static str| tools_for_legacy(&Json::literal(text)).map(|list| list.as_text().to_owned());
+        let of = |text: &'static str| {
+            tools_for_legacy(&Json::literal(text)).map(|list| list.as_text().to_owned())
+        };
         let list = r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"outputSchema" : {"type":"array"},"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
-        let expected =
-            r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
+        let expected = r#"{ "tools":[{"name":"a","outputSchema":{"type":"object"}}, {"name":"b","x":1.0},{"name":"c"}],"n":1E2}"#;
         assert_eq!(of(list).as_deref(), Some(expected));
-        for foreign in
-            [r#"{"oneOf":[{"type":"object"}]}"#, r#"{"type":["object","null"]}"#, r#"{"$ref":"a"}"#, "true", "null"]
-        {
-            let list = Json::parse(format!(r#"{{"tools":[{{"name":"a","output\u0053chema":{foreign}}}]}}"#).into(), 16)
-                .unwrap();
-            assert_eq!(tools_for_legacy(&list).unwrap().as_text(), r#"{"tools":[{"name":"a"}]}"#, "{foreign}");
+        for foreign in [
+            r#"{"oneOf":[{"type":"object"}]}"#,
+            r#"{"type":["object","null"]}"#,
+            r#"{"$ref":"a"}"#,
+            "true",
+            "null",
+        ] {
+            let list = Json::parse(
+                format!(r#"{{"tools":[{{"name":"a","output\u0053chema":{foreign}}}]}}"#).into(),
+                16,
+            )
+            .unwrap();
+            assert_eq!(
+                tools_for_legacy(&list).unwrap().as_text(),
+                r#"{"tools":[{"name":"a"}]}"#,
+                "{foreign}"
+            );
         }
-        assert_eq!(of(r#"{"tools":[{"name":"a","outputSchema":{"type":"obj\u0065ct"}}]}"#), None);
+        assert_eq!(
+            of(r#"{"tools":[{"name":"a","outputSchema":{"type":"obj\u0065ct"}}]}"#),
+            None
+        );
         assert_eq!(of(r#"{"tools":{"outputSchema":{}}}"#), None);
         assert_eq!(of(r#"{"x":"outputSchema"}"#), None);
     }
 
     #[test]
     fn structured_content_that_is_no_object_is_left_out() {
-        let of = |text: &'static str| result_for_legacy(&Json::literal(text)).map(|result| result.as_text().to_owned());
-        let result = r#"{"resultType":"complete","content":[1.0],"structuredContent":[1],"_meta":{ "a":1}}"#;
+        let of = |text: &'static str| {
+            result_for_legacy(&Json::literal(text)).map(|result| result.as_text().to_owned())
+        };
+        let result =
+            r#"{"resultType":"complete","content":[1.0],"structuredContent":[1],"_meta":{ "a":1}}"#;
         let without = r#"{"resultType":"complete","content":[1.0],"_meta":{ "a":1}}"#;
         assert_eq!(of(result).as_deref(), Some(without));
         let escaped = r#"{"structured\u0043ontent":null,"resultType":"complete"}"#;
         assert_eq!(of(escaped).as_deref(), Some(r#"{"resultType":"complete"}"#));
-        assert_eq!(of(r#"{"resultType":"complete","content":["structuredContent"]}"#), None);
-        assert_eq!(of(r#"{"resultType":"complete","structuredContent":{ }}"#), None);
+        assert_eq!(
+            of(r#"{"resultType":"complete","content":["structuredContent"]}"#),
+            None
+        );
+        assert_eq!(
+            of(r#"{"resultType":"complete","structuredContent":{ }}"#),
+            None
+        );
     }
 
     #[test]
     fn structured_content_of_a_legacy_server_passes() {
-        assert!(result_for_legacy(&Json::literal(r#"{"content":[],"structuredContent":[1]}"#)).is_none());
+        assert!(
+            result_for_legacy(&Json::literal(r#"{"content":[],"structuredContent":[1]}"#))
+                .is_none()
+        );
     }
 }

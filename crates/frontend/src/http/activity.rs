@@ -90,12 +90,24 @@ pub(crate) enum Expired {
 impl Activity {
     /// The activity of a connection that has just been accepted: its first head is awaited.
     pub(crate) fn new(limits: &ConnectionLimits, shutdown: CancellationToken) -> Arc<Self> {
-        let ConnectionLimits { header_timeout, idle_timeout, write_timeout, write_rate, .. } = *limits;
+        let ConnectionLimits {
+            header_timeout,
+            idle_timeout,
+            write_timeout,
+            write_rate,
+            ..
+        } = *limits;
         let now = Instant::now();
         let state = State {
             requests: 0,
-            receiving: Waiting { count: 0, since: now },
-            listening: Waiting { count: 0, since: now },
+            receiving: Waiting {
+                count: 0,
+                since: now,
+            },
+            listening: Waiting {
+                count: 0,
+                since: now,
+            },
             background: 0,
             has_served: false,
             is_head_arriving: true,
@@ -129,7 +141,10 @@ impl Activity {
         state.has_served = true;
         state.is_head_arriving = false;
         state.is_multiplexed = is_multiplexed;
-        ActiveRequest { activity: Arc::clone(self), listens: false }
+        ActiveRequest {
+            activity: Arc::clone(self),
+            listens: false,
+        }
     }
 
     /// What the connection is open for.
@@ -175,7 +190,8 @@ impl Activity {
             (Some(_), None) | (None, Some(_)) => {}
             (Some(taken), Some(since)) => {
                 let now = Instant::now();
-                let worth = Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / self.write_rate;
+                let worth =
+                    Duration::from_secs(u64::try_from(taken).unwrap_or(u64::MAX)) / self.write_rate;
                 state.arrears = (state.arrears + (now - since)).saturating_sub(worth);
                 (state.blocked_since, state.unblocked) = (None, now);
             }
@@ -193,7 +209,10 @@ impl Activity {
         let number = state.next_piece;
         state.next_piece += 1;
         state.unsent.insert(number, Instant::now());
-        UnsentPiece { activity: Arc::clone(self), number }
+        UnsentPiece {
+            activity: Arc::clone(self),
+            number,
+        }
     }
 
     /// Waits for `grace`, and then until the connection is to be closed.
@@ -213,13 +232,24 @@ impl Activity {
         let left = |since: Instant, limit: Duration| limit.saturating_sub(since.elapsed());
         // The stream of a piece is reset first, if it still can be.
         let longest = self.write_timeout + self.header_timeout;
-        if let Some(since) = state.unsent.values().min().filter(|since| since.elapsed() >= longest) {
+        if let Some(since) = state
+            .unsent
+            .values()
+            .min()
+            .filter(|since| since.elapsed() >= longest)
+        {
             return (Expired::Stuck, left(*since, longest));
         }
         if let Some(since) = state.blocked_since {
-            (Expired::Stuck, left(since, self.write_timeout.saturating_sub(state.arrears)))
+            (
+                Expired::Stuck,
+                left(since, self.write_timeout.saturating_sub(state.arrears)),
+            )
         } else if state.requests > 0 {
-            (Expired::Idle, self.header_timeout.max(Duration::from_millis(1)))
+            (
+                Expired::Idle,
+                self.header_timeout.max(Duration::from_millis(1)),
+            )
         } else if state.is_head_arriving && !state.is_multiplexed {
             (Expired::Stuck, left(state.since, self.header_timeout))
         } else {
@@ -249,8 +279,13 @@ impl Drop for UnsentPiece {
 impl State {
     /// Since when the client has taken nothing of an answer, or next to nothing, if that is long.
     fn not_taken_since(&self) -> Option<Instant> {
-        let blocked = self.blocked_since.map(|since| since.checked_sub(self.arrears).unwrap_or(since));
-        let oldest = blocked.into_iter().chain(self.unsent.values().copied()).min()?;
+        let blocked = self
+            .blocked_since
+            .map(|since| since.checked_sub(self.arrears).unwrap_or(since));
+        let oldest = blocked
+            .into_iter()
+            .chain(self.unsent.values().copied())
+            .min()?;
         (oldest.elapsed() >= NOT_TAKEN).then_some(oldest)
     }
 }
@@ -376,7 +411,11 @@ mod tests {
     async fn active_request_keeps_the_connection_open() {
         let activity = activity();
         let request = activity.begin_request(false);
-        assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
+        assert!(
+            tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO))
+                .await
+                .is_err()
+        );
         drop(request);
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
     }
@@ -408,9 +447,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn client_that_takes_next_to_nothing_is_stuck() {
-        for (bytes, longest) in [(0, WRITE + HEAD), (1, WRITE + HEAD), (512, 2 * WRITE + HEAD)] {
+        for (bytes, longest) in [
+            (0, WRITE + HEAD),
+            (1, WRITE + HEAD),
+            (512, 2 * WRITE + HEAD),
+        ] {
             let served = served(bytes).await;
-            assert!(served >= WRITE && served <= longest, "{bytes} bytes a second: {served:?}");
+            assert!(
+                served >= WRITE && served <= longest,
+                "{bytes} bytes a second: {served:?}"
+            );
         }
         assert!(served(1100).await > 100 * WRITE);
     }
@@ -437,7 +483,11 @@ mod tests {
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Stuck);
         assert!(start.elapsed() >= WRITE + HEAD && start.elapsed() <= WRITE + 2 * HEAD);
         drop(piece);
-        assert!(tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO)).await.is_err());
+        assert!(
+            tokio::time::timeout(IDLE * 100, activity.expired(Duration::ZERO))
+                .await
+                .is_err()
+        );
     }
 
     fn kind(activity: &Activity) -> UsageKind {

@@ -38,13 +38,28 @@ pub(super) struct Arrived<'a> {
 impl<'a> Arrived<'a> {
     /// What is known of the messages in its body.
     pub(super) fn facts(&self) -> TransportFacts<'a> {
-        let version = if self.head.version == http::Version::HTTP_2 { "2" } else { "1.1" };
-        let network = Network::Http { version, client: self.client };
+        let version = if self.head.version == http::Version::HTTP_2 {
+            "2"
+        } else {
+            "1.1"
+        };
+        let network = Network::Http {
+            version,
+            client: self.client,
+        };
         let trace_context = trace_context(&self.fields);
         let own = self.connection.socket.map(|socket| socket.user);
-        let user = self.forwarded.map_or(own, |opened| opened.request.client.user);
+        let user = self
+            .forwarded
+            .map_or(own, |opened| opened.request.client.user);
         let is_forwarded = self.forwarded.is_some();
-        TransportFacts { received: self.received, network, user, is_forwarded, trace_context }
+        TransportFacts {
+            received: self.received,
+            network,
+            user,
+            is_forwarded,
+            trace_context,
+        }
     }
 
     /// Reads its body, which a message of `peer` is in. One that another replica has passed on is the body that it has sealed.
@@ -70,10 +85,19 @@ impl<'a> Arrived<'a> {
 /// do lists in several fields, since they are rare and nothing depends on them.
 fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
     let one = |field: Field<'a>| field.only().ok().flatten().map(|(_, text)| text);
-    Headers { traceparent: one(fields.traceparent), tracestate: one(fields.tracestate), baggage: one(fields.baggage) }
+    Headers {
+        traceparent: one(fields.traceparent),
+        tracestate: one(fields.tracestate),
+        baggage: one(fields.baggage),
+    }
 }
 
 /// A permit for a listen-only stream of `peer`.
-pub(super) fn stream_permit(streams: &ListenOnlyStreams, peer: &Peer) -> Result<StreamPermit, Box<Refusal>> {
-    streams.acquire(peer).map_err(|refused| Refusal::busy(refused.to_string()))
+pub(super) fn stream_permit(
+    streams: &ListenOnlyStreams,
+    peer: &Peer,
+) -> Result<StreamPermit, Box<Refusal>> {
+    streams
+        .acquire(peer)
+        .map_err(|refused| Refusal::busy(refused.to_string()))
 }

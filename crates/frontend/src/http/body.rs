@@ -70,9 +70,19 @@ pub(crate) struct BodyLimits<'a> {
 
 impl<'a> BodyLimits<'a> {
     /// The bounds of a body from `peer`.
-    pub(crate) fn new(settings: &'a FrontendSettings, peer: &'a Peer, request: &'a ActiveRequest) -> Self {
+    pub(crate) fn new(
+        settings: &'a FrontendSettings,
+        peer: &'a Peer,
+        request: &'a ActiveRequest,
+    ) -> Self {
         let (bytes, time) = (settings.max_body, settings.body_timeout);
-        Self { bytes, time, memory: &settings.request_memory, peer, request }
+        Self {
+            bytes,
+            time,
+            memory: &settings.request_memory,
+            peer,
+            request,
+        }
     }
 }
 
@@ -82,7 +92,9 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     if body.size_hint().lower() > limits.bytes as u64 {
-        return Err(BodyError::TooLarge { limit: limits.bytes });
+        return Err(BodyError::TooLarge {
+            limit: limits.bytes,
+        });
     }
     let mut collecting = pin!(timeout(limits.time, collect(body, limits)));
     let collected = match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
@@ -96,7 +108,12 @@ where
 }
 
 /// The beginning of a body of a refused request: at most `limit` bytes, and what has arrived of it within `time`.
-pub(crate) async fn beginning<B>(body: &mut B, limit: usize, time: Duration, request: &ActiveRequest) -> Vec<u8>
+pub(crate) async fn beginning<B>(
+    body: &mut B,
+    limit: usize,
+    time: Duration,
+    request: &ActiveRequest,
+) -> Vec<u8>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -127,7 +144,9 @@ where
         }
     }
     if first.len() > limits.bytes {
-        return Err(BodyError::TooLarge { limit: limits.bytes });
+        return Err(BodyError::TooLarge {
+            limit: limits.bytes,
+        });
     }
     if body.is_end_stream() {
         return Ok(limits.memory.count(limits.peer, first)?);
@@ -164,14 +183,23 @@ struct Collected {
 
 impl Collected {
     /// Appends a piece. `rest` is the length of what follows, if the client has announced it.
-    fn extend(&mut self, data: &[u8], rest: Option<u64>, limits: BodyLimits<'_>) -> Result<(), BodyError> {
+    fn extend(
+        &mut self,
+        data: &[u8],
+        rest: Option<u64>,
+        limits: BodyLimits<'_>,
+    ) -> Result<(), BodyError> {
         let len = self.text.len() + data.len();
         if len > limits.bytes {
-            return Err(BodyError::TooLarge { limit: limits.bytes });
+            return Err(BodyError::TooLarge {
+                limit: limits.bytes,
+            });
         }
         if len > self.text.capacity() {
             // An announced length is not believed at once: its sender may send nothing of it.
-            let whole = rest.and_then(|rest| usize::try_from(rest).ok()).and_then(|rest| len.checked_add(rest));
+            let whole = rest
+                .and_then(|rest| usize::try_from(rest).ok())
+                .and_then(|rest| len.checked_add(rest));
             let doubled = (2 * self.text.capacity()).max(len);
             let capacity = doubled.min(whole.unwrap_or(usize::MAX)).min(limits.bytes);
             self.count(capacity, limits)?;
@@ -205,7 +233,8 @@ impl Collected {
 /// request, and closing a connection with unread bytes would reset it before the response is read. A client that
 /// waits for `100 Continue` has not sent the body, and HTTP/2 can close a stream alone.
 pub(crate) fn drain(mut body: Incoming, head: &Parts, limits: RefusedBody) {
-    if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT) {
+    if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT)
+    {
         return;
     }
     tokio::spawn(timeout(limits.time, async move {
@@ -243,13 +272,26 @@ mod tests {
         time: Duration,
     ) -> Result<Bytes, BodyError> {
         let memory = &ByteBudget::new(1 << 20);
-        super::read(body, BodyLimits { bytes, time, memory, peer: &Peer::Local, request: &request() }).await
+        super::read(
+            body,
+            BodyLimits {
+                bytes,
+                time,
+                memory,
+                peer: &Peer::Local,
+                request: &request(),
+            },
+        )
+        .await
     }
 
     #[tokio::test]
     async fn body_declared_larger_than_the_limit_is_not_read() {
         let text = Bytes::from_static(b"0123456789");
-        assert_eq!(read(&mut Full::new(text.clone()), 9, TIME).await, Err(BodyError::TooLarge { limit: 9 }));
+        assert_eq!(
+            read(&mut Full::new(text.clone()), 9, TIME).await,
+            Err(BodyError::TooLarge { limit: 9 })
+        );
         let read = read(&mut Full::new(text.clone()), 10, TIME).await.unwrap();
         assert_eq!(read.as_ptr(), text.as_ptr());
     }
@@ -258,14 +300,20 @@ mod tests {
     async fn body_pieces_are_joined_and_counted() {
         let (mut sender, mut body) = Channel::<Bytes>::new(4);
         for piece in ["01", "234", "5"] {
-            sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
+            sender
+                .send_data(Bytes::from_static(piece.as_bytes()))
+                .await
+                .unwrap();
         }
         drop(sender);
         assert_eq!(read(&mut body, 6, TIME).await.unwrap(), "012345");
         let (mut sender, mut body) = Channel::<Bytes>::new(4);
         sender.send_data(Bytes::from_static(b"0123")).await.unwrap();
         sender.send_data(Bytes::from_static(b"456")).await.unwrap();
-        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooLarge { limit: 6 }));
+        assert_eq!(
+            read(&mut body, 6, TIME).await,
+            Err(BodyError::TooLarge { limit: 6 })
+        );
     }
 
     #[tokio::test]
@@ -273,12 +321,21 @@ mod tests {
         const PIECE: usize = 16 << 10;
         let memory = ByteBudget::new(10 * PIECE);
         let request = &request();
-        let limits = BodyLimits { bytes: 1 << 20, time: TIME, memory: &memory, peer: &Peer::Local, request };
+        let limits = BodyLimits {
+            bytes: 1 << 20,
+            time: TIME,
+            memory: &memory,
+            peer: &Peer::Local,
+            request,
+        };
         let mut senders = Vec::new();
         let mut outcomes = Vec::new();
         for _ in 0..20 {
             let (mut sender, mut body) = Channel::<Bytes>::new(4);
-            sender.send_data(Bytes::from(vec![b' '; PIECE])).await.unwrap();
+            sender
+                .send_data(Bytes::from(vec![b' '; PIECE]))
+                .await
+                .unwrap();
             senders.push(sender);
             let mut reading = Box::pin(async move { super::read(&mut body, limits).await });
             match poll_once(reading.as_mut()) {
@@ -288,10 +345,20 @@ mod tests {
         }
         assert_eq!(outcomes.len(), 5, "half of all is the most for one peer");
         outcomes.clear();
-        let text = super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.unwrap();
-        assert!(super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.is_err());
+        let text = super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits)
+            .await
+            .unwrap();
+        assert!(
+            super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits)
+                .await
+                .is_err()
+        );
         drop(text);
-        assert!(super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits).await.is_ok());
+        assert!(
+            super::read(&mut Full::new(Bytes::from(vec![b' '; 6 * PIECE])), limits)
+                .await
+                .is_ok()
+        );
     }
 
     fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
@@ -304,7 +371,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn body_has_one_timeout_as_a_whole() {
         let (_sender, mut body) = Channel::<Bytes>::new(4);
-        assert_eq!(read(&mut body, 6, TIME).await, Err(BodyError::TooSlow { limit: TIME }));
+        assert_eq!(
+            read(&mut body, 6, TIME).await,
+            Err(BodyError::TooSlow { limit: TIME })
+        );
     }
 
     #[tokio::test]

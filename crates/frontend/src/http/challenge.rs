@@ -68,8 +68,12 @@ impl Challenge<'_> {
 
 /// A list of scopes as OAuth writes it. What cannot be a scope (RFC 6749, 3.3) is left out.
 pub(crate) fn joined(scopes: &[Arc<str>]) -> String {
-    let is_token = |scope: &str| !scope.is_empty() && scope.bytes().all(|byte| is_plain(byte) && byte != b' ');
-    let scopes = scopes.iter().map(AsRef::as_ref).filter(|scope| is_token(scope) && *scope != OFFLINE_ACCESS);
+    let is_token =
+        |scope: &str| !scope.is_empty() && scope.bytes().all(|byte| is_plain(byte) && byte != b' ');
+    let scopes = scopes
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|scope| is_token(scope) && *scope != OFFLINE_ACCESS);
     scopes.collect::<Vec<_>>().join(" ")
 }
 
@@ -114,18 +118,33 @@ mod tests {
         let metadata = Some("https://a.example/.well-known/oauth-protected-resource/mcp");
         let error = Some(("invalid_token", "the token has expired"));
         assert_eq!(
-            Challenge { error, scopes: &scopes, metadata, ..Challenge::default() }.to_value(),
+            Challenge {
+                error,
+                scopes: &scopes,
+                metadata,
+                ..Challenge::default()
+            }
+            .to_value(),
             "Bearer error=\"invalid_token\", error_description=\"the token has expired\", scope=\"mcp:read mcp:call\", \
              resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/mcp\""
         );
         assert_eq!(Challenge::default().to_value(), "Bearer");
         assert_eq!(
-            Challenge { scheme: Scheme::Dpop, error, ..Challenge::default() }.to_value(),
+            Challenge {
+                scheme: Scheme::Dpop,
+                error,
+                ..Challenge::default()
+            }
+            .to_value(),
             "DPoP error=\"invalid_token\", error_description=\"the token has expired\", \
              algs=\"ES256 ES384 EdDSA PS256 PS384 PS512 RS256 RS384 RS512\""
         );
         assert_eq!(
-            Challenge { scopes: &scopes, ..Challenge::default() }.to_value(),
+            Challenge {
+                scopes: &scopes,
+                ..Challenge::default()
+            }
+            .to_value(),
             "Bearer scope=\"mcp:read mcp:call\""
         );
     }
@@ -136,7 +155,13 @@ mod tests {
         let scopes = scopes(&["a\" x=\"", "b c", "", "d\\", "e\r\nf", "g"]);
         let metadata = Some("https://a.example/\"\r\n\\");
         assert_eq!(
-            Challenge { error, scopes: &scopes, metadata, ..Challenge::default() }.to_value(),
+            Challenge {
+                error,
+                scopes: &scopes,
+                metadata,
+                ..Challenge::default()
+            }
+            .to_value(),
             "Bearer error=\"invalid_token\", error_description=\"a' , error='none???Set-Cookie: x ?\", scope=\"g\", \
              resource_metadata=\"https://a.example/\\\"\\\\\""
         );

@@ -19,7 +19,10 @@ pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<
     let mut response = empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.insert(http::header::ALLOW, HeaderValue::from_static(methods));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static(methods),
+    );
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("7200"));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed_headers(request));
     response
@@ -29,19 +32,31 @@ pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<
 pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate"));
+    headers.insert(
+        ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate"),
+    );
     headers.append(VARY, HeaderValue::from_static("Origin"));
 }
 
 /// The fixed names, and those of mirrored parameters for which the page asks.
 fn allowed_headers(request: &HeaderMap) -> HeaderValue {
-    let asked = request.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|value| value.to_str().ok());
-    let mirrored = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| {
-        let prefix = name.get(..header::PARAM_PREFIX.len());
-        prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(header::PARAM_PREFIX))
-            && http::HeaderName::from_bytes(name.as_bytes()).is_ok()
-    });
-    let all = std::iter::once(ALLOWED_HEADERS).chain(mirrored).collect::<Vec<_>>().join(", ");
+    let asked = request
+        .get_all(ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let mirrored = asked
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|name| {
+            let prefix = name.get(..header::PARAM_PREFIX.len());
+            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(header::PARAM_PREFIX))
+                && http::HeaderName::from_bytes(name.as_bytes()).is_ok()
+        });
+    let all = std::iter::once(ALLOWED_HEADERS)
+        .chain(mirrored)
+        .collect::<Vec<_>>()
+        .join(", ");
     HeaderValue::from_str(&all).unwrap_or_else(|_| HeaderValue::from_static(ALLOWED_HEADERS))
 }
 
@@ -53,19 +68,37 @@ mod tests {
     fn preflight_allows_the_headers_of_the_protocol() {
         let mut request = HeaderMap::new();
         let asked = "content-type, mcp-param-region, x-evil, Mcp-Param-Bad Name";
-        request.insert(ACCESS_CONTROL_REQUEST_HEADERS, HeaderValue::from_static(asked));
+        request.insert(
+            ACCESS_CONTROL_REQUEST_HEADERS,
+            HeaderValue::from_static(asked),
+        );
         let response = preflight(&request, "POST, OPTIONS");
         assert_eq!(response.status(), StatusCode::NO_CONTENT);
-        let allowed = response.headers()[ACCESS_CONTROL_ALLOW_HEADERS].to_str().unwrap();
-        assert!(allowed.starts_with("Accept, ") && allowed.ends_with("Mcp-Session-Id, mcp-param-region"), "{allowed}");
-        assert_eq!(response.headers()[ACCESS_CONTROL_ALLOW_METHODS], "POST, OPTIONS");
+        let allowed = response.headers()[ACCESS_CONTROL_ALLOW_HEADERS]
+            .to_str()
+            .unwrap();
+        assert!(
+            allowed.starts_with("Accept, ")
+                && allowed.ends_with("Mcp-Session-Id, mcp-param-region"),
+            "{allowed}"
+        );
+        assert_eq!(
+            response.headers()[ACCESS_CONTROL_ALLOW_METHODS],
+            "POST, OPTIONS"
+        );
     }
 
     #[test]
     fn response_names_its_origin() {
         let mut response = empty(StatusCode::OK);
-        expose(&mut response, HeaderValue::from_static("http://localhost:3000"));
-        assert_eq!(response.headers()[ACCESS_CONTROL_ALLOW_ORIGIN], "http://localhost:3000");
+        expose(
+            &mut response,
+            HeaderValue::from_static("http://localhost:3000"),
+        );
+        assert_eq!(
+            response.headers()[ACCESS_CONTROL_ALLOW_ORIGIN],
+            "http://localhost:3000"
+        );
         assert_eq!(response.headers()[VARY], "Origin");
     }
 }

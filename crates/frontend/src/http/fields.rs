@@ -87,7 +87,10 @@ impl<'a> Fields<'a> {
             ("Last-Event-ID", self.last_event_id),
             (AUTHORIZATION, self.authorization),
         ];
-        single.into_iter().find(|(_, field)| matches!(field, Field::Several(_))).map(|(name, _)| name)
+        single
+            .into_iter()
+            .find(|(_, field)| matches!(field, Field::Several(_)))
+            .map(|(name, _)| name)
     }
 }
 

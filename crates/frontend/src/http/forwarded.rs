@@ -32,9 +32,14 @@ impl<C: Core> Serve for ForwardedRequests<C> {
         async move {
             let (head, mut body) = request.into_parts();
             // The listener demands one; this does not depend on that.
-            let envelope = connection.certificate.as_ref().and_then(|_| envelope(&head));
+            let envelope = connection
+                .certificate
+                .as_ref()
+                .and_then(|_| envelope(&head));
             match envelope.map(|text| self.replicas.open(text)) {
-                Some(Ok(opened)) => Box::pin(self.endpoint.answer_forwarded(&opened, &mut body, active)).await,
+                Some(Ok(opened)) => {
+                    Box::pin(self.endpoint.answer_forwarded(&opened, &mut body, active)).await
+                }
                 Some(Err(refused)) => refuse(&refused.to_string()),
                 None => refuse("it has no envelope, or its sender no certificate"),
             }
@@ -52,7 +57,11 @@ fn envelope(head: &Parts) -> Option<&str> {
 fn refuse(reason: &str) -> Response<ReplyBody> {
     static LOGGED: LogLimit = LogLimit::new(10);
     if let Some(omitted) = LOGGED.admit() {
-        tracing::warn!(reason, omitted, "request at the listener for replicas refused");
+        tracing::warn!(
+            reason,
+            omitted,
+            "request at the listener for replicas refused"
+        );
     }
     reply::empty(StatusCode::MISDIRECTED_REQUEST)
 }

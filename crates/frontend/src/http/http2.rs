@@ -17,7 +17,10 @@ use tokio::time::{Instant, sleep_until};
 use super::activity::{Activity, UnsentPiece};
 use super::limits::{ConnectionLimits, PIECE};
 
-pub(crate) fn builder(limits: &ConnectionLimits, streams: StreamExecutor) -> http2::Builder<StreamExecutor> {
+pub(crate) fn builder(
+    limits: &ConnectionLimits,
+    streams: StreamExecutor,
+) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
@@ -53,14 +56,20 @@ pub(crate) struct StreamWrites {
 impl StreamExecutor {
     /// Resets streams whose clients take longer than `limit` for one piece.
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { begun: Arc::default(), limit }
+        Self {
+            begun: Arc::default(),
+            limit,
+        }
     }
 
     /// Begins the stream that is executed next.
     pub(crate) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
         let waiting = Arc::<Waiting>::default();
         *lock(&self.begun) = Some(Arc::clone(&waiting));
-        StreamWrites { waiting, activity: Arc::clone(activity) }
+        StreamWrites {
+            waiting,
+            activity: Arc::clone(activity),
+        }
     }
 }
 
@@ -68,7 +77,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         let (waiting, limit) = (lock(&self.begun).take(), self.limit);
         tokio::spawn(async move {
-            let Some(waiting) = waiting else { return stream.await };
+            let Some(waiting) = waiting else {
+                return stream.await;
+            };
             let mut stream = pin!(stream);
             tokio::select! {
                 biased;
@@ -102,7 +113,10 @@ impl StreamWrites {
     /// A piece that is given to hyper.
     pub(crate) fn give(&self, piece: Bytes) -> Bytes {
         *lock(&self.waiting.0) = Some(Instant::now());
-        Bytes::from_owner(Given { piece, _unsent: self.activity.begin_piece() })
+        Bytes::from_owner(Given {
+            piece,
+            _unsent: self.activity.begin_piece(),
+        })
     }
 }
 

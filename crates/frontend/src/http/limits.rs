@@ -104,7 +104,10 @@ impl LiveLimits {
 
     /// Those of the listener for other replicas, which have as many connections as they need.
     pub(crate) fn of_replicas(settings: &FrontendSettings) -> Arc<Self> {
-        let any_number = FrontendSettings { max_peer_connections: 0, ..settings.clone() };
+        let any_number = FrontendSettings {
+            max_peer_connections: 0,
+            ..settings.clone()
+        };
         Self::with(ConnectionLimits::of_many(settings), &any_number)
     }
 

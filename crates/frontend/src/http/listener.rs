@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_http_edge::{
-    AcceptedTogether, Admission, ClientStream, Endable, Ends, LiveTls, SocketReceiver, Usage, accept,
+    AcceptedTogether, Admission, ClientStream, Endable, Ends, LiveTls, SocketReceiver, Usage,
+    accept,
 };
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -37,10 +38,20 @@ pub(crate) async fn serve<S: Serve>(
     let begin = |stream: ClientStream, admission: Admission, together: &AcceptedTogether| {
         let (cut, limits) = (together.cut.child_token(), limits.of_connection());
         let activity = Activity::new(&limits, together.shutdown.clone());
-        let open = OpenConnection { activity: Arc::clone(&activity), cut: cut.clone() };
+        let open = OpenConnection {
+            activity: Arc::clone(&activity),
+            cut: cut.clone(),
+        };
         let admitted = admission.enter(Arc::new(open));
-        let connection = HttpConnection { endpoint: Arc::clone(&endpoint), limits, activity, cut };
-        let Ok(stream) = DetachedStream::new(stream) else { return };
+        let connection = HttpConnection {
+            endpoint: Arc::clone(&endpoint),
+            limits,
+            activity,
+            cut,
+        };
+        let Ok(stream) = DetachedStream::new(stream) else {
+            return;
+        };
         let tls = tls.load();
         let (runtime, assignment) = workers.assign();
         let serving = async move {
@@ -63,7 +74,10 @@ pub(crate) async fn serve<S: Serve>(
         endpoint.finished().await;
     };
     if timeout(drain(), finished()).await.is_err() {
-        tracing::warn!(connections = remaining.len(), "ending requests that did not finish in time");
+        tracing::warn!(
+            connections = remaining.len(),
+            "ending requests that did not finish in time"
+        );
         settings.give_up.cancel();
         // Clients that do not take even these errors are disconnected.
         let _ = timeout(settings.last_answers, finished()).await;

@@ -50,7 +50,12 @@ pub async fn serve_http<C: Core>(
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
     let (sockets, limits) = (SocketReceiver::only(listener), LiveLimits::new(&settings));
-    let live = LiveListener { sockets, tls: LiveTls::default(), limits, replicas: None };
+    let live = LiveListener {
+        sockets,
+        tls: LiveTls::default(),
+        limits,
+        replicas: None,
+    };
     serve_http_observed(live, core, settings, shutdown, &Insight::default()).await
 }
 
@@ -83,7 +88,12 @@ pub struct ReplicaListener {
 ///
 /// As for [`serve_http`].
 pub async fn serve_http_observed<C: Core>(
-    LiveListener { sockets, tls, limits, replicas: listener }: LiveListener,
+    LiveListener {
+        sockets,
+        tls,
+        limits,
+        replicas: listener,
+    }: LiveListener,
     core: Arc<C>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
@@ -91,22 +101,45 @@ pub async fn serve_http_observed<C: Core>(
 ) -> Result<(), FrontendError> {
     let cut = CancellationToken::new();
     let (of_endpoint, ending) = (Arc::clone(&limits), shutdown.clone());
-    let endpoint = Arc::new(mcp::Endpoint::new(core, &settings, of_endpoint, ending, cut.clone())?);
+    let endpoint = Arc::new(mcp::Endpoint::new(
+        core,
+        &settings,
+        of_endpoint,
+        ending,
+        cut.clone(),
+    )?);
     insight.begin(&endpoint);
     let (drained, began) = (CancellationToken::new(), OnceLock::new());
     // Both listeners together have this time.
     let drain = || match shutdown.is_cancelled() {
-        true => settings.drain.saturating_sub(began.get_or_init(Instant::now).elapsed()),
+        true => settings
+            .drain
+            .saturating_sub(began.get_or_init(Instant::now).elapsed()),
         false => settings.drain,
     };
     let clients = async {
-        let ends = Ends { shutdown: &shutdown, cut: &cut };
-        listener::serve(sockets, tls, &limits, Arc::clone(&endpoint), &settings, drain, ends).await;
+        let ends = Ends {
+            shutdown: &shutdown,
+            cut: &cut,
+        };
+        listener::serve(
+            sockets,
+            tls,
+            &limits,
+            Arc::clone(&endpoint),
+            &settings,
+            drain,
+            ends,
+        )
+        .await;
         drained.cancel();
     };
     let replicas = async {
         if let Some((listener, replicas)) = listener.zip(settings.replicas.clone()) {
-            let forwarded = ForwardedRequests { endpoint: Arc::clone(&endpoint), replicas };
+            let forwarded = ForwardedRequests {
+                endpoint: Arc::clone(&endpoint),
+                replicas,
+            };
             serve_replicas(listener, forwarded, &settings, drain, &drained).await;
         }
     };
@@ -128,6 +161,18 @@ async fn serve_replicas<C: Core>(
 ) {
     let limits = LiveLimits::of_replicas(settings);
     let cut = CancellationToken::new();
-    let ends = Ends { shutdown: drained, cut: &cut };
-    listener::serve(sockets, tls, &limits, Arc::new(forwarded), settings, drain, ends).await;
+    let ends = Ends {
+        shutdown: drained,
+        cut: &cut,
+    };
+    listener::serve(
+        sockets,
+        tls,
+        &limits,
+        Arc::new(forwarded),
+        settings,
+        drain,
+        ends,
+    )
+    .await;
 }

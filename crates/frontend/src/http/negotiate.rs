@@ -15,7 +15,10 @@ pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
     content_type(fields)?;
     let accepts = accepts(fields);
     if !accepts.json && !accepts.events {
-        let message = format!("\"Accept\" allows neither {JSON} nor {}; list both", sse::CONTENT_TYPE);
+        let message = format!(
+            "\"Accept\" allows neither {JSON} nor {}; list both",
+            sse::CONTENT_TYPE
+        );
         return Err(Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message));
     }
     Ok(accepts)
@@ -25,28 +28,48 @@ pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
 /// `Accept` header, listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages
 /// from the Server).
 pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
-    if fields.accept != Field::Absent && accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
+    if fields.accept != Field::Absent && accepts(fields).events {
+        Ok(())
+    } else {
+        Err(not_acceptable("GET"))
+    }
 }
 
 /// Checks the head of a GET of the HTTP+SSE transport, where `Accept` may be missing.
 pub(crate) fn check_sse_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
-    if accepts(fields).events { Ok(()) } else { Err(not_acceptable("GET")) }
+    if accepts(fields).events {
+        Ok(())
+    } else {
+        Err(not_acceptable("GET"))
+    }
 }
 
 /// The refusal of a request that only an event stream can answer.
 pub(crate) fn not_acceptable(what: &str) -> Box<Refusal> {
-    let message = format!("{what} is answered by an event stream: list {} in \"Accept\"", sse::CONTENT_TYPE);
+    let message = format!(
+        "{what} is answered by an event stream: list {} in \"Accept\"",
+        sse::CONTENT_TYPE
+    );
     Refusal::invalid(StatusCode::NOT_ACCEPTABLE, message)
 }
 
 /// Checks that the body of a POST is declared as JSON without a content coding.
 pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
-    let refuse = |message: &str| Err(Refusal::invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    let refuse = |message: &str| {
+        Err(Refusal::invalid(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            message,
+        ))
+    };
     let Field::One(value) = fields.content_type else {
         return refuse("\"Content-Type\" must be application/json");
     };
     // The spelling of nearly all clients first, since comparing it is cheap.
-    if value != JSON && !value.to_str().is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON)) {
+    if value != JSON
+        && !value
+            .to_str()
+            .is_ok_and(|value| essence(value).eq_ignore_ascii_case(JSON))
+    {
         return refuse("\"Content-Type\" must be application/json");
     }
     let is_plain = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
@@ -63,7 +86,13 @@ fn accepts(fields: &Fields<'_>) -> Accepts {
         Field::Absent => Accepts::ANY,
         // The spelling of nearly all clients, which must accept both (2026-07-28 streamable-http).
         Field::One(only) if only == BOTH => Accepts::ANY,
-        _ => Accepts::of(|| fields.all.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok())),
+        _ => Accepts::of(|| {
+            fields
+                .all
+                .get_all(ACCEPT)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+        }),
     }
 }
 
@@ -91,14 +120,24 @@ mod tests {
 
     #[test]
     fn content_type_must_be_json_without_coding() {
-        let ok = |pairs: &[(http::HeaderName, &str)]| content_type(&Fields::of(&headers(pairs))).is_ok();
+        let ok =
+            |pairs: &[(http::HeaderName, &str)]| content_type(&Fields::of(&headers(pairs))).is_ok();
         assert!(ok(&[(CONTENT_TYPE, "application/json")]));
         assert!(ok(&[(CONTENT_TYPE, "Application/JSON ; charset=UTF-8")]));
-        assert!(ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "identity")]));
+        assert!(ok(&[
+            (CONTENT_TYPE, "application/json"),
+            (CONTENT_ENCODING, "identity")
+        ]));
         assert!(!ok(&[]));
         assert!(!ok(&[(CONTENT_TYPE, "text/plain")]));
         assert!(!ok(&[(CONTENT_TYPE, "application/jsonx")]));
-        assert!(!ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_TYPE, "text/plain")]));
-        assert!(!ok(&[(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")]));
+        assert!(!ok(&[
+            (CONTENT_TYPE, "application/json"),
+            (CONTENT_TYPE, "text/plain")
+        ]));
+        assert!(!ok(&[
+            (CONTENT_TYPE, "application/json"),
+            (CONTENT_ENCODING, "gzip")
+        ]));
     }
 }

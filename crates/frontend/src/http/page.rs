@@ -3,21 +3,32 @@
 use std::fmt::Write as _;
 
 use fanlight_credentials::{Denial, escaped_html as escaped};
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::reply::{self, ReplyBody};
 
 /// The page has neither scripts nor styles nor forms, and no other page may frame it.
-const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Whether a request has been made by a browser that opens a page.
 pub(super) fn is_wanted(head: &Parts) -> bool {
-    let accepted = head.headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepted = head
+        .headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut ranges = accepted.flat_map(|value| value.split(','));
-    let is_html =
-        |range: &str| range.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"));
+    let is_html = |range: &str| {
+        range
+            .split(';')
+            .next()
+            .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/html"))
+    };
     matches!(head.method, Method::GET | Method::HEAD) && ranges.any(is_html)
 }
 
@@ -36,17 +47,35 @@ pub(super) fn of_denied(
          to see here in a browser.</p>\n",
     );
     // Writing to a string does not fail.
-    let _ = writeln!(html, "<p>{} {}: {}.</p>", status.as_u16(), reason(status), escaped(&denial.to_string()));
+    let _ = writeln!(
+        html,
+        "<p>{} {}: {}.</p>",
+        status.as_u16(),
+        reason(status),
+        escaped(&denial.to_string())
+    );
     html += "<h2>How to connect</h2>\n";
-    let address = url.map_or_else(|| "the address of this page".into(), |url| format!("<code>{}</code>", escaped(url)));
-    let _ = writeln!(html, "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>");
+    let address = url.map_or_else(
+        || "the address of this page".into(),
+        |url| format!("<code>{}</code>", escaped(url)),
+    );
+    let _ = writeln!(
+        html,
+        "<p>Add {address} to your MCP client as a remote server (Streamable HTTP).</p>"
+    );
     if authorization_servers.is_empty() {
         html += "<p>Have the client send a key that the operator has given you, as <code>Authorization: Bearer \
                  &lt;key&gt;</code>.</p>\n";
     } else {
-        let servers: Vec<_> =
-            authorization_servers.iter().map(|server| format!("<code>{}</code>", escaped(server))).collect();
-        let _ = writeln!(html, "<p>The client has you sign in at {}.</p>", servers.join(" or "));
+        let servers: Vec<_> = authorization_servers
+            .iter()
+            .map(|server| format!("<code>{}</code>", escaped(server)))
+            .collect();
+        let _ = writeln!(
+            html,
+            "<p>The client has you sign in at {}.</p>",
+            servers.join(" or ")
+        );
     }
     html += "</html>\n";
     let mut response = reply::page(status, html.into());
@@ -71,10 +100,25 @@ mod tests {
     #[test]
     fn page_is_for_browsers() {
         let wanted = |method: &str, accept: &str| {
-            is_wanted(&Request::builder().method(method).header(ACCEPT, accept).body(()).unwrap().into_parts().0)
+            is_wanted(
+                &Request::builder()
+                    .method(method)
+                    .header(ACCEPT, accept)
+                    .body(())
+                    .unwrap()
+                    .into_parts()
+                    .0,
+            )
         };
-        assert!(wanted("GET", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"));
+        assert!(wanted(
+            "GET",
+            "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"
+        ));
         assert!(wanted("HEAD", "application/json, TEXT/HTML;q=0.5"));
-        assert!(!wanted("POST", "text/html") && !wanted("GET", "text/event-stream") && !wanted("GET", "*/*"));
+        assert!(
+            !wanted("POST", "text/html")
+                && !wanted("GET", "text/event-stream")
+                && !wanted("GET", "*/*")
+        );
     }
 }

@@ -26,8 +26,17 @@ pub(crate) struct PassedOn {
 
 impl PassedOn {
     /// `body`, until `cut_short` resolves.
-    pub(super) fn new(body: ForwardedBody, ending: Option<Box<Ending>>, cut_short: CutShort) -> Self {
-        Self { left: body.size_hint().exact(), body, ending, cut_short }
+    pub(super) fn new(
+        body: ForwardedBody,
+        ending: Option<Box<Ending>>,
+        cut_short: CutShort,
+    ) -> Self {
+        Self {
+            left: body.size_hint().exact(),
+            body,
+            ending,
+            cut_short,
+        }
     }
 
     /// Whether all of it has arrived.
@@ -36,7 +45,8 @@ impl PassedOn {
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     /// What has arrived; `None` once nothing more follows. A client sees from the length, or from the missing answer in a
@@ -70,6 +80,8 @@ impl PassedOn {
 
 impl fmt::Debug for PassedOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassedOn").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("PassedOn")
+            .field("left", &self.left)
+            .finish_non_exhaustive()
     }
 }

@@ -116,7 +116,10 @@ impl AnswerMemory {
             }
             Ok(self.budget.reserve(&self.peer, piece.len())?.hold(piece))
         };
-        Ok(pieces.map(count).collect::<Result<Pieces, Spent>>()?.into_iter())
+        Ok(pieces
+            .map(count)
+            .collect::<Result<Pieces, Spent>>()?
+            .into_iter())
     }
 }
 
@@ -148,7 +151,11 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
 
 /// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
-    let ready = if text.len() <= ONE_PIECE { smallvec![text.into_bytes()] } else { text.into_parts().collect() };
+    let ready = if text.len() <= ONE_PIECE {
+        smallvec![text.into_bytes()]
+    } else {
+        text.into_parts().collect()
+    };
     with_status(status, ReplyBody::of(Form::Json, ready, None))
 }
 
@@ -161,13 +168,21 @@ pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
 pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
     with_status(
         StatusCode::OK,
-        ReplyBody::of(Form::Events, events, stream.map(|stream| Stream::Events(Box::new(stream)))),
+        ReplyBody::of(
+            Form::Events,
+            events,
+            stream.map(|stream| Stream::Events(Box::new(stream))),
+        ),
     )
 }
 
 /// The answer of another replica, whose body follows.
 pub(super) fn passed_on(head: http::response::Parts, body: PassedOn) -> Response<ReplyBody> {
-    let body = ReplyBody::of(Form::PassedOn, Pieces::new(), Some(Stream::PassedOn(Box::new(body))));
+    let body = ReplyBody::of(
+        Form::PassedOn,
+        Pieces::new(),
+        Some(Stream::PassedOn(Box::new(body))),
+    );
     let mut response = with_status(head.status, body);
     *response.headers_mut() = head.headers;
     response
@@ -189,13 +204,21 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     let headers = response.headers_mut();
     match form {
         Form::Empty | Form::PassedOn => {}
-        Form::Json => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"))),
-        Form::Page => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))),
+        Form::Json => {
+            drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json")))
+        }
+        Form::Page => drop(headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/html; charset=utf-8"),
+        )),
         Form::Events => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and its like from buffering.
-            headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+            headers.insert(
+                HeaderName::from_static("x-accel-buffering"),
+                HeaderValue::from_static("no"),
+            );
         }
     }
 }
@@ -253,12 +276,23 @@ impl ReplyBody {
     }
 
     /// Counts what it holds, now and later, for a client that may read slowly.
-    pub(crate) fn count_memory(&mut self, budget: &ByteBudget, origin: &Origin<'_>) -> Result<(), Spent> {
-        let is_large = self.ready.as_slice().iter().any(|piece| piece.len() > UNCOUNTED_ANSWER);
+    pub(crate) fn count_memory(
+        &mut self,
+        budget: &ByteBudget,
+        origin: &Origin<'_>,
+    ) -> Result<(), Spent> {
+        let is_large = self
+            .ready
+            .as_slice()
+            .iter()
+            .any(|piece| piece.len() > UNCOUNTED_ANSWER);
         if !is_large && self.stream.is_none() {
             return Ok(());
         }
-        let memory = AnswerMemory { budget: budget.clone(), peer: origin.peer() };
+        let memory = AnswerMemory {
+            budget: budget.clone(),
+            peer: origin.peer(),
+        };
         if is_large {
             self.ready = memory.count(self.ready.clone())?;
         }
@@ -273,13 +307,19 @@ impl ReplyBody {
             return None;
         }
         let pieces = self.ready.as_slice().iter();
-        let head: Vec<u8> = pieces.flat_map(|piece| piece.get(..HEAD).unwrap_or(piece)).take(HEAD).copied().collect();
+        let head: Vec<u8> = pieces
+            .flat_map(|piece| piece.get(..HEAD).unwrap_or(piece))
+            .take(HEAD)
+            .copied()
+            .collect();
         partial::id_in_head(&head)
     }
 
     /// The next ready piece. Of a long one, an HTTP/2 stream is given a part.
     fn next_piece(&mut self) -> Option<Bytes> {
-        let Some(writes) = &self.writes else { return self.ready.next() };
+        let Some(writes) = &self.writes else {
+            return self.ready.next();
+        };
         let mut piece = std::mem::take(&mut self.rest);
         if piece.is_empty() {
             piece = self.ready.next()?;
@@ -311,7 +351,10 @@ impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         if let Some(writes) = &this.writes {
             writes.asked_for_more();
@@ -325,16 +368,30 @@ impl Body for ReplyBody {
             }
             // All ready pieces have been sent.
             this.endings.drain(..).for_each(|ending| ending.delivered());
-            let Some(stream) = &mut this.stream else { return Poll::Ready(None) };
-            if let Some(Poll::Ready(ended)) = this.validity.as_mut().map(|validity| validity.poll(cx)) {
-                tracing::debug!(?ended, "listen-only stream ended: its credentials are not valid any more");
+            let Some(stream) = &mut this.stream else {
+                return Poll::Ready(None);
+            };
+            if let Some(Poll::Ready(ended)) =
+                this.validity.as_mut().map(|validity| validity.poll(cx))
+            {
+                tracing::debug!(
+                    ?ended,
+                    "listen-only stream ended: its credentials are not valid any more"
+                );
                 (this.stream, this.validity) = (None, None);
                 return Poll::Ready(None);
             }
             let next = match stream.poll_next(cx) {
                 Poll::Ready(next) => next,
                 // It ends for another client.
-                Poll::Pending if this.permit.as_mut().is_some_and(|permit| permit.poll_end(cx).is_ready()) => None,
+                Poll::Pending
+                    if this
+                        .permit
+                        .as_mut()
+                        .is_some_and(|permit| permit.poll_end(cx).is_ready()) =>
+                {
+                    None
+                }
                 Poll::Pending => return Poll::Pending,
             };
             match next {
@@ -358,13 +415,20 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.ready.as_slice().is_empty() && self.stream.as_ref().is_none_or(Stream::is_over)
+        self.rest.is_empty()
+            && self.ready.as_slice().is_empty()
+            && self.stream.as_ref().is_none_or(Stream::is_over)
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.stream {
             None => SizeHint::with_exact(
-                self.ready.as_slice().iter().chain([&self.rest]).map(|piece| piece.len() as u64).sum(),
+                self.ready
+                    .as_slice()
+                    .iter()
+                    .chain([&self.rest])
+                    .map(|piece| piece.len() as u64)
+                    .sum(),
             ),
             Some(stream) => stream.size_hint(),
         }
@@ -397,7 +461,15 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A refusal without the id of a request, since none has been read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
-        Box::new(Self { status, error, id: None, ending: None, allow: None, required_scopes: None, retry_after: None })
+        Box::new(Self {
+            status,
+            error,
+            id: None,
+            ending: None,
+            allow: None,
+            required_scopes: None,
+            retry_after: None,
+        })
     }
 
     /// A refusal of an invalid request.
@@ -407,13 +479,18 @@ impl Refusal {
 
     /// A refusal for lack of memory or another resource that others use at the moment.
     pub(crate) fn busy(message: impl Into<String>) -> Box<Self> {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, RpcError::new(code::INTERNAL, message))
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            RpcError::new(code::INTERNAL, message),
+        )
     }
 
     /// A refusal of an HTTP method where only those in `allow` are served.
     pub(crate) fn method(allow: &'static str) -> Box<Self> {
-        let mut refusal =
-            Self::invalid(StatusCode::METHOD_NOT_ALLOWED, format!("this HTTP method is not served here; {allow} are"));
+        let mut refusal = Self::invalid(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("this HTTP method is not served here; {allow} are"),
+        );
         refusal.allow = Some(allow);
         refusal
     }
@@ -460,13 +537,19 @@ impl Refusal {
         let mut response = json(self.status, text);
         response.body_mut().ends(self.ending);
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         if let Some(retry_after) = self.retry_after {
-            response.headers_mut().insert(RETRY_AFTER, whole_seconds(retry_after).into());
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, whole_seconds(retry_after).into());
         }
         if let Some(allow) = self.allow {
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static(allow));
         }
         response
     }
@@ -479,7 +562,15 @@ pub(crate) fn whole_seconds(time: Duration) -> u64 {
 
 impl From<Box<ingress::Refusal>> for Box<Refusal> {
     fn from(refusal: Box<ingress::Refusal>) -> Self {
-        let ingress::Refusal { reason, error, id, ending, required_scopes, retry_after, kept_by: _ } = *refusal;
+        let ingress::Refusal {
+            reason,
+            error,
+            id,
+            ending,
+            required_scopes,
+            retry_after,
+            kept_by: _,
+        } = *refusal;
         let status = match reason {
             Reason::Malformed if error.code == code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
             Reason::Malformed => StatusCode::BAD_REQUEST,
@@ -489,7 +580,15 @@ impl From<Box<ingress::Refusal>> for Box<Refusal> {
             Reason::Scopes => StatusCode::FORBIDDEN,
             Reason::TooMany => StatusCode::TOO_MANY_REQUESTS,
         };
-        Self::new(Refusal { status, error, id, ending, allow: None, required_scopes, retry_after })
+        Self::new(Refusal {
+            status,
+            error,
+            id,
+            ending,
+            allow: None,
+            required_scopes,
+            retry_after,
+        })
     }
 }
 
@@ -505,7 +604,8 @@ mod tests {
 
     #[test]
     fn retry_after_is_never_too_early() {
-        let seconds = [0, 1, 999, 1000, 1001].map(|millis| whole_seconds(Duration::from_millis(millis)));
+        let seconds =
+            [0, 1, 999, 1000, 1001].map(|millis| whole_seconds(Duration::from_millis(millis)));
         assert_eq!(seconds, [1, 1, 1, 1, 2]);
     }
 
@@ -521,9 +621,22 @@ mod tests {
     fn body_size_is_known_for_json_only() {
         let long: &'static str = "x".repeat(2 * ONE_PIECE).leak();
         let body = json(StatusCode::OK, chunks(&["[", long])).into_body();
-        assert_eq!((body.ready.as_slice().len(), body.size_hint().exact()), (2, Some(long.len() as u64 + 1)));
-        assert_eq!(json(StatusCode::OK, chunks(&["[", "]"])).into_body().ready.as_slice().len(), 1);
-        assert_eq!(empty(StatusCode::ACCEPTED).into_body().size_hint().exact(), Some(0));
+        assert_eq!(
+            (body.ready.as_slice().len(), body.size_hint().exact()),
+            (2, Some(long.len() as u64 + 1))
+        );
+        assert_eq!(
+            json(StatusCode::OK, chunks(&["[", "]"]))
+                .into_body()
+                .ready
+                .as_slice()
+                .len(),
+            1
+        );
+        assert_eq!(
+            empty(StatusCode::ACCEPTED).into_body().size_hint().exact(),
+            Some(0)
+        );
     }
 
     #[test]

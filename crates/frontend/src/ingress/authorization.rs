@@ -30,7 +30,11 @@ impl<C: Core> Ingress<C> {
             Method::CallTool if self.settings.hooks.load().is_some() => Detail::Tool,
             // The definition says which arguments are secret, and what is announced has a name.
             Method::CallTool
-                if self.settings.record.keeps_requests().is_some_and(|kept| kept.definitions || kept.announced) =>
+                if self
+                    .settings
+                    .record
+                    .keeps_requests()
+                    .is_some_and(|kept| kept.definitions || kept.announced) =>
             {
                 Detail::Tool
             }
@@ -42,9 +46,20 @@ impl<C: Core> Ingress<C> {
     /// Admits one message: this, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once for each, after it has been found
     /// valid, and with exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an
     /// identity alone.
-    pub(super) fn admit(&self, origin: &Origin<'_>, asked: Option<&dyn Decidable>) -> Result<(), Box<Refusal>> {
-        let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
-        asked.map_or(Ok(()), |subject| decision::decide(&self.settings, client, subject)).map_err(refusal)
+    pub(super) fn admit(
+        &self,
+        origin: &Origin<'_>,
+        asked: Option<&dyn Decidable>,
+    ) -> Result<(), Box<Refusal>> {
+        let client = Client {
+            endpoint: origin.holder.endpoint(),
+            identity: &origin.identity,
+        };
+        asked
+            .map_or(Ok(()), |subject| {
+                decision::decide(&self.settings, client, subject)
+            })
+            .map_err(refusal)
     }
 
     /// Admits a request that reaches the core: it takes from the limits, and the permit counts it among those of its client
@@ -56,7 +71,10 @@ impl<C: Core> Ingress<C> {
         subject: &dyn Decidable,
     ) -> Result<Admitted, Box<Refusal>> {
         let turn = self.admit_in_turn(origin, subject).await?;
-        Ok(Admitted { permit: self.permit(transport)?, turn })
+        Ok(Admitted {
+            permit: self.permit(transport)?,
+            turn,
+        })
     }
 
     /// Admits a request that lasts, so that it is not among those that run at once: it takes from the limits. Returns its
@@ -66,18 +84,33 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         subject: &dyn Decidable,
     ) -> Result<Option<Turn>, Box<Refusal>> {
-        let client = Client { endpoint: origin.holder.endpoint(), identity: &origin.identity };
-        let decided = decision::decide_request(&self.settings, client, || origin.peer(), subject).await;
+        let client = Client {
+            endpoint: origin.holder.endpoint(),
+            identity: &origin.identity,
+        };
+        let decided =
+            decision::decide_request(&self.settings, client, || origin.peer(), subject).await;
         decided.map_err(refusal)
     }
 
     /// A permit for one more request that reaches the core.
-    pub(super) fn permit<T: Transport>(&self, transport: &T) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
-        let Some(permits) = transport.permits() else { return Ok(None) };
-        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
-            let limit = self.settings.max_concurrent;
-            RpcError::new(code::INTERNAL, format!("busy: {limit} requests are running; wait for one to finish"))
-        })
+    pub(super) fn permit<T: Transport>(
+        &self,
+        transport: &T,
+    ) -> Result<Option<OwnedSemaphorePermit>, RpcError> {
+        let Some(permits) = transport.permits() else {
+            return Ok(None);
+        };
+        Arc::clone(permits)
+            .try_acquire_owned()
+            .map(Some)
+            .map_err(|_| {
+                let limit = self.settings.max_concurrent;
+                RpcError::new(
+                    code::INTERNAL,
+                    format!("busy: {limit} requests are running; wait for one to finish"),
+                )
+            })
     }
 }
 

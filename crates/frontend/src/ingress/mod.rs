@@ -83,7 +83,10 @@ pub(crate) enum Received {
     /// HTTP, reports that.
     Ignored(Box<Refusal>),
     /// The requests of a batch, and refusals of what is not a message.
-    Batch(ActiveSession, Vec<Result<Box<StartedRequest>, Box<Refusal>>>),
+    Batch(
+        ActiveSession,
+        Vec<Result<Box<StartedRequest>, Box<Refusal>>>,
+    ),
 }
 
 /// A request that has been admitted. Its call does nothing until it is polled.
@@ -174,7 +177,10 @@ impl Refusal {
 
     /// The refusal of a message for a session that `keeper` has, which is not this run.
     pub(crate) fn unknown_session(keeper: Keeper, message: &'static str) -> Box<Self> {
-        let refusal = Self::new(Reason::UnknownSession, RpcError::new(code::INVALID_REQUEST, message));
+        let refusal = Self::new(
+            Reason::UnknownSession,
+            RpcError::new(code::INVALID_REQUEST, message),
+        );
         match keeper {
             Keeper::Another(run) => refusal.kept_by(Kept::Session, run),
             Keeper::ThisRun | Keeper::Nobody => refusal,
@@ -228,9 +234,26 @@ impl<C: Core> Ingress<C> {
         connection: &ConnectionFacts,
     ) -> Result<Origin<'a>, Denial> {
         let (client, endpoint) = (facts.peer_address(), destination.resource);
-        let Parts { method, uri, headers, .. } = head;
-        let credentials = Credentials { method, path: uri.path(), headers, connection, client, endpoint };
-        let identity = self.settings.authenticate.authenticate(&credentials).outcome().await?;
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = head;
+        let credentials = Credentials {
+            method,
+            path: uri.path(),
+            headers,
+            connection,
+            client,
+            endpoint,
+        };
+        let identity = self
+            .settings
+            .authenticate
+            .authenticate(&credentials)
+            .outcome()
+            .await?;
         self.identified(identity, facts, destination)
     }
 
@@ -242,17 +265,27 @@ impl<C: Core> Ingress<C> {
         destination: &Destination<'_>,
     ) -> Result<Origin<'a>, Denial> {
         if !identity.may_use(destination.path) {
-            return Err(Denial::Forbidden("this client may not use this endpoint".into()));
+            return Err(Denial::Forbidden(
+                "this client may not use this endpoint".into(),
+            ));
         }
         let holder = Holder::new(identity.principal.clone(), destination.endpoint.clone());
-        Ok(Origin { holder, identity, facts })
+        Ok(Origin {
+            holder,
+            identity,
+            facts,
+        })
     }
 
     /// The sender of a message on standard input: the process that has started this one, which is not authenticated
     /// (2026-07-28 basic/authorization, Protocol Requirements).
     pub(crate) fn local<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
         let identity = Arc::clone(&self.nobody);
-        Origin { holder: Holder::new(identity.principal.clone(), self.settings.endpoint.clone()), identity, facts }
+        Origin {
+            holder: Holder::new(identity.principal.clone(), self.settings.endpoint.clone()),
+            identity,
+            facts,
+        }
     }
 
     /// Takes what a transport has received: a message, or a batch where the session's revision has them.
@@ -263,13 +296,16 @@ impl<C: Core> Ingress<C> {
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
         match Message::parse_from_client(text, self.settings.nesting) {
-            Ok(Message::Request(request)) => {
-                self.request(transport, origin, request, false).await.map(Received::Request)
-            }
-            Ok(Message::Notification(notification)) => {
-                Ok(without_answer(self.notification(transport, origin, &notification).await))
-            }
-            Ok(Message::Response(response)) => Ok(without_answer(self.response(transport, origin, response).await)),
+            Ok(Message::Request(request)) => self
+                .request(transport, origin, request, false)
+                .await
+                .map(Received::Request),
+            Ok(Message::Notification(notification)) => Ok(without_answer(
+                self.notification(transport, origin, &notification).await,
+            )),
+            Ok(Message::Response(response)) => Ok(without_answer(
+                self.response(transport, origin, response).await,
+            )),
             Err(MessageError::Batch(text)) => Box::pin(self.batch(transport, origin, text)).await,
             Err(error) => Err(self.not_a_message(error)),
         }
@@ -287,11 +323,18 @@ impl<C: Core> Ingress<C> {
             Err(refusal) if refusal.kept_by.is_some() => return Err(refusal),
             session => session.ok().flatten(),
         };
-        let Some(session) = session.filter(|session| session.session.revision() == Revision::V2025_03_26) else {
+        let Some(session) =
+            session.filter(|session| session.session.revision() == Revision::V2025_03_26)
+        else {
             return Err(self.not_a_message(MessageError::Batch(text)));
         };
-        let messages = Message::parse_batch(text, self.settings.nesting, self.settings.max_batch, Sender::Client)
-            .map_err(|error| fault::of_batch(&error))?;
+        let messages = Message::parse_batch(
+            text,
+            self.settings.nesting,
+            self.settings.max_batch,
+            Sender::Client,
+        )
+        .map_err(|error| fault::of_batch(&error))?;
         if messages.is_empty() {
             return Err(RpcError::new(code::INVALID_REQUEST, "a batch without messages").into());
         }
@@ -305,7 +348,9 @@ impl<C: Core> Ingress<C> {
                 Ok(Message::Notification(notification)) => {
                     drop(self.notification(transport, origin, &notification).await);
                 }
-                Ok(Message::Response(response)) => drop(self.response(transport, origin, response).await),
+                Ok(Message::Response(response)) => {
+                    drop(self.response(transport, origin, response).await)
+                }
                 Err(error) => requests.push(Err(self.not_a_message(error))),
             }
         }
@@ -322,7 +367,10 @@ impl<C: Core> Ingress<C> {
     ) -> Result<(), Box<Refusal>> {
         if era::of_message(&Meta::default(), transport.version_header()) == Era::Modern {
             let message = "responses are not sent to a server of this protocol version";
-            return Err(Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message)));
+            return Err(Refusal::malformed(RpcError::new(
+                code::INVALID_REQUEST,
+                message,
+            )));
         }
         self.admit(origin, None)?;
         match transport.session(origin).await? {
@@ -349,11 +397,22 @@ impl<C: Core> Ingress<C> {
         let mut params = match Params::read(request.params.as_ref()) {
             Ok(params) => params,
             Err(error) => {
-                let span = trace::begin(&self.settings, &request, origin.holder.endpoint(), &origin.facts);
+                let span = trace::begin(
+                    &self.settings,
+                    &request,
+                    origin.holder.endpoint(),
+                    &origin.facts,
+                );
                 return Err(Refusal::malformed(error).of_request(&request.id, span));
             }
         };
-        let span = trace::begin_read(&self.settings, &request, &params, origin.holder.endpoint(), &origin.facts);
+        let span = trace::begin_read(
+            &self.settings,
+            &request,
+            &params,
+            origin.holder.endpoint(),
+            &origin.facts,
+        );
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
         {
@@ -361,7 +420,11 @@ impl<C: Core> Ingress<C> {
             params = Params::read(Some(&stripped)).unwrap_or_default();
             request.params = Some(stripped);
         }
-        let mut parsed = request::ParsedRequest { request, params, span };
+        let mut parsed = request::ParsedRequest {
+            request,
+            params,
+            span,
+        };
         match self.start(transport, origin, &mut parsed, in_batch).await {
             Ok(started) => Ok(Box::new(started)),
             Err(refusal) => Err(refusal.of_request(&parsed.request.id, parsed.span)),

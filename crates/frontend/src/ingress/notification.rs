@@ -27,7 +27,10 @@ impl<C: Core> Ingress<C> {
             // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
             // included, is accepted and means nothing (streamable-http, Sending Messages).
             None if era::of_message(&params.meta, version) == Era::Modern => None,
-            None => transport.session(origin).await?.map(|session| Arc::clone(&session.session.running)),
+            None => transport
+                .session(origin)
+                .await?
+                .map(|session| Arc::clone(&session.session.running)),
         };
         match (&notification.method, running, params.request_id()) {
             (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
@@ -36,7 +39,10 @@ impl<C: Core> Ingress<C> {
                 if let Some(session) = transport.session(origin).await?
                     && let Some(context) = for_servers(&session.session, &running, notification)
                 {
-                    let caller = context.caller.clone().with_identity(Arc::clone(&origin.identity));
+                    let caller = context
+                        .caller
+                        .clone()
+                        .with_identity(Arc::clone(&origin.identity));
                     let context = Arc::new(CallContext { caller, ..context });
                     let notice = self.core.resolve_notice(notification.clone(), context);
                     self.admit(origin, Some(&notice))?;
@@ -52,7 +58,11 @@ impl<C: Core> Ingress<C> {
 /// The context of a notification that the core is to pass on to servers; `None` for one that it is not. One that names a
 /// request or a progress token goes where that request's server is known: such names belong to one hop, and at another
 /// server they would name something else. What answers an open server request goes to that at once.
-fn for_servers(session: &Session, running: &RunningRequests, notification: &Notification) -> Option<CallContext> {
+fn for_servers(
+    session: &Session,
+    running: &RunningRequests,
+    notification: &Notification,
+) -> Option<CallContext> {
     let params = notification.params();
     let param = |name: &str| params.as_ref().and_then(|params| params.get(name));
     let (id, token) = (param("requestId"), param("progressToken"));
@@ -68,10 +78,19 @@ fn for_servers(session: &Session, running: &RunningRequests, notification: &Noti
         return None;
     }
     let names_any = id.is_some() || token.is_some();
-    let request = if names_any { running.named(id.as_ref(), token.as_ref()) } else { None };
+    let request = if names_any {
+        running.named(id.as_ref(), token.as_ref())
+    } else {
+        None
+    };
     if names_any && request.is_none() {
-        tracing::debug!("notification of a client dropped: the request that it names is not running");
+        tracing::debug!(
+            "notification of a client dropped: the request that it names is not running"
+        );
         return None;
     }
-    Some(CallContext { request, ..session.context(false) })
+    Some(CallContext {
+        request,
+        ..session.context(false)
+    })
 }

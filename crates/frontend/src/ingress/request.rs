@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _, ServerMessages, ServerSessions,
-    SessionRequest, Unresolved,
+    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _,
+    ServerMessages, ServerSessions, SessionRequest, Unresolved,
 };
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
@@ -17,12 +17,14 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::authorization::Admitted;
-use super::{AboutTask, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport};
+use super::{
+    AboutTask, Ingress, Kept, Origin, Reason, Refusal, RequestKind, StartedRequest, Transport,
+};
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
 use crate::call::{
-    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds, ResponseStream,
-    input_rounds,
+    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds,
+    ResponseStream, input_rounds,
 };
 use crate::decision::{self, LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
@@ -36,7 +38,9 @@ use crate::recording::RequestRecording;
 use crate::session::archive::{ArchivedSession, OnRecord};
 use crate::session::{RunningRequests, Session, SessionRecord};
 use crate::streams::{ActiveSession, SessionStreams};
-use crate::suspended::{Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere};
+use crate::suspended::{
+    Found, Resumption, Retry, SuspendableCall, SuspendedCall, WaitingCall, kept_elsewhere,
+};
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
@@ -49,7 +53,11 @@ type Responses = Box<dyn ResponseStream<Response>>;
 /// A part of a request for a call that may be suspended: a small one in memory of its own, since it would keep a whole
 /// buffer of its connection in memory. A larger one is counted as long as it is kept.
 fn in_own_memory(value: Json) -> Json {
-    if value.bytes().len() <= UNCOUNTED { value.detached() } else { value }
+    if value.bytes().len() <= UNCOUNTED {
+        value.detached()
+    } else {
+        value
+    }
 }
 
 /// A request whose params have been read.
@@ -80,7 +88,11 @@ impl<C: Core> Ingress<C> {
         let (method, meta) = (&parsed.request.method, &parsed.params.meta);
         // Where the body names a revision, the header decides nothing.
         let is_decided = in_batch || meta.protocol_version().is_some();
-        let header = if is_decided { None } else { transport.version_header() };
+        let header = if is_decided {
+            None
+        } else {
+            transport.version_header()
+        };
         let era = era::of_request(method, meta, header);
         tracing::debug!(%era, method = known_name(method), "request");
         if in_batch {
@@ -92,16 +104,22 @@ impl<C: Core> Ingress<C> {
             return Err(fault::method_not_found(name).into());
         }
         match era {
-            Era::Modern if !transport.serves_modern() => Err(modern::not_served(method, meta).into()),
+            Era::Modern if !transport.serves_modern() => {
+                Err(modern::not_served(method, meta).into())
+            }
             Era::Modern => self.start_modern(transport, origin, parsed).await,
-            Era::Legacy if *method == Method::Initialize => self.start_initialize(transport, origin, parsed).await,
+            Era::Legacy if *method == Method::Initialize => {
+                self.start_initialize(transport, origin, parsed).await
+            }
             Era::Legacy => match transport.task_elsewhere(origin, &parsed.request) {
                 None => self.start_legacy(transport, origin, parsed).await,
                 Some(AboutTask::PassOn(run)) => {
                     Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))
                 }
                 // Boxed: it is rare.
-                Some(AboutTask::Here) => Box::pin(self.start_about_task(transport, origin, parsed)).await,
+                Some(AboutTask::Here) => {
+                    Box::pin(self.start_about_task(transport, origin, parsed)).await
+                }
             },
         }
     }
@@ -115,7 +133,11 @@ impl<C: Core> Ingress<C> {
     ) -> Result<StartedRequest, Box<Refusal>> {
         // Such tasks are made for clients of this revision alone.
         let revision = Revision::V2025_11_25;
-        let ParsedRequest { request, params, span } = &mut *parsed;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = &mut *parsed;
         check_has_no_state(origin, params)?;
         span.set_revision(revision);
         span.set_client(|| client_name(None, &origin.identity));
@@ -127,14 +149,24 @@ impl<C: Core> Ingress<C> {
         };
         let method = request.method.clone();
         let detail = self.detail(origin, &method);
-        let unresolved = Unresolved { method, params: request.params.clone(), context: Arc::new(client) };
+        let unresolved = Unresolved {
+            method,
+            params: request.params.clone(),
+            context: Arc::new(client),
+        };
         let operation = self.core.resolve(unresolved, detail).await;
         let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
         let stream = self.suspendable_call(admitted, parsed, false, Resumption::New, ends);
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
-        Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })
+        Ok(StartedRequest {
+            call,
+            kind: RequestKind::Call,
+            revision,
+            session: None,
+            permit,
+        })
     }
 
     /// A request without a session.
@@ -144,7 +176,11 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
-        let ParsedRequest { request, params, span } = &mut *parsed;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = &mut *parsed;
         let revision = transport.revision(&params.meta)?;
         span.set_revision(revision);
         let sender = modern::request_meta(&params.meta)?;
@@ -153,7 +189,8 @@ impl<C: Core> Ingress<C> {
         modern::check_method(&request.method, &sender)?;
         if request.method == Method::Listen {
             // Boxed: it is rare.
-            return Box::pin(self.start_subscription(transport, origin, parsed, revision, sender)).await;
+            return Box::pin(self.start_subscription(transport, origin, parsed, revision, sender))
+                .await;
         }
         let is_of_server = params.has_request_state() && self.open_server_state(origin, parsed)?;
         let found = if is_of_server {
@@ -166,14 +203,26 @@ impl<C: Core> Ingress<C> {
                 Box::pin(self.resume(transport, origin, parsed, &sender, *waiting)).await?
             }
             Ok(Found::Elsewhere(run)) => {
-                return Err(Refusal::new(Reason::Params, kept_elsewhere()).kept_by(Kept::SuspendedCall, run));
+                return Err(Refusal::new(Reason::Params, kept_elsewhere())
+                    .kept_by(Kept::SuspendedCall, run));
             }
-            Ok(Found::Call(resumption)) => self.begin(transport, origin, parsed, sender, Ok(resumption)).await?,
+            Ok(Found::Call(resumption)) => {
+                self.begin(transport, origin, parsed, sender, Ok(resumption))
+                    .await?
+            }
             // Boxed: it is rare, and the future of every call would hold it twice.
-            Err(error) => Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?,
+            Err(error) => {
+                Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?
+            }
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
-        Ok(StartedRequest { call, kind: RequestKind::Call, revision, session: None, permit })
+        Ok(StartedRequest {
+            call,
+            kind: RequestKind::Call,
+            revision,
+            session: None,
+            permit,
+        })
     }
 
     /// Begins a call that continues no other; one whose `requestState` cannot be used ends with the error.
@@ -186,13 +235,19 @@ impl<C: Core> Ingress<C> {
         resumption: Result<Resumption, RpcError>,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         let takes_messages = transport.takes_messages();
-        let operation = self.resolve_modern::<T>(origin, parsed, sender, takes_messages).await;
+        let operation = self
+            .resolve_modern::<T>(origin, parsed, sender, takes_messages)
+            .await;
         transport.check_mirrored(&operation, &parsed.params)?;
         let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
-        let stream = resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
-        Ok((stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))), permit))
+        let stream =
+            resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
+        Ok((
+            stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))),
+            permit,
+        ))
     }
 
     /// Continues a suspended call, which has been decided about when it began: it is decided about again, since its client
@@ -206,33 +261,79 @@ impl<C: Core> Ingress<C> {
         waiting: WaitingCall,
     ) -> Result<(Responses, Option<OwnedSemaphorePermit>), Box<Refusal>> {
         transport.check_mirrored(&*waiting.decided, &parsed.params)?;
-        let Admitted { permit, turn } = self.admit_request(transport, origin, &*waiting.decided).await?;
+        let Admitted { permit, turn } = self
+            .admit_request(transport, origin, &*waiting.decided)
+            .await?;
         // It has waited for the client, and waits for no turn.
         turn.into_iter().for_each(Turn::pass);
         let ends = ends_of(transport, origin, parsed);
         let judges_results = self.settings.hooks.judge_results();
-        let filter = parsed.modern_filter(sender.log_level, transport.takes_messages(), judges_results);
-        let client = CallContext { trace: parsed.span.parent(), ..client_of(origin, sender.client_info.as_ref()) };
+        let filter =
+            parsed.modern_filter(sender.log_level, transport.takes_messages(), judges_results);
+        let client = CallContext {
+            trace: parsed.span.parent(),
+            ..client_of(origin, sender.client_info.as_ref())
+        };
         let decided = self.core.may_go_on(&waiting.decided, &client);
-        let waiting = if decided.is_ok() { waiting } else { waiting.without_answers() };
-        Ok(match self.suspended_calls.resume(waiting).await.and_then(|call| decided.map(|()| call)) {
-            Ok(call) => {
-                let (capabilities, calls) = (sender.capabilities.clone(), Arc::clone(&self.suspended_calls));
-                let span = parsed.span.parent();
-                (Box::new(SuspendableCall::resumed(call, capabilities, filter, ends, span, calls)), permit)
-            }
-            Err(error) => (Box::new(Answered::new(Response::from_error(&error))), permit),
-        })
+        let waiting = if decided.is_ok() {
+            waiting
+        } else {
+            waiting.without_answers()
+        };
+        Ok(
+            match self
+                .suspended_calls
+                .resume(waiting)
+                .await
+                .and_then(|call| decided.map(|()| call))
+            {
+                Ok(call) => {
+                    let (capabilities, calls) = (
+                        sender.capabilities.clone(),
+                        Arc::clone(&self.suspended_calls),
+                    );
+                    let span = parsed.span.parent();
+                    (
+                        Box::new(SuspendableCall::resumed(
+                            call,
+                            capabilities,
+                            filter,
+                            ends,
+                            span,
+                            calls,
+                        )),
+                        permit,
+                    )
+                }
+                Err(error) => (
+                    Box::new(Answered::new(Response::from_error(&error))),
+                    permit,
+                ),
+            },
+        )
     }
 
     /// Replaces the state of a server that this gateway has sealed for its client: the server gets it as it has written it.
     /// Whether it was one.
-    fn open_server_state(&self, origin: &Origin<'_>, parsed: &mut ParsedRequest) -> Result<bool, Box<Refusal>> {
-        let ParsedRequest { request, params, .. } = parsed;
-        let opened = self.suspended_calls.open_server_state(params.request_state().as_ref(), &origin.holder);
+    fn open_server_state(
+        &self,
+        origin: &Origin<'_>,
+        parsed: &mut ParsedRequest,
+    ) -> Result<bool, Box<Refusal>> {
+        let ParsedRequest {
+            request, params, ..
+        } = parsed;
+        let opened = self
+            .suspended_calls
+            .open_server_state(params.request_state().as_ref(), &origin.holder);
         let opened = opened.map_err(|error| Refusal::new(Reason::Params, error))?;
-        let Some((state, place)) = opened.zip(params.request_state_range()) else { return Ok(false) };
-        let with_state = request.params.as_ref().map(|params| params.with_indexed(place, &state));
+        let Some((state, place)) = opened.zip(params.request_state_range()) else {
+            return Ok(false);
+        };
+        let with_state = request
+            .params
+            .as_ref()
+            .map(|params| params.with_indexed(place, &state));
         *params = Params::read(with_state.as_ref())?;
         request.params = with_state;
         Ok(true)
@@ -270,13 +371,23 @@ impl<C: Core> Ingress<C> {
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let turn = self.admit_in_turn(origin, asked).await?;
-        let recording = RequestRecording::of_listening(&self.settings, &context, request.params.as_ref());
+        let recording =
+            RequestRecording::of_listening(&self.settings, &context, request.params.as_ref());
         let begins = SubscriptionBegins { turn, recording };
-        let cancellation = transport.running().map(|running| running.begin(&request.id));
+        let cancellation = transport
+            .running()
+            .map(|running| running.begin(&request.id));
         let opened = resolved.and_then(|operation| {
-            let decision = operation.interest().and_then(|it| LastingDecision::of(&self.settings, &caller, it));
-            let ends = SubscriptionEnds { cancellation, decision, closing: transport.closing().clone() };
-            self.subscriptions.open(core, operation, (&caller, &request.id), begins, ends)
+            let decision = operation
+                .interest()
+                .and_then(|it| LastingDecision::of(&self.settings, &caller, it));
+            let ends = SubscriptionEnds {
+                cancellation,
+                decision,
+                closing: transport.closing().clone(),
+            };
+            self.subscriptions
+                .open(core, operation, (&caller, &request.id), begins, ends)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
@@ -284,7 +395,13 @@ impl<C: Core> Ingress<C> {
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
         let call = call.ending_span_at_message();
-        Ok(StartedRequest { call, kind: RequestKind::Subscription, revision, session: None, permit: None })
+        Ok(StartedRequest {
+            call,
+            kind: RequestKind::Subscription,
+            revision,
+            session: None,
+            permit: None,
+        })
     }
 
     /// The operation of a request without a session.
@@ -295,11 +412,21 @@ impl<C: Core> Ingress<C> {
         sender: modern::RequestMeta,
         takes_messages: bool,
     ) -> C::Resolved {
-        let ParsedRequest { request, params, span } = parsed;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = parsed;
         let method = request.method.clone();
         let tasks = sender.tasks();
         let may_be_suspended = method.may_need_input() && can_be_asked(&sender.capabilities);
-        let kept = |value: Json| if may_be_suspended { in_own_memory(value) } else { value };
+        let kept = |value: Json| {
+            if may_be_suspended {
+                in_own_memory(value)
+            } else {
+                value
+            }
+        };
         let context = CallContext {
             caller: caller_of(origin),
             peer: origin.peer(),
@@ -312,17 +439,34 @@ impl<C: Core> Ingress<C> {
             request: None,
             tasks,
             trace: span.parent(),
-            sent_to: self.settings.record.keeps_requests().map(|_| OnceLock::new()),
+            sent_to: self
+                .settings
+                .record
+                .keeps_requests()
+                .map(|_| OnceLock::new()),
             once: OnceLock::new(),
         };
-        let detail = if T::HAS_HEADERS { Detail::Tool } else { self.detail(origin, &method) };
+        let detail = if T::HAS_HEADERS {
+            Detail::Tool
+        } else {
+            self.detail(origin, &method)
+        };
         request.params = request.params.take().map(kept);
-        let unresolved = Unresolved { method, params: request.params.clone(), context: Arc::new(context) };
+        let unresolved = Unresolved {
+            method,
+            params: request.params.clone(),
+            context: Arc::new(context),
+        };
         self.core.resolve(unresolved, detail).await
     }
 
     /// How a request continues: with a suspended call, if it brings the input that the call waits for.
-    async fn find(&self, origin: &Origin<'_>, request: &Request, params: &Params) -> Result<Found, RpcError> {
+    async fn find(
+        &self,
+        origin: &Origin<'_>,
+        request: &Request,
+        params: &Params,
+    ) -> Result<Found, RpcError> {
         // Few requests have a state.
         if !params.has_request_state() {
             return Ok(Found::Call(Resumption::New));
@@ -339,16 +483,30 @@ impl<C: Core> Ingress<C> {
     }
 
     /// An operation that has been admitted, with what it waits for: its turn, and somebody's agreement if it needs that.
-    fn admitted(&self, operation: C::Resolved, turn: Option<Turn>) -> AdmittedOperation<C::Resolved> {
+    fn admitted(
+        &self,
+        operation: C::Resolved,
+        turn: Option<Turn>,
+    ) -> AdmittedOperation<C::Resolved> {
         let recording = RequestRecording::of(&self.settings, &operation);
         if operation.is_refused() {
             // Its error does not wait, and nobody need agree to it.
             turn.into_iter().for_each(Turn::pass);
-            return AdmittedOperation { operation, before: BeforeRun::default(), hooked: None, recording };
+            return AdmittedOperation {
+                operation,
+                before: BeforeRun::default(),
+                hooked: None,
+                recording,
+            };
         }
         let approval = CallBeforeApproval::of(&self.settings, &operation);
         let hooked = HookedCall::of(&self.settings, &operation);
-        AdmittedOperation { operation, before: BeforeRun { turn, approval }, hooked, recording }
+        AdmittedOperation {
+            operation,
+            before: BeforeRun { turn, approval },
+            hooked,
+            recording,
+        }
     }
 
     fn suspendable_call(
@@ -359,9 +517,18 @@ impl<C: Core> Ingress<C> {
         resumption: Resumption,
         ends: RequestEnds,
     ) -> Responses {
-        let AdmittedOperation { mut operation, before, hooked, recording } = admitted;
+        let AdmittedOperation {
+            mut operation,
+            before,
+            hooked,
+            recording,
+        } = admitted;
         let judges_results = self.settings.hooks.judge_results();
-        let filter = parsed.modern_filter(operation.context().log_level, takes_messages, judges_results);
+        let filter = parsed.modern_filter(
+            operation.context().log_level,
+            takes_messages,
+            judges_results,
+        );
         let request = &mut parsed.request;
         let method = request.method.clone();
         let params = match resumption {
@@ -374,17 +541,29 @@ impl<C: Core> Ingress<C> {
         };
         // A server request reaches the client by the answer, which needs no event stream.
         let may_be_asked = method.may_need_input();
-        let messages = (takes_messages || may_be_asked).then_some(self.settings.notification_buffer);
+        let messages =
+            (takes_messages || may_be_asked).then_some(self.settings.notification_buffer);
         // Without it the call is never suspended; of a client that cannot be asked it is not.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
         let mut call = CoreCall::start(
             &self.core,
-            CoreRequest { operation, messages, before, hooked, recording, input_rounds: None },
+            CoreRequest {
+                operation,
+                messages,
+                before,
+                hooked,
+                recording,
+                input_rounds: None,
+            },
         );
         call.set_ends(ends);
         let call = SuspendedCall::new(call, method, params, decided);
-        Box::new(SuspendableCall::new(call, filter, Arc::clone(&self.suspended_calls)))
+        Box::new(SuspendableCall::new(
+            call,
+            filter,
+            Arc::clone(&self.suspended_calls),
+        ))
     }
 
     /// A request within a session.
@@ -395,7 +574,11 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let session = transport.session(origin).await?;
-        let ParsedRequest { request, params, span } = &mut *parsed;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = &mut *parsed;
         check_has_no_state(origin, params)?;
         let revision = match &session {
             Some(session) => session.session.revision(),
@@ -407,17 +590,25 @@ impl<C: Core> Ingress<C> {
         if let Some(id) = transport.session_id() {
             span.set_session(id);
         }
-        let info = session.as_ref().and_then(|session| session.session.client_info());
+        let info = session
+            .as_ref()
+            .and_then(|session| session.session.client_info());
         span.set_client(|| client_name(info, &origin.identity));
         let own_answer = legacy::own_answer(&request.method, params);
         let (stream, permit): (Responses, _) = match (own_answer, &session) {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
-                let operation = self.resolve_legacy(transport, origin, session, parsed, &named).await;
-                let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
+                let operation = self
+                    .resolve_legacy(transport, origin, session, parsed, &named)
+                    .await;
+                let Admitted { permit, turn } =
+                    self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
                 let call = self.legacy_call(transport, origin, session, parsed, named, admitted);
-                if matches!(parsed.request.method, Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe) {
+                if matches!(
+                    parsed.request.method,
+                    Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
+                ) {
                     Box::pin(session.session.write_record()).await;
                 }
                 (Box::new(call), permit)
@@ -428,12 +619,24 @@ impl<C: Core> Ingress<C> {
                     Some(_) => self.admit(origin, Some(&own)).map(|()| None)?,
                     None => self.admit_request(transport, origin, &own).await?.permit,
                 };
-                let answer = answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
-                (Box::new(Answered::new(answer.unwrap_or_else(|error| Response::from_error(&error)))), permit)
+                let answer =
+                    answer.unwrap_or_else(|| Err(RpcError::new(code::INTERNAL, "no session")));
+                (
+                    Box::new(Answered::new(
+                        answer.unwrap_or_else(|error| Response::from_error(&error)),
+                    )),
+                    permit,
+                )
             }
         };
         let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
-        Ok(StartedRequest { call, kind: RequestKind::Call, revision, session, permit })
+        Ok(StartedRequest {
+            call,
+            kind: RequestKind::Call,
+            revision,
+            session,
+            permit,
+        })
     }
 
     /// The operation of a request within a session.
@@ -445,7 +648,11 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
         named: &Arc<SessionRequest>,
     ) -> C::Resolved {
-        let ParsedRequest { request, params, span } = parsed;
+        let ParsedRequest {
+            request,
+            params,
+            span,
+        } = parsed;
         let method = request.method.clone();
         let wants_progress = transport.takes_messages() && params.meta.progress_token().is_some();
         let mut context = session.session.context(wants_progress);
@@ -454,10 +661,21 @@ impl<C: Core> Ingress<C> {
         if method == Method::SetLogLevel {
             context.log_level = legacy::log_level(params).ok();
         }
-        let context = CallContext { trace: span.parent(), request: Some(Arc::clone(named)), ..context };
+        let context = CallContext {
+            trace: span.parent(),
+            request: Some(Arc::clone(named)),
+            ..context
+        };
         let detail = self.detail(origin, &method);
         self.core
-            .resolve(Unresolved { method, params: request.params.take(), context: Arc::new(context) }, detail)
+            .resolve(
+                Unresolved {
+                    method,
+                    params: request.params.take(),
+                    context: Arc::new(context),
+                },
+                detail,
+            )
             .await
     }
 
@@ -470,22 +688,30 @@ impl<C: Core> Ingress<C> {
         named: Arc<SessionRequest>,
         admitted: AdmittedOperation<C::Resolved>,
     ) -> LegacyCall {
-        let ParsedRequest { request, params, .. } = parsed;
+        let ParsedRequest {
+            request, params, ..
+        } = parsed;
         let method = request.method.clone();
         let uri = || params.uri().and_then(Value::as_str);
         let mut noted = None;
         let listening = match method {
             Method::SetLogLevel => {
-                session.session.set_log_level(legacy::log_level(params).ok());
+                session
+                    .session
+                    .set_log_level(legacy::log_level(params).ok());
                 None
             }
             // Before the server is asked, which may send messages at once.
             Method::Subscribe => {
-                noted = uri().filter(|uri| session.session.note_subscription(uri)).map(Into::into);
+                noted = uri()
+                    .filter(|uri| session.session.note_subscription(uri))
+                    .map(Into::into);
                 transport.listen(&self.core, session)
             }
             Method::Unsubscribe => {
-                uri().iter().for_each(|uri| session.session.forget_subscription(uri));
+                uri()
+                    .iter()
+                    .for_each(|uri| session.session.forget_subscription(uri));
                 None
             }
             _ => None,
@@ -493,15 +719,22 @@ impl<C: Core> Ingress<C> {
         let client = &session.session;
         let operation = &admitted.operation;
         // Also where there is no policy yet: a reload may bring one in.
-        let may_be_asked = method.may_need_input() && can_be_asked(&operation.context().capabilities);
+        let may_be_asked =
+            method.may_need_input() && can_be_asked(&operation.context().capabilities);
         let decided = may_be_asked.then(|| operation.decided());
         let may_go_on = decided.map(|decided| {
             let (core, context) = (Arc::clone(&self.core), Arc::clone(operation.context()));
             MayGoOn(Box::new(move || core.may_go_on(&decided, &context)))
         });
-        let (takes_messages, progress_token) = (transport.takes_messages(), params.meta.progress_token());
+        let (takes_messages, progress_token) =
+            (transport.takes_messages(), params.meta.progress_token());
         let logs = legacy::log_gate(client.log_level());
-        let filter = NotificationFilter { progress_token, logs, era: Era::Legacy, judges_results: false };
+        let filter = NotificationFilter {
+            progress_token,
+            logs,
+            era: Era::Legacy,
+            judges_results: false,
+        };
         let limits = || input_rounds::RoundLimits {
             rounds: self.settings.max_input_rounds,
             timeout: self.settings.input_timeout,
@@ -517,12 +750,17 @@ impl<C: Core> Ingress<C> {
         };
         let mut call = CoreCall::start_after(listening, &self.core, core_request);
         let cancellation = Some(client.running.begin_named(&request.id, named));
-        call.set_ends(RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) });
+        call.set_ends(RequestEnds {
+            cancellation,
+            validity: RequestValidity::of(&origin.identity),
+        });
         call.keep_session(session.clone().into_guard());
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on).subscribing_to(noted)
+        LegacyCall::new(call, filter, Arc::clone(client))
+            .deciding_again(may_go_on)
+            .subscribing_to(noted)
     }
 
     /// A session of the client, which has sent `initialize`.
@@ -533,15 +771,41 @@ impl<C: Core> Ingress<C> {
         running: Arc<RunningRequests>,
     ) -> Result<Session, Box<Refusal>> {
         let (bytes, peer) = (initialize.len(), origin.peer());
-        let memory = self.settings.description_memory.reserve(&peer, bytes).map_err(|spent| {
-            tracing::warn!(bytes, ?peer, "session refused: too many bytes of descriptions of clients");
-            Refusal::new(Reason::Busy, RpcError::new(code::INTERNAL, spent.to_string()))
-        })?;
-        let record =
-            SessionRecord { holder: origin.holder.clone(), identity: Arc::clone(&origin.identity), peer, initialize };
-        let may_move = self.settings.session_records.is_some() && self.core.sessions_may_move(record.holder.endpoint());
-        let session = Session::new(record, memory, running, self.settings.max_server_requests, &self.core);
-        Ok(if may_move { session.keeping(ServerSessions::default()) } else { session })
+        let memory = self
+            .settings
+            .description_memory
+            .reserve(&peer, bytes)
+            .map_err(|spent| {
+                tracing::warn!(
+                    bytes,
+                    ?peer,
+                    "session refused: too many bytes of descriptions of clients"
+                );
+                Refusal::new(
+                    Reason::Busy,
+                    RpcError::new(code::INTERNAL, spent.to_string()),
+                )
+            })?;
+        let record = SessionRecord {
+            holder: origin.holder.clone(),
+            identity: Arc::clone(&origin.identity),
+            peer,
+            initialize,
+        };
+        let may_move = self.settings.session_records.is_some()
+            && self.core.sessions_may_move(record.holder.endpoint());
+        let session = Session::new(
+            record,
+            memory,
+            running,
+            self.settings.max_server_requests,
+            &self.core,
+        );
+        Ok(if may_move {
+            session.keeping(ServerSessions::default())
+        } else {
+            session
+        })
     }
 
     /// A session that another replica has kept, with the identity that its client shows now.
@@ -551,7 +815,9 @@ impl<C: Core> Ingress<C> {
         archived: ArchivedSession,
         on_record: OnRecord,
     ) -> Result<Arc<SessionStreams>, Box<Refusal>> {
-        let session = self.new_session(origin, archived.initialize.clone(), Arc::default())?.continuing(archived);
+        let session = self
+            .new_session(origin, archived.initialize.clone(), Arc::default())?
+            .continuing(archived);
         session.count(&self.settings.telemetry, origin.facts.network);
         let streams = SessionStreams::new(session, &self.settings);
         streams.session.put_on_record(on_record);
@@ -559,10 +825,18 @@ impl<C: Core> Ingress<C> {
     }
 
     /// The context of what Fanlight does again for a session, with the identity that its client shows now.
-    pub(crate) fn context_again(&self, session: &ActiveSession, origin: &Origin<'_>) -> CallContext {
+    pub(crate) fn context_again(
+        &self,
+        session: &ActiveSession,
+        origin: &Origin<'_>,
+    ) -> CallContext {
         let context = session.session.context(false);
         let caller = context.caller.with_identity(Arc::clone(&origin.identity));
-        CallContext { caller, address: origin.facts.client_address(), ..context }
+        CallContext {
+            caller,
+            address: origin.facts.client_address(),
+            ..context
+        }
     }
 
     /// Subscribes to what the session of the client had subscribed to, as far as it still may, in requests with this context.
@@ -584,7 +858,11 @@ impl<C: Core> Ingress<C> {
                 let mut params = ObjectBuilder::new();
                 params.string("uri", &uri);
                 let (method, params) = (Method::Subscribe, Some(params.finish()));
-                let request = Unresolved { method, params, context: Arc::new(context.clone()) };
+                let request = Unresolved {
+                    method,
+                    params,
+                    context: Arc::new(context.clone()),
+                };
                 let mut operation = core.resolve(request, Detail::Known).await;
                 match decision::decide_for(settings, &context.caller, &operation) {
                     Ok(()) => drop(core.run(&mut operation, ServerMessages::discard()).await),
@@ -613,13 +891,23 @@ impl<C: Core> Ingress<C> {
         let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();
         let session = self.new_session(origin, initialize, running)?;
-        session.count(&self.settings.telemetry, span.network().unwrap_or(Network::Stdio));
+        session.count(
+            &self.settings.telemetry,
+            span.network().unwrap_or(Network::Stdio),
+        );
         let streams = SessionStreams::new(session, &self.settings);
         let revision = streams.session.revision();
         span.set_revision(revision);
         span.set_client(|| client_name(streams.session.client_info(), &origin.identity));
-        let context = CallContext { trace: span.parent(), ..streams.session.context(false) };
-        let request = Unresolved { method: Method::Discover, params: None, context: Arc::new(context) };
+        let context = CallContext {
+            trace: span.parent(),
+            ..streams.session.context(false)
+        };
+        let request = Unresolved {
+            method: Method::Discover,
+            params: None,
+            context: Arc::new(context),
+        };
         let operation = self.core.resolve(request, Detail::Known).await;
         let core_request = CoreRequest {
             operation,
@@ -630,16 +918,41 @@ impl<C: Core> Ingress<C> {
             input_rounds: None,
         };
         let logs = legacy::log_gate(None);
-        let filter = NotificationFilter { progress_token: None, logs, era: Era::Legacy, judges_results: false };
-        let call = LegacyCall::new(CoreCall::start(&self.core, core_request), filter, Arc::clone(&streams.session));
-        let call = parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
-        Ok(StartedRequest { call, kind: RequestKind::Initialize(streams), revision, session: None, permit })
+        let filter = NotificationFilter {
+            progress_token: None,
+            logs,
+            era: Era::Legacy,
+            judges_results: false,
+        };
+        let call = LegacyCall::new(
+            CoreCall::start(&self.core, core_request),
+            filter,
+            Arc::clone(&streams.session),
+        );
+        let call =
+            parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
+        Ok(StartedRequest {
+            call,
+            kind: RequestKind::Initialize(streams),
+            revision,
+            session: None,
+            permit,
+        })
     }
 }
 
-fn ends_of<T: Transport>(transport: &T, origin: &Origin<'_>, parsed: &ParsedRequest) -> RequestEnds {
-    let cancellation = transport.running().map(|running| running.begin(&parsed.request.id));
-    RequestEnds { cancellation, validity: RequestValidity::of(&origin.identity) }
+fn ends_of<T: Transport>(
+    transport: &T,
+    origin: &Origin<'_>,
+    parsed: &ParsedRequest,
+) -> RequestEnds {
+    let cancellation = transport
+        .running()
+        .map(|running| running.begin(&parsed.request.id));
+    RequestEnds {
+        cancellation,
+        validity: RequestValidity::of(&origin.identity),
+    }
 }
 
 /// The client of a request without a session.
@@ -667,17 +980,39 @@ impl ParsedRequest {
         takes_messages: bool,
         judges_results: bool,
     ) -> Option<NotificationFilter> {
-        let (progress_token, logs) = (|| self.params.meta.progress_token(), modern::log_gate(level));
+        let (progress_token, logs) = (
+            || self.params.meta.progress_token(),
+            modern::log_gate(level),
+        );
         let era = Era::Modern;
-        takes_messages.then(|| NotificationFilter { progress_token: progress_token(), logs, era, judges_results })
+        takes_messages.then(|| NotificationFilter {
+            progress_token: progress_token(),
+            logs,
+            era,
+            judges_results,
+        })
     }
 
     /// The call that answers the request, which takes over its id and span.
-    fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision, mirrored: usize) -> RenderedCall {
+    fn answered_by<T: Transport>(
+        &mut self,
+        stream: Responses,
+        revision: Revision,
+        mirrored: usize,
+    ) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());
         let mirrors_params = (T::HAS_HEADERS && revision.era() == Era::Modern).then_some(mirrored);
-        let rendering = Rendering { id, method: self.request.method.clone(), revision, mirrors_params };
-        RenderedCall::new(stream, rendering, std::mem::replace(&mut self.span, ServerSpan::off()))
+        let rendering = Rendering {
+            id,
+            method: self.request.method.clone(),
+            revision,
+            mirrors_params,
+        };
+        RenderedCall::new(
+            stream,
+            rendering,
+            std::mem::replace(&mut self.span, ServerSpan::off()),
+        )
     }
 }
 
@@ -685,7 +1020,11 @@ impl ParsedRequest {
 /// client's.
 fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcError> {
     let is_refused = params.has_request_state() && !origin.holder.principal().is_anonymous();
-    if is_refused { Err(fault::unknown_state()) } else { Ok(()) }
+    if is_refused {
+        Err(fault::unknown_state())
+    } else {
+        Ok(())
+    }
 }
 
 /// The error for a request that neither belongs to a session nor has the metadata of a modern one.
@@ -694,7 +1033,10 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
 fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
     match modern::revision(meta) {
         Err(error) if transport.serves_modern() => error,
-        _ => RpcError::new(code::INVALID_REQUEST, "open a session with \"initialize\" first"),
+        _ => RpcError::new(
+            code::INVALID_REQUEST,
+            "open a session with \"initialize\" first",
+        ),
     }
 }
 

@@ -62,7 +62,10 @@ pub(crate) trait Transport: Send + Sync {
 
     /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
     /// message must name one, and it does not exist for its principal at its endpoint.
-    fn session(&self, origin: &Origin<'_>) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
+    fn session(
+        &self,
+        origin: &Origin<'_>,
+    ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
     /// How a legacy request about a task that Fanlight has made for this client goes on where this run does not keep both the task
     /// and the session of the request; `None` for all other requests.

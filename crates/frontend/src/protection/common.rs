@@ -46,7 +46,10 @@ pub enum NotTaken {
 pub trait CommonLimits: fmt::Debug + Send + Sync {
     /// Takes one from each of these limits, or from none; how long it is until its turn. Those that count each client apart are of one
     /// client. It takes a bounded time, whatever happens.
-    fn take(&self, limits: Vec<CommonLimit>) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>>;
+    fn take(
+        &self,
+        limits: Vec<CommonLimit>,
+    ) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>>;
 
     /// How many processes there are, as last heard of.
     fn processes(&self) -> usize;
@@ -86,8 +89,15 @@ impl Taking {
     /// # Errors
     ///
     /// If one of them has none left: then it takes from none, and what it has taken before is given back.
-    pub(crate) async fn in_common(mut self, limits: &dyn CommonLimits) -> Result<Option<Turn>, NotTaken> {
-        let asked = self.common.iter().map(|entry| entry.limit.clone()).collect();
+    pub(crate) async fn in_common(
+        mut self,
+        limits: &dyn CommonLimits,
+    ) -> Result<Option<Turn>, NotTaken> {
+        let asked = self
+            .common
+            .iter()
+            .map(|entry| entry.limit.clone())
+            .collect();
         // Which of them has refused it is not known: it counts for each.
         let count = |wait| self.common.iter().for_each(|entry| entry.counts.add(wait));
         match limits.take(asked).await {
@@ -106,7 +116,14 @@ impl Taking {
 
     /// Takes this process's part.
     fn alone(&mut self, processes: usize) -> Result<(), NotTaken> {
-        for CommonEntry { limit, without, rate, key, counts } in self.common.drain(..) {
+        for CommonEntry {
+            limit,
+            without,
+            rate,
+            key,
+            counts,
+        } in self.common.drain(..)
+        {
             if without == WithoutOthers::Refuse {
                 counts.add(None);
                 return Err(NotTaken::Away);
@@ -123,7 +140,12 @@ impl Taking {
 /// As many in the long run as one of so many processes may allow, and one at least at once.
 fn part_of(limit: &CommonLimit, processes: usize) -> Quota {
     let most = (limit.most / processes).max(1);
-    Quota { most, per: limit.per.mul_f64((most * processes) as f64 / limit.most.max(1) as f64) }
+    Quota {
+        most,
+        per: limit
+            .per
+            .mul_f64((most * processes) as f64 / limit.most.max(1) as f64),
+    }
 }
 
 #[cfg(test)]
@@ -133,10 +155,34 @@ mod tests {
     #[test]
     fn parts_of_all_processes_are_no_more_than_the_limit() {
         let (per, queue) = (Duration::from_secs(60), Duration::ZERO);
-        let limit = |most| CommonLimit { key: Vec::new(), client: None, most, per, queue };
-        assert_eq!(part_of(&limit(90), 3), Quota { most: 30, per: Duration::from_secs(60) });
+        let limit = |most| CommonLimit {
+            key: Vec::new(),
+            client: None,
+            most,
+            per,
+            queue,
+        };
+        assert_eq!(
+            part_of(&limit(90), 3),
+            Quota {
+                most: 30,
+                per: Duration::from_secs(60)
+            }
+        );
         // One in two minutes from each of four is two in a minute.
-        assert_eq!(part_of(&limit(2), 4), Quota { most: 1, per: Duration::from_secs(120) });
-        assert_eq!(part_of(&limit(5), 1), Quota { most: 5, per: Duration::from_secs(60) });
+        assert_eq!(
+            part_of(&limit(2), 4),
+            Quota {
+                most: 1,
+                per: Duration::from_secs(120)
+            }
+        );
+        assert_eq!(
+            part_of(&limit(5), 1),
+            Quota {
+                most: 5,
+                per: Duration::from_secs(60)
+            }
+        );
     }
 }

@@ -70,7 +70,11 @@ impl LiveProtection {
     #[must_use]
     pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
         let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
-        Self(Arc::new(Live { current, replaced: watch::Sender::default(), common }))
+        Self(Arc::new(Live {
+            current,
+            replaced: watch::Sender::default(),
+            common,
+        }))
     }
 
     /// What counts limits together with other processes.
@@ -105,9 +109,22 @@ impl LiveProtection {
 impl Protection {
     /// That of `settings`, after other limits.
     fn new(settings: ProtectionSettings, before: &Rates) -> Self {
-        let ProtectionSettings { authorization_servers, scopes, endpoints, rates } = settings;
-        let endpoints = endpoints.iter().map(|(path, scopes)| (path.clone(), ScopePolicy::new(scopes))).collect();
-        Self { authorization_servers, scopes: ScopePolicy::new(&scopes), endpoints, rates: Rates::new(rates, before) }
+        let ProtectionSettings {
+            authorization_servers,
+            scopes,
+            endpoints,
+            rates,
+        } = settings;
+        let endpoints = endpoints
+            .iter()
+            .map(|(path, scopes)| (path.clone(), ScopePolicy::new(scopes)))
+            .collect();
+        Self {
+            authorization_servers,
+            scopes: ScopePolicy::new(&scopes),
+            endpoints,
+            rates: Rates::new(rates, before),
+        }
     }
 
     /// How often clients may ask.
@@ -127,7 +144,11 @@ impl Protection {
 
     /// The URL of the metadata of the resource at `path` of a listener with this URL; `None` if it has none. Never made from
     /// what a request says.
-    pub(crate) fn metadata_url(&self, public_url: Option<&PublicUrl>, path: &str) -> Option<String> {
+    pub(crate) fn metadata_url(
+        &self,
+        public_url: Option<&PublicUrl>,
+        path: &str,
+    ) -> Option<String> {
         let url = public_url.filter(|_| !self.authorization_servers.is_empty())?;
         Some(resource_url(&format!("{url}{WELL_KNOWN}"), path))
     }
@@ -141,18 +162,36 @@ mod tests {
     fn metadata_is_between_the_host_and_the_path() {
         let authorization_servers = vec!["https://id.example.com".into()];
         let protection = Protection::new(
-            ProtectionSettings { authorization_servers, ..ProtectionSettings::default() },
+            ProtectionSettings {
+                authorization_servers,
+                ..ProtectionSettings::default()
+            },
             &Rates::default(),
         );
         let url = PublicUrl::parse("https://a.example:8443/");
         for (path, metadata) in [
-            ("/mcp", "https://a.example:8443/.well-known/oauth-protected-resource/mcp"),
-            ("/mcp/x", "https://a.example:8443/.well-known/oauth-protected-resource/mcp/x"),
-            ("/", "https://a.example:8443/.well-known/oauth-protected-resource"),
+            (
+                "/mcp",
+                "https://a.example:8443/.well-known/oauth-protected-resource/mcp",
+            ),
+            (
+                "/mcp/x",
+                "https://a.example:8443/.well-known/oauth-protected-resource/mcp/x",
+            ),
+            (
+                "/",
+                "https://a.example:8443/.well-known/oauth-protected-resource",
+            ),
         ] {
-            assert_eq!(protection.metadata_url(url.as_ref(), path).as_deref(), Some(metadata));
+            assert_eq!(
+                protection.metadata_url(url.as_ref(), path).as_deref(),
+                Some(metadata)
+            );
         }
         assert_eq!(protection.metadata_url(None, "/mcp"), None);
-        assert_eq!(Protection::default().metadata_url(url.as_ref(), "/mcp"), None);
+        assert_eq!(
+            Protection::default().metadata_url(url.as_ref(), "/mcp"),
+            None
+        );
     }
 }

@@ -57,7 +57,10 @@ pub struct RateDimensions {
 
 impl fmt::Debug for RateRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateRule").field("id", &self.id).field("of", &self.of).finish_non_exhaustive()
+        f.debug_struct("RateRule")
+            .field("id", &self.id)
+            .field("of", &self.of)
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,7 +130,10 @@ struct Called<'a> {
 
 impl<'a> Called<'a> {
     fn of(subject: &'a dyn Decidable) -> Self {
-        Self { server: subject.server(), tool: subject.tool().map(|tool| tool.name) }
+        Self {
+            server: subject.server(),
+            tool: subject.tool().map(|tool| tool.name),
+        }
     }
 }
 
@@ -168,18 +174,31 @@ impl Rates {
     ///
     /// If one of them has none left: then it takes from none.
     pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Taking, TooMany> {
-        let mut taking = Taking { turn: Turn::default(), common: Vec::new() };
+        let mut taking = Taking {
+            turn: Turn::default(),
+            common: Vec::new(),
+        };
         if Operation::of(asked.subject.method()) == Operation::Free {
             return Ok(taking);
         }
         let called = Called::of(asked.subject);
-        for limit in self.0.iter().filter(|limit| limit.rule.is_about(asked, &called)) {
+        for limit in self
+            .0
+            .iter()
+            .filter(|limit| limit.rule.is_about(asked, &called))
+        {
             let key = limit.rule.key(asked, &called);
             match limit.rule.common {
                 Some(without) => {
                     let (rate, counts) = (limit.rate.clone(), Arc::clone(&limit.counts));
                     let limit = limit.rule.common_limit(&key);
-                    taking.common.push(CommonEntry { limit, without, rate, key, counts });
+                    taking.common.push(CommonEntry {
+                        limit,
+                        without,
+                        rate,
+                        key,
+                        counts,
+                    });
                 }
                 None => {
                     // What was taken before is given back with the turn.
@@ -194,8 +213,11 @@ impl Rates {
 
 impl Limit {
     fn charge(&self, key: &Key) -> Result<(Charge<Key>, Duration), TooMany> {
-        let charged = self.rate.charge_within(key, self.rule.quota(), self.rule.queue);
-        self.counts.add(charged.as_ref().ok().map(|(_, wait)| *wait));
+        let charged = self
+            .rate
+            .charge_within(key, self.rule.quota(), self.rule.queue);
+        self.counts
+            .add(charged.as_ref().ok().map(|(_, wait)| *wait));
         charged
     }
 
@@ -203,9 +225,20 @@ impl Limit {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let used = |(key, used): (Key, usize)| {
             let text = |text: Option<Box<str>>| text.map(String::from);
-            let Key { peer, endpoint, server, tool } = key;
+            let Key {
+                peer,
+                endpoint,
+                server,
+                tool,
+            } = key;
             let client = peer.map(|peer| peer.to_string());
-            RateUse { client, endpoint: text(endpoint), server: text(server), tool: text(tool), used }
+            RateUse {
+                client,
+                endpoint: text(endpoint),
+                server: text(server),
+                tool: text(tool),
+                used,
+            }
         };
         RateState {
             name: self.rule.name.clone(),
@@ -214,19 +247,33 @@ impl Limit {
             waited: count(&self.counts.waited),
             refused: count(&self.counts.refused),
             keys: self.rate.len(),
-            nearest: self.rate.most_used(self.rule.quota(), keys).into_iter().map(used).collect(),
+            nearest: self
+                .rate
+                .most_used(self.rule.quota(), keys)
+                .into_iter()
+                .map(used)
+                .collect(),
         }
     }
 }
 
 impl RateRule {
     fn quota(&self) -> Quota {
-        Quota { most: self.most, per: self.per }
+        Quota {
+            most: self.most,
+            per: self.per,
+        }
     }
 
     fn common_limit(&self, key: &Key) -> CommonLimit {
         let client = key.peer.as_ref().map(Peer::to_bytes);
-        CommonLimit { key: key.to_bytes(&self.id), client, most: self.most, per: self.per, queue: self.queue }
+        CommonLimit {
+            key: key.to_bytes(&self.id),
+            client,
+            most: self.most,
+            per: self.per,
+            queue: self.queue,
+        }
     }
 
     /// Whether it counts calls of tools alone.
@@ -238,13 +285,17 @@ impl RateRule {
         if self.is_about_calls() && *asked.subject.method() != Method::CallTool {
             return false;
         }
-        let is_one =
-            |all: &Option<Vec<String>>, one: &str| all.as_ref().is_none_or(|all| all.iter().any(|it| it == one));
+        let is_one = |all: &Option<Vec<String>>, one: &str| {
+            all.as_ref()
+                .is_none_or(|all| all.iter().any(|it| it == one))
+        };
         let is_tool = || match (&self.tools, called.server, &called.tool) {
             (Some(tools), Some(server), Some(tool)) => tools(server, tool),
             _ => true,
         };
-        let is_server = called.server.is_none_or(|server| is_one(&self.servers, server));
+        let is_server = called
+            .server
+            .is_none_or(|server| is_one(&self.servers, server));
         is_server && is_tool() && is_one(&self.endpoints, asked.endpoint)
     }
 

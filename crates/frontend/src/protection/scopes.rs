@@ -37,7 +37,9 @@ pub struct ToolScopes {
 
 impl fmt::Debug for ToolScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolScopes").field("scopes", &self.scopes).finish_non_exhaustive()
+        f.debug_struct("ToolScopes")
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,7 +61,9 @@ struct ToolRule {
 
 impl fmt::Debug for ToolRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolRule").field("scopes", &self.scopes).finish_non_exhaustive()
+        f.debug_struct("ToolRule")
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,9 +131,11 @@ impl Operation<'_> {
             | Method::Subscribe
             | Method::Unsubscribe
             | Method::Listen => Self::Read,
-            Method::GetTask | Method::TaskResult | Method::ListTasks | Method::UpdateTask | Method::CancelTask => {
-                Self::Call
-            }
+            Method::GetTask
+            | Method::TaskResult
+            | Method::ListTasks
+            | Method::UpdateTask
+            | Method::CancelTask => Self::Call,
             // An unknown method may call tools, too. The others are no requests of clients.
             _ => Self::AnyTool,
         }
@@ -139,8 +145,16 @@ impl Operation<'_> {
 impl ScopePolicy {
     /// The rules that `settings` mean.
     pub(crate) fn new(settings: &ScopeSettings) -> Self {
-        let shared = |scopes: &[String]| scopes.iter().map(|scope| Arc::from(scope.as_str())).collect();
-        let rule = |rule: &ToolScopes| ToolRule { names: Arc::clone(&rule.names), scopes: shared(&rule.scopes) };
+        let shared = |scopes: &[String]| {
+            scopes
+                .iter()
+                .map(|scope| Arc::from(scope.as_str()))
+                .collect()
+        };
+        let rule = |rule: &ToolScopes| ToolRule {
+            names: Arc::clone(&rule.names),
+            scopes: shared(&rule.scopes),
+        };
         Self {
             read: shared(&settings.read),
             call: shared(&settings.call),
@@ -158,7 +172,11 @@ impl ScopePolicy {
     pub(crate) fn required(&self, operation: &Operation<'_>) -> Vec<Arc<str>> {
         let rules = |is_meant: &dyn Fn(&ToolRule) -> bool| {
             let rules = self.tools.iter().filter(|rule| is_meant(rule));
-            self.call.iter().chain(rules.flat_map(|rule| &rule.scopes)).cloned().collect()
+            self.call
+                .iter()
+                .chain(rules.flat_map(|rule| &rule.scopes))
+                .cloned()
+                .collect()
         };
         distinct(match operation {
             Operation::Free => Vec::new(),
@@ -180,16 +198,28 @@ impl ScopePolicy {
     /// # Errors
     ///
     /// All scopes that it needs, if it lacks any.
-    pub(crate) fn check(&self, held: &Scopes, operation: &Operation<'_>) -> Result<(), Vec<Arc<str>>> {
+    pub(crate) fn check(
+        &self,
+        held: &Scopes,
+        operation: &Operation<'_>,
+    ) -> Result<(), Vec<Arc<str>>> {
         if *held == Scopes::All {
             return Ok(());
         }
         let required = self.required(operation);
-        if required.iter().all(|scope| self.has(held, scope)) { Ok(()) } else { Err(required) }
+        if required.iter().all(|scope| self.has(held, scope)) {
+            Ok(())
+        } else {
+            Err(required)
+        }
     }
 
     fn has(&self, held: &Scopes, scope: &str) -> bool {
-        let contained = || self.contained_in.get(scope).is_some_and(|all| all.iter().any(|one| held.contains(one)));
+        let contained = || {
+            self.contained_in
+                .get(scope)
+                .is_some_and(|all| all.iter().any(|one| held.contains(one)))
+        };
         held.contains(scope) || contained()
     }
 }
@@ -201,9 +231,14 @@ fn containers(implies: &[(String, Vec<String>)]) -> BTreeMap<Arc<str>, BTreeSet<
         let container: Arc<str> = Arc::from(scope.as_str());
         let (mut seen, mut open) = (BTreeSet::from([scope.as_str()]), vec![scope.as_str()]);
         while let Some(one) = open.pop() {
-            let contained = implies.iter().filter(|(name, _)| name == one).flat_map(|(_, contained)| contained);
+            let contained = implies
+                .iter()
+                .filter(|(name, _)| name == one)
+                .flat_map(|(_, contained)| contained);
             for contained in contained.filter(|contained| seen.insert(contained)) {
-                all.entry(Arc::from(contained.as_str())).or_default().insert(Arc::clone(&container));
+                all.entry(Arc::from(contained.as_str()))
+                    .or_default()
+                    .insert(Arc::clone(&container));
                 open.push(contained);
             }
         }
@@ -233,14 +268,20 @@ mod tests {
     }
 
     fn tool<'a>(server: &'a str, name: &'a str) -> Operation<'a> {
-        Operation::Tool(Item { server, name: name.into() })
+        Operation::Tool(Item {
+            server,
+            name: name.into(),
+        })
     }
 
     fn policy() -> ScopePolicy {
         ScopePolicy::new(&ScopeSettings {
             read: list(&["mcp:read"]),
             call: list(&["mcp:call"]),
-            tools: vec![tools("files/", &["files"]), tools("files/delete_", &["files", "files:delete"])],
+            tools: vec![
+                tools("files/", &["files"]),
+                tools("files/delete_", &["files", "files:delete"]),
+            ],
             implies: vec![
                 ("mcp:admin".into(), list(&["mcp:call"])),
                 ("mcp:call".into(), list(&["mcp:read"])),
@@ -268,34 +309,67 @@ mod tests {
             (Operation::of(&Method::Complete), "mcp:read"),
             (Operation::of(&Method::Listen), "mcp:read"),
             (Operation::of(&Method::TaskResult), "mcp:call"),
-            (Operation::of_listening(&Interest { session: true, ..Interest::default() }), ""),
-            (Operation::of_listening(&Interest { tools: true, ..Interest::default() }), "mcp:read"),
             (
-                Operation::of_listening(&Interest { tasks: vec!["t".into()], ..Interest::default() }),
+                Operation::of_listening(&Interest {
+                    session: true,
+                    ..Interest::default()
+                }),
+                "",
+            ),
+            (
+                Operation::of_listening(&Interest {
+                    tools: true,
+                    ..Interest::default()
+                }),
+                "mcp:read",
+            ),
+            (
+                Operation::of_listening(&Interest {
+                    tasks: vec!["t".into()],
+                    ..Interest::default()
+                }),
                 "mcp:read mcp:call",
             ),
             (Operation::of(&Method::SetLogLevel), "mcp:read"),
             (Operation::of(&Method::CancelTask), "mcp:call"),
             (Operation::of(&Method::UpdateTask), "mcp:call"),
-            (Operation::of(&Method::Other("tools/callLater".into())), "mcp:call files files:delete"),
-            (Operation::of(&Method::Other("things/list".into())), "mcp:call files files:delete"),
-            (Operation::of(&Method::Elicit), "mcp:call files files:delete"),
+            (
+                Operation::of(&Method::Other("tools/callLater".into())),
+                "mcp:call files files:delete",
+            ),
+            (
+                Operation::of(&Method::Other("things/list".into())),
+                "mcp:call files files:delete",
+            ),
+            (
+                Operation::of(&Method::Elicit),
+                "mcp:call files files:delete",
+            ),
             (tool("git", "log"), "mcp:call"),
             (tool("files", "read"), "mcp:call files"),
             (tool("files", "delete_all"), "mcp:call files files:delete"),
             (Operation::AnyTool, "mcp:call files files:delete"),
         ] {
-            assert_eq!(joined(&policy.required(&operation)), scopes, "{operation:?}");
+            assert_eq!(
+                joined(&policy.required(&operation)),
+                scopes,
+                "{operation:?}"
+            );
         }
         assert_eq!(joined(&policy.usual()), "mcp:read mcp:call");
     }
 
     #[test]
     fn method_of_every_known_name_is_free_only_if_it_opens_a_connection() {
-        let free: Vec<_> =
-            Method::KNOWN.iter().filter(|name| Operation::of(&Method::from_name(name)) == Operation::Free).collect();
+        let free: Vec<_> = Method::KNOWN
+            .iter()
+            .filter(|name| Operation::of(&Method::from_name(name)) == Operation::Free)
+            .collect();
         assert_eq!(free, [&"initialize", &"ping", &"server/discover"]);
-        for name in Method::KNOWN.iter().filter(|name| Operation::of(&Method::from_name(name)) == Operation::Read) {
+        for name in Method::KNOWN
+            .iter()
+            .filter(|name| Operation::of(&Method::from_name(name)) == Operation::Read)
+        {
             let method = Method::from_name(name);
             // Those that `changes_nothing` does not know are of extensions, and read.
             let reads = ["resources/directory/read", "skills/list", "skills/get"];
@@ -315,21 +389,38 @@ mod tests {
             ("", Operation::Free, None),
             ("", Operation::Read, Some("mcp:read")),
             ("MCP:READ", Operation::Read, Some("mcp:read")),
-            ("mcp:call files", delete(), Some("mcp:call files files:delete")),
-            ("files:delete files", delete(), Some("mcp:call files files:delete")),
+            (
+                "mcp:call files",
+                delete(),
+                Some("mcp:call files files:delete"),
+            ),
+            (
+                "files:delete files",
+                delete(),
+                Some("mcp:call files files:delete"),
+            ),
             ("mcp:call files files:delete", delete(), None),
             ("root", delete(), None),
             ("a", delete(), Some("mcp:call files files:delete")),
         ] {
             let outcome = policy.check(&Scopes::parse(held), &operation).err();
-            assert_eq!(outcome.as_deref().map(joined).as_deref(), missing, "{held:?} {operation:?}");
+            assert_eq!(
+                outcome.as_deref().map(joined).as_deref(),
+                missing,
+                "{held:?} {operation:?}"
+            );
         }
         assert_eq!(policy.check(&Scopes::All, &delete()), Ok(()));
     }
 
     #[test]
     fn implications_may_have_cycles() {
-        let containing = |scope: &str| policy().contained_in[scope].iter().map(ToString::to_string).collect::<Vec<_>>();
+        let containing = |scope: &str| {
+            policy().contained_in[scope]
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(containing("c"), ["a", "b"]);
         assert_eq!(containing("b"), ["a"]);
         assert_eq!(containing("mcp:read"), ["mcp:admin", "mcp:call", "root"]);
@@ -338,7 +429,10 @@ mod tests {
     #[test]
     fn without_rules_nothing_is_needed() {
         let policy = ScopePolicy::default();
-        assert_eq!(policy.check(&Scopes::parse(""), &Operation::AnyTool), Ok(()));
+        assert_eq!(
+            policy.check(&Scopes::parse(""), &Operation::AnyTool),
+            Ok(())
+        );
         assert!(policy.usual().is_empty() && !policy.depends_on_tools());
     }
 }

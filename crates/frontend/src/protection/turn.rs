@@ -36,11 +36,19 @@ impl Key {
     pub(super) fn to_bytes(&self, rule: &str) -> Vec<u8> {
         let peer = self.peer.as_ref().map(Peer::to_bytes);
         let text = |text: &Option<Box<str>>| text.as_ref().map(|text| text.as_bytes().to_vec());
-        let parts = [Some(rule.as_bytes().to_vec()), peer, text(&self.endpoint), text(&self.server), text(&self.tool)];
+        let parts = [
+            Some(rule.as_bytes().to_vec()),
+            peer,
+            text(&self.endpoint),
+            text(&self.server),
+            text(&self.tool),
+        ];
         let mut bytes = Vec::new();
         for part in parts {
             // An absent part is as long as none can be.
-            let length = part.as_ref().map_or(u64::MAX, |part| u64::try_from(part.len()).unwrap_or(u64::MAX));
+            let length = part.as_ref().map_or(u64::MAX, |part| {
+                u64::try_from(part.len()).unwrap_or(u64::MAX)
+            });
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend(part.into_iter().flatten());
         }
@@ -111,20 +119,53 @@ mod tests {
         let ann = Some(Peer::Principal(Principal::named("keys", "ann")));
         let keys = [
             Key::default(),
-            Key { endpoint: named("ab"), ..Key::default() },
-            Key { server: named("ab"), ..Key::default() },
-            Key { server: named("a"), tool: named("b"), ..Key::default() },
-            Key { server: named(""), tool: named("ab"), ..Key::default() },
-            Key { peer: ann.clone(), ..Key::default() },
-            Key { peer: Some(Peer::User(7)), ..Key::default() },
-            Key { peer: Some(Peer::Local), ..Key::default() },
+            Key {
+                endpoint: named("ab"),
+                ..Key::default()
+            },
+            Key {
+                server: named("ab"),
+                ..Key::default()
+            },
+            Key {
+                server: named("a"),
+                tool: named("b"),
+                ..Key::default()
+            },
+            Key {
+                server: named(""),
+                tool: named("ab"),
+                ..Key::default()
+            },
+            Key {
+                peer: ann.clone(),
+                ..Key::default()
+            },
+            Key {
+                peer: Some(Peer::User(7)),
+                ..Key::default()
+            },
+            Key {
+                peer: Some(Peer::Local),
+                ..Key::default()
+            },
         ];
-        let all: std::collections::HashSet<_> =
-            keys.iter().flat_map(|key| ["one rule", "another"].map(|rule| key.to_bytes(rule))).collect();
+        let all: std::collections::HashSet<_> = keys
+            .iter()
+            .flat_map(|key| ["one rule", "another"].map(|rule| key.to_bytes(rule)))
+            .collect();
         assert_eq!(all.len(), 2 * keys.len());
         assert_eq!(
-            Key { peer: ann.clone(), ..Key::default() }.to_bytes("r"),
-            Key { peer: ann, ..Key::default() }.to_bytes("r")
+            Key {
+                peer: ann.clone(),
+                ..Key::default()
+            }
+            .to_bytes("r"),
+            Key {
+                peer: ann,
+                ..Key::default()
+            }
+            .to_bytes("r")
         );
     }
 }

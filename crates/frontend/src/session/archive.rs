@@ -87,8 +87,14 @@ pub(crate) enum TakenOver {
 }
 
 impl SessionArchive {
-    pub(crate) fn new(keys: &Keys, records: Arc<dyn SessionRecords>) -> Result<Arc<Self>, KeyError> {
-        Ok(Arc::new(Self { records, seal: Seal::new(keys, PURPOSE)? }))
+    pub(crate) fn new(
+        keys: &Keys,
+        records: Arc<dyn SessionRecords>,
+    ) -> Result<Arc<Self>, KeyError> {
+        Ok(Arc::new(Self {
+            records,
+            seal: Seal::new(keys, PURPOSE)?,
+        }))
     }
 
     /// A record for the session with this id.
@@ -112,7 +118,11 @@ impl SessionArchive {
         is_unreachable: bool,
     ) -> TakenOver {
         let mut on_record = self.of(id);
-        match self.records.claim(&on_record.name, run, is_unreachable).await {
+        match self
+            .records
+            .claim(&on_record.name, run, is_unreachable)
+            .await
+        {
             Claimed::Ours(record, claim) => match self.read(&record, &on_record.name, holder) {
                 Some(session) => {
                     // That of the other run is as good, but for who has the sessions at servers now.
@@ -128,9 +138,15 @@ impl SessionArchive {
     }
 
     fn sealed(&self, session: &ArchivedSession, name: &str, holder: &Holder) -> Option<String> {
-        let InitializeParams { revision, client_info, capabilities } = &session.initialize;
+        let InitializeParams {
+            revision,
+            client_info,
+            capabilities,
+        } = &session.initialize;
         let mut object = ObjectBuilder::new();
-        object.string("revision", revision.as_str()).member("capabilities", capabilities);
+        object
+            .string("revision", revision.as_str())
+            .member("capabilities", capabilities);
         if let Some(info) = client_info {
             object.member("clientInfo", info);
         }
@@ -146,31 +162,53 @@ impl SessionArchive {
         }
         object.member("subscriptions", &subscriptions.finish());
         let mut servers = ObjectBuilder::new();
-        for (place, ServerSession { id, revision, description, moves }) in &session.server_sessions {
+        for (
+            place,
+            ServerSession {
+                id,
+                revision,
+                description,
+                moves,
+            },
+        ) in &session.server_sessions
+        {
             let mut server = ObjectBuilder::new();
-            server.string("id", id).string("revision", revision).member("description", description);
+            server
+                .string("id", id)
+                .string("revision", revision)
+                .member("description", description);
             server.integer("moves", i64::from(*moves));
             servers.member(place, &server.finish());
         }
         object.member("serverSessions", &servers.finish());
-        self.seal.seal_for(object.finish().bytes(), &owner(name, holder))
+        self.seal
+            .seal_for(object.finish().bytes(), &owner(name, holder))
     }
 
     fn read(&self, record: &str, name: &str, holder: &Holder) -> Option<ArchivedSession> {
         let plain = self.seal.open_for(record, &owner(name, holder))?;
         let object = Json::parse(plain.into(), MAX_NESTING).ok()?;
         let subscriptions = object.get("subscriptions")?;
-        let uris = subscriptions.elements().map(|uri| Some(subscriptions.slice(uri).as_str()?.into_owned()));
+        let uris = subscriptions
+            .elements()
+            .map(|uri| Some(subscriptions.slice(uri).as_str()?.into_owned()));
         Some(ArchivedSession {
             initialize: InitializeParams {
                 revision: Revision::from_name(&object.get("revision")?.as_str()?)?,
                 client_info: object.get("clientInfo").map(|info| info.detached()),
                 capabilities: object.get("capabilities")?.detached(),
             },
-            opened_as: object.get("openedAs").and_then(|number| number.as_str()?.parse().ok()),
-            log_level: object.get("logLevel").and_then(|level| LogLevel::from_name(&level.as_str()?)),
+            opened_as: object
+                .get("openedAs")
+                .and_then(|number| number.as_str()?.parse().ok()),
+            log_level: object
+                .get("logLevel")
+                .and_then(|level| LogLevel::from_name(&level.as_str()?)),
             subscriptions: uris.collect::<Option<_>>()?,
-            server_sessions: object.get("serverSessions").map(|servers| server_sessions(&servers)).unwrap_or_default(),
+            server_sessions: object
+                .get("serverSessions")
+                .map(|servers| server_sessions(&servers))
+                .unwrap_or_default(),
         })
     }
 }
@@ -182,8 +220,13 @@ impl OnRecord {
     }
 
     /// What is to be written of a session.
-    pub(crate) fn written(&self, session: &Session) -> Option<(Arc<SessionArchive>, Box<str>, String)> {
-        let record = self.archive.sealed(&session.archived(), &self.name, session.holder())?;
+    pub(crate) fn written(
+        &self,
+        session: &Session,
+    ) -> Option<(Arc<SessionArchive>, Box<str>, String)> {
+        let record = self
+            .archive
+            .sealed(&session.archived(), &self.name, session.holder())?;
         Some((Arc::clone(&self.archive), self.name.clone(), record))
     }
 
@@ -195,7 +238,8 @@ impl OnRecord {
     /// The name to ask the store about, if other replicas may have taken the session over or its record may be missing.
     pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
         let mark = self.archive.records.mark();
-        (mark.is_none() || mark != self.mark).then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
+        (mark.is_none() || mark != self.mark)
+            .then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
     }
 
     /// It is certain since `mark`; doubtful if there is none.
@@ -250,7 +294,11 @@ impl RecordWrites {
         let mut waiting = self.0.subscribe();
         loop {
             // There is no error, since the sender lives.
-            drop(waiting.wait_for(|writes| writes.done >= number || !writes.is_running).await);
+            drop(
+                waiting
+                    .wait_for(|writes| writes.done >= number || !writes.is_running)
+                    .await,
+            );
             let mut turn = None;
             self.0.send_if_modified(|writes| {
                 if writes.done >= number {
@@ -261,7 +309,10 @@ impl RecordWrites {
                 false
             });
             if let Some(turn) = turn {
-                return turn.map(|asked| WriteTurn { writes: &self.0, asked });
+                return turn.map(|asked| WriteTurn {
+                    writes: &self.0,
+                    asked,
+                });
             }
         }
     }
@@ -270,7 +321,8 @@ impl RecordWrites {
 impl WriteTurn<'_> {
     /// What was asked for before this turn is done.
     pub(super) fn done(self, is_written: bool) {
-        self.writes.send_modify(|writes| (writes.done, writes.is_written) = (self.asked, is_written));
+        self.writes
+            .send_modify(|writes| (writes.done, writes.is_written) = (self.asked, is_written));
     }
 }
 
@@ -283,17 +335,32 @@ impl Drop for WriteTurn<'_> {
 fn server_sessions(servers: &Json) -> Vec<(Box<str>, ServerSession)> {
     let session = |member: Member| {
         let server = servers.slice(member.value.clone());
-        let (id, revision) = (server.get("id")?.as_str()?.into(), server.get("revision")?.as_str()?.into());
-        let (description, moves) =
-            (server.get("description")?.detached(), server.get("moves")?.as_text().parse().ok()?);
-        Some((member.name(servers)?.into(), ServerSession { id, revision, description, moves }))
+        let (id, revision) = (
+            server.get("id")?.as_str()?.into(),
+            server.get("revision")?.as_str()?.into(),
+        );
+        let (description, moves) = (
+            server.get("description")?.detached(),
+            server.get("moves")?.as_text().parse().ok()?,
+        );
+        Some((
+            member.name(servers)?.into(),
+            ServerSession {
+                id,
+                revision,
+                description,
+                moves,
+            },
+        ))
     };
     servers.members().filter_map(session).collect()
 }
 
 /// The name of the session with this id in the store.
 fn name_of(id: &str) -> Box<str> {
-    HEXLOWER.encode(digest(&SHA256, id.as_bytes()).as_ref()).into()
+    HEXLOWER
+        .encode(digest(&SHA256, id.as_bytes()).as_ref())
+        .into()
 }
 
 fn owner(name: &str, holder: &Holder) -> Vec<u8> {
@@ -302,7 +369,9 @@ fn owner(name: &str, holder: &Holder) -> Vec<u8> {
 
 impl fmt::Debug for SessionArchive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionArchive").field("records", &self.records).finish_non_exhaustive()
+        f.debug_struct("SessionArchive")
+            .field("records", &self.records)
+            .finish_non_exhaustive()
     }
 }
 
@@ -363,16 +432,33 @@ mod tests {
             subscriptions: vec!["a:1".to_owned(), "a:\"2\"".to_owned()],
             server_sessions: vec![("a\n0".into(), server)],
         };
-        let (ann, bob) = (Holder::from(Principal::named("i", "ann")), Holder::from(Principal::named("i", "bob")));
+        let (ann, bob) = (
+            Holder::from(Principal::named("i", "ann")),
+            Holder::from(Principal::named("i", "bob")),
+        );
         let record = archive.sealed(&session, "name", &ann).unwrap();
         assert!(!record.contains("roots") && !record.contains("at-a-server"));
         let read = archive.read(&record, "name", &ann).unwrap();
         assert_eq!(format!("{read:?}"), format!("{session:?}"));
         let (place, server) = &read.server_sessions[0];
-        let ServerSession { id, revision, moves, .. } = server;
-        assert_eq!((&**place, &**id, &**revision, *moves), ("a\n0", "at-a-server", "2025-06-18", 7));
-        assert_eq!(server.description.as_text(), r#"{"capabilities":{"tools":{}}}"#);
-        assert!(archive.read(&record, "name", &bob).is_none() && archive.read(&record, "another", &ann).is_none());
+        let ServerSession {
+            id,
+            revision,
+            moves,
+            ..
+        } = server;
+        assert_eq!(
+            (&**place, &**id, &**revision, *moves),
+            ("a\n0", "at-a-server", "2025-06-18", 7)
+        );
+        assert_eq!(
+            server.description.as_text(),
+            r#"{"capabilities":{"tools":{}}}"#
+        );
+        assert!(
+            archive.read(&record, "name", &bob).is_none()
+                && archive.read(&record, "another", &ann).is_none()
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest, ServerSessions,
-    SessionKeeper, SessionKey,
+    CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest,
+    ServerSessions, SessionKeeper, SessionKey,
 };
 use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
@@ -102,7 +102,10 @@ impl Session {
             log_level: Mutex::default(),
             running,
             server_requests: ServerRequests::new(max_server_requests),
-            usage: Mutex::new(Usage { guards: 0, last: Instant::now() }),
+            usage: Mutex::new(Usage {
+                guards: 0,
+                last: Instant::now(),
+            }),
             on_record: Mutex::default(),
             is_lost: AtomicBool::new(false),
             server_sessions: None,
@@ -121,7 +124,13 @@ impl Session {
 
     /// It, as it was at the replica that it is taken over from.
     pub(crate) fn continuing(mut self, archived: ArchivedSession) -> Self {
-        let ArchivedSession { initialize: _, opened_as, log_level, subscriptions, server_sessions } = archived;
+        let ArchivedSession {
+            initialize: _,
+            opened_as,
+            log_level,
+            subscriptions,
+            server_sessions,
+        } = archived;
         self.server_sessions = Some(Arc::new(ServerSessions::continuing(server_sessions)));
         self.opened_as = opened_as.unwrap_or(self.opened_as);
         self.set_log_level(log_level);
@@ -148,7 +157,9 @@ impl Session {
     /// written with the next request. One record is written at a time, for all that wait by then: one with less never follows one
     /// with more.
     pub(crate) async fn write_record(&self) -> bool {
-        let Some(writes) = lock(&self.on_record).as_ref().map(OnRecord::writes) else { return false };
+        let Some(writes) = lock(&self.on_record).as_ref().map(OnRecord::writes) else {
+            return false;
+        };
         match writes.turn().await {
             Ok(turn) => {
                 let is_written = self.write_record_now().await;
@@ -161,8 +172,12 @@ impl Session {
 
     async fn write_record_now(&self) -> bool {
         let changes = self.server_session_changes();
-        let written = lock(&self.on_record).as_ref().and_then(|on_record| on_record.written(self));
-        let Some((archive, name, record)) = written else { return false };
+        let written = lock(&self.on_record)
+            .as_ref()
+            .and_then(|on_record| on_record.written(self));
+        let Some((archive, name, record)) = written else {
+            return false;
+        };
         let is_written = archive.records.write(&name, &record).await;
         let is_move_unknown = match &mut *lock(&self.on_record) {
             Some(on_record) if is_written => {
@@ -184,7 +199,9 @@ impl Session {
     /// Has servers open other sessions than those that other replicas have opened: the replica that takes this one over next would
     /// number its requests like this one.
     fn give_up_waiting_server_sessions(&self) {
-        let Some(sessions) = &self.server_sessions else { return };
+        let Some(sessions) = &self.server_sessions else {
+            return;
+        };
         for (place, session) in sessions.all() {
             let at = sessions.at(&place.into());
             if at.is_waiting() {
@@ -200,17 +217,23 @@ impl Session {
 
     /// Whether servers keep sessions for it that another replica could go on with.
     pub(crate) fn is_at_servers(&self) -> bool {
-        self.server_sessions.as_ref().is_some_and(|sessions| !sessions.is_empty())
+        self.server_sessions
+            .as_ref()
+            .is_some_and(|sessions| !sessions.is_empty())
     }
 
     /// Whether another replica may have taken it over, or its record may be missing.
     pub(crate) fn is_doubtful(&self) -> bool {
-        lock(&self.on_record).as_ref().is_some_and(|on_record| on_record.doubtful().is_some())
+        lock(&self.on_record)
+            .as_ref()
+            .is_some_and(|on_record| on_record.doubtful().is_some())
     }
 
     /// How often its sessions at servers have changed.
     fn server_session_changes(&self) -> u64 {
-        self.server_sessions.as_ref().map_or(0, |sessions| sessions.changes())
+        self.server_sessions
+            .as_ref()
+            .map_or(0, |sessions| sessions.changes())
     }
 
     /// Whether this run still keeps it, as far as is known: another may have taken it over while this one was away. Writes its
@@ -218,8 +241,12 @@ impl Session {
     pub(crate) async fn is_kept(&self) -> bool {
         let (doubtful, is_outdated) = {
             let on_record = lock(&self.on_record);
-            let is_outdated = |on_record: &OnRecord| on_record.is_outdated(self.server_session_changes());
-            (on_record.as_ref().and_then(OnRecord::doubtful), on_record.as_ref().is_some_and(is_outdated))
+            let is_outdated =
+                |on_record: &OnRecord| on_record.is_outdated(self.server_session_changes());
+            (
+                on_record.as_ref().and_then(OnRecord::doubtful),
+                on_record.as_ref().is_some_and(is_outdated),
+            )
         };
         let Some((archive, name, mark)) = doubtful else {
             if is_outdated {
@@ -229,7 +256,9 @@ impl Session {
         };
         match archive.records.is_kept(&name).await {
             Some(true) => {
-                lock(&self.on_record).iter_mut().for_each(|on_record| on_record.confirm(mark));
+                lock(&self.on_record)
+                    .iter_mut()
+                    .for_each(|on_record| on_record.confirm(mark));
                 self.write_record().await;
                 true
             }
@@ -251,7 +280,9 @@ impl Session {
     /// Takes it from the record: its sessions at servers are others'.
     fn no_longer_on_record(&self) -> Option<OnRecord> {
         let on_record = lock(&self.on_record).take()?;
-        self.server_sessions.iter().for_each(|sessions| sessions.leave());
+        self.server_sessions
+            .iter()
+            .for_each(|sessions| sessions.leave());
         Some(on_record)
     }
 
@@ -263,9 +294,17 @@ impl Session {
     /// What is to be released of it, once: from then on other replicas may claim it.
     pub(crate) fn leave_record(&self) -> Option<Released> {
         let on_record = self.no_longer_on_record()?;
-        let is_due = on_record.doubtful().is_some() || on_record.is_outdated(self.server_session_changes());
-        let record = if is_due { on_record.written(self).map(|(_, _, record)| record) } else { None };
-        Some(Released { name: on_record.name().into(), record })
+        let is_due =
+            on_record.doubtful().is_some() || on_record.is_outdated(self.server_session_changes());
+        let record = if is_due {
+            on_record.written(self).map(|(_, _, record)| record)
+        } else {
+            None
+        };
+        Some(Released {
+            name: on_record.name().into(),
+            record,
+        })
     }
 
     /// What a record of it has.
@@ -275,7 +314,11 @@ impl Session {
             opened_as: Some(self.opened_as),
             log_level: self.log_level(),
             subscriptions: self.subscriptions(),
-            server_sessions: self.server_sessions.as_ref().map(|sessions| sessions.all()).unwrap_or_default(),
+            server_sessions: self
+                .server_sessions
+                .as_ref()
+                .map(|sessions| sessions.all())
+                .unwrap_or_default(),
         }
     }
 
@@ -336,7 +379,10 @@ impl Session {
 
     /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
     pub(crate) fn client(&self) -> Client<'_> {
-        Client { endpoint: self.endpoint(), identity: &self.record.identity }
+        Client {
+            endpoint: self.endpoint(),
+            identity: &self.record.identity,
+        }
     }
 
     /// The revision agreed on.
@@ -369,10 +415,16 @@ impl Session {
     /// cannot be asked, and then the server gets an error.
     pub(crate) fn open_server_request(&self, request: ServerRequest) -> Option<(u64, Json)> {
         let capabilities = &self.record.initialize.capabilities;
-        match MissingCapability::for_server_request(capabilities, &request.method, request.params.as_ref()) {
+        match MissingCapability::for_server_request(
+            capabilities,
+            &request.method,
+            request.params.as_ref(),
+        ) {
             Some(missing) => {
                 // An error means that the server no longer waits.
-                let _ = request.answer.send(Response::from_error(&missing.to_error()));
+                let _ = request
+                    .answer
+                    .send(Response::from_error(&missing.to_error()));
                 None
             }
             None => self.server_requests.open(request),
@@ -384,7 +436,9 @@ impl Session {
         drop(lock(&self.counted).take());
         if let Some(on_record) = lock(&self.on_record).take() {
             let is_ours = on_record.forget();
-            self.server_sessions.iter().for_each(|sessions| sessions.end(is_ours.clone()));
+            self.server_sessions
+                .iter()
+                .for_each(|sessions| sessions.end(is_ours.clone()));
         }
         lock(&self.subscriptions).clear();
         self.running.cancel_all();
@@ -392,7 +446,12 @@ impl Session {
 
     /// The context of one request of the session.
     pub(crate) fn context(&self, wants_progress: bool) -> CallContext {
-        let SessionRecord { holder, identity, peer, initialize } = &self.record;
+        let SessionRecord {
+            holder,
+            identity,
+            peer,
+            initialize,
+        } = &self.record;
         CallContext {
             caller: Caller::continued_session_of(holder.clone(), self.key, self.opened_as)
                 .with_identity(Arc::clone(identity))
@@ -450,7 +509,9 @@ impl Drop for Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }
 
@@ -523,8 +584,13 @@ mod tests {
         let records = Arc::new(Records::default());
         let session = on_record(&records);
         let closed = records.gate.write().await;
-        let servers: Vec<_> = (0..10).map(|number| at(&session, &number.to_string())).collect();
-        let mut opened: Vec<_> = servers.iter().map(|at| Box::pin(at.opened(server_session()))).collect();
+        let servers: Vec<_> = (0..10)
+            .map(|number| at(&session, &number.to_string()))
+            .collect();
+        let mut opened: Vec<_> = servers
+            .iter()
+            .map(|at| Box::pin(at.opened(server_session())))
+            .collect();
         for opened in &mut opened {
             wait(opened).await;
         }
@@ -586,7 +652,10 @@ mod tests {
         assert!(session.is_kept().await && session.is_kept().await);
         assert_eq!(*lock(&records.written), 2);
         at.ended("s");
-        assert!(session.leave_record().unwrap().record.is_none(), "it is written");
+        assert!(
+            session.leave_record().unwrap().record.is_none(),
+            "it is written"
+        );
         assert!(!at.may_end().await, "another may go on with it");
     }
 
@@ -602,7 +671,10 @@ mod tests {
             assert_eq!(at.may_end().await, !is_taken);
             let (session, at) = at_a_server(&records).await;
             *lock(&records.is_taken) = !is_taken;
-            assert_eq!((session.is_kept().await, session.is_kept().await), (is_taken, is_taken));
+            assert_eq!(
+                (session.is_kept().await, session.is_kept().await),
+                (is_taken, is_taken)
+            );
             session.end();
             assert_eq!(at.may_end().await, is_taken);
         }
@@ -617,7 +689,10 @@ mod tests {
         assert_eq!(context.log_level, Some(LogLevel::Error));
         assert_eq!(context.capabilities.as_text(), r#"{"sampling":{}}"#);
         assert_ne!(context.session(), other.context(true).session());
-        assert_eq!(context.client_info.as_ref().unwrap().as_text(), r#"{"name":"c"}"#);
+        assert_eq!(
+            context.client_info.as_ref().unwrap().as_text(),
+            r#"{"name":"c"}"#
+        );
         assert_ne!(context.caller, other.context(true).caller);
     }
 }

@@ -52,14 +52,26 @@ impl RunningRequests {
     }
 
     /// [`RunningRequests::begin`] for a request of a session.
-    pub(crate) fn begin_named(self: &Arc<Self>, id: &Json, request: Arc<SessionRequest>) -> Cancellation {
+    pub(crate) fn begin_named(
+        self: &Arc<Self>,
+        id: &Json,
+        request: Arc<SessionRequest>,
+    ) -> Cancellation {
         self.enter(id, Some(request))
     }
 
     fn enter(self: &Arc<Self>, id: &Json, request: Option<Arc<SessionRequest>>) -> Cancellation {
         let (cancel, cancelled) = oneshot::channel();
-        let key = self.lock().insert(Entry { id: id.clone(), request, cancel: Some(cancel) });
-        Cancellation { cancelled, requests: Arc::clone(self), key }
+        let key = self.lock().insert(Entry {
+            id: id.clone(),
+            request,
+            cancel: Some(cancel),
+        });
+        Cancellation {
+            cancelled,
+            requests: Arc::clone(self),
+            key,
+        }
     }
 
     /// The number of requests.
@@ -75,14 +87,21 @@ impl RunningRequests {
     }
 
     /// The only request of the session with this id and this progress token, as far as they are given.
-    pub(crate) fn named(&self, id: Option<&Json>, token: Option<&Json>) -> Option<Arc<SessionRequest>> {
+    pub(crate) fn named(
+        &self,
+        id: Option<&Json>,
+        token: Option<&Json>,
+    ) -> Option<Arc<SessionRequest>> {
         let is_same = |own: Option<&Json>, given: Option<&Json>| {
-            given.is_none_or(|given| own.is_some_and(|own| RequestId::of(own) == RequestId::of(given)))
+            given.is_none_or(|given| {
+                own.is_some_and(|own| RequestId::of(own) == RequestId::of(given))
+            })
         };
         let requests = self.lock();
         let mut found = requests.iter().filter_map(|(_, entry)| {
             let request = entry.request.as_ref()?;
-            (is_same(Some(&entry.id), id) && is_same(request.progress_token(), token)).then_some(request)
+            (is_same(Some(&entry.id), id) && is_same(request.progress_token(), token))
+                .then_some(request)
         });
         let only = found.next()?;
         found.next().is_none().then(|| Arc::clone(only))
@@ -138,11 +157,20 @@ mod tests {
     #[test]
     fn request_ids_are_compared_by_value() {
         let id = Json::literal;
-        assert_eq!(RequestId::of(&id(r#""a""#)), RequestId::of(&id(r#""\u0061""#)));
+        assert_eq!(
+            RequestId::of(&id(r#""a""#)),
+            RequestId::of(&id(r#""\u0061""#))
+        );
         assert_ne!(RequestId::of(&id("1")), RequestId::of(&id(r#""1""#)));
         assert_eq!(RequestId::of(&id("-0")), RequestId::of(&id("0")));
-        assert_eq!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud800""#)));
-        assert_ne!(RequestId::of(&id(r#""\ud800""#)), RequestId::of(&id(r#""\ud801""#)));
+        assert_eq!(
+            RequestId::of(&id(r#""\ud800""#)),
+            RequestId::of(&id(r#""\ud800""#))
+        );
+        assert_ne!(
+            RequestId::of(&id(r#""\ud800""#)),
+            RequestId::of(&id(r#""\ud801""#))
+        );
     }
 
     #[tokio::test]
@@ -163,7 +191,8 @@ mod tests {
     #[tokio::test]
     async fn request_is_named_by_its_id_or_its_token() {
         let running = Arc::new(RunningRequests::default());
-        let request = |token: Option<&'static str>| Arc::new(SessionRequest::new(token.map(Json::literal)));
+        let request =
+            |token: Option<&'static str>| Arc::new(SessionRequest::new(token.map(Json::literal)));
         let (first, second) = (request(Some(r#""t""#)), request(Some("7")));
         let _first = running.begin_named(&Json::literal("1"), Arc::clone(&first));
         let _second = running.begin_named(&Json::literal("7"), Arc::clone(&second));
@@ -173,15 +202,28 @@ mod tests {
             let found = running.named(id.as_ref(), token.as_ref())?;
             Some(if Arc::ptr_eq(&found, &first) { 1 } else { 2 })
         };
-        assert_eq!((named(Some("1"), None), named(None, Some(r#""\u0074""#))), (Some(1), Some(1)));
-        assert_eq!((named(Some("7"), None), named(Some("7"), Some("7"))), (Some(2), Some(2)));
-        for (id, token) in [(Some("1"), Some("7")), (Some("3"), None), (Some("9"), None), (None, Some("1"))] {
+        assert_eq!(
+            (named(Some("1"), None), named(None, Some(r#""\u0074""#))),
+            (Some(1), Some(1))
+        );
+        assert_eq!(
+            (named(Some("7"), None), named(Some("7"), Some("7"))),
+            (Some(2), Some(2))
+        );
+        for (id, token) in [
+            (Some("1"), Some("7")),
+            (Some("3"), None),
+            (Some("9"), None),
+            (None, Some("1")),
+        ] {
             assert_eq!(named(id, token), None, "{id:?} {token:?}");
         }
         assert_eq!(named(None, None), None, "several");
     }
 
     fn is_pending(cancellation: &mut Cancellation) -> bool {
-        Pin::new(cancellation).poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending()
+        Pin::new(cancellation)
+            .poll(&mut Context::from_waker(std::task::Waker::noop()))
+            .is_pending()
     }
 }

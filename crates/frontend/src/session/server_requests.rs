@@ -41,7 +41,10 @@ struct Open {
 impl ServerRequests {
     /// At most `limit` requests at once.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, table: Mutex::default() }
+        Self {
+            limit,
+            table: Mutex::default(),
+        }
     }
 
     /// Enters a request; returns its number and the message to send. `None` if there are too many, and
@@ -53,17 +56,44 @@ impl ServerRequests {
             table.open.retain(|_, open| !open.answer.is_closed());
         }
         if table.open.len() >= self.limit {
-            tracing::warn!(limit = self.limit, "server request refused: too many open requests to one client");
+            tracing::warn!(
+                limit = self.limit,
+                "server request refused: too many open requests to one client"
+            );
             return None;
         }
         table.last += 1;
         let number = table.last;
-        let ServerRequest { method, params, trace, answer, notices, .. } = request;
+        let ServerRequest {
+            method,
+            params,
+            trace,
+            answer,
+            notices,
+            ..
+        } = request;
         let (id, target) = (id(number), Target::None);
-        let span = trace.to_client(&Departure { method: &method, target, id: Some((&id).into()), attempt: 1 });
+        let span = trace.to_client(&Departure {
+            method: &method,
+            target,
+            id: Some((&id).into()),
+            attempt: 1,
+        });
         let params = params.map(|params| with_progress_token(&params, &id).unwrap_or(params));
-        let text = request_text(&id, method.as_str(), span.propagation().into_params(params.as_ref()).as_ref());
-        table.open.insert(number, Open { answer, notices, method, span });
+        let text = request_text(
+            &id,
+            method.as_str(),
+            span.propagation().into_params(params.as_ref()).as_ref(),
+        );
+        table.open.insert(
+            number,
+            Open {
+                answer,
+                notices,
+                method,
+                span,
+            },
+        );
         Some((number, text))
     }
 
@@ -84,7 +114,12 @@ impl ServerRequests {
     pub(crate) fn answer(&self, response: Response) {
         let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
         match answered {
-            Some(Open { answer, method, span, .. }) => {
+            Some(Open {
+                answer,
+                method,
+                span,
+                ..
+            }) => {
                 span.answered(&method, &response);
                 drop(answer.send(response));
             }
@@ -111,7 +146,9 @@ impl ServerRequests {
     /// that the server no longer waits for is withdrawn: the error is the notification for the client.
     pub(crate) fn poll_open(&self, number: u64, cx: &mut Context<'_>) -> Result<bool, Json> {
         let mut table = self.lock();
-        let Some(open) = table.open.get_mut(&number) else { return Ok(false) };
+        let Some(open) = table.open.get_mut(&number) else {
+            return Ok(false);
+        };
         if open.answer.poll_closed(cx) == Poll::Pending {
             return Ok(true);
         }
@@ -136,11 +173,20 @@ fn id(number: u64) -> Json {
 /// The params with the request's id in place of the server's progress token, if they have one: tokens of several servers
 /// could be equal (2025-11-25 basic/utilities/progress, Progress Flow).
 fn with_progress_token(params: &Json, id: &Json) -> Option<Json> {
-    let own = params.members().find(|member| member.is(params, "_meta"))?.value;
+    let own = params
+        .members()
+        .find(|member| member.is(params, "_meta"))?
+        .value;
     let own_meta = params.slice(own.clone());
-    let token = own_meta.members().find(|member| member.is(&own_meta, meta::PROGRESS_TOKEN))?.value;
+    let token = own_meta
+        .members()
+        .find(|member| member.is(&own_meta, meta::PROGRESS_TOKEN))?
+        .value;
     let mut edits = Edits::new(params.bytes().clone());
-    edits.replace(own.start + token.start..own.start + token.end, id.bytes().clone());
+    edits.replace(
+        own.start + token.start..own.start + token.end,
+        id.bytes().clone(),
+    );
     Some(edits.finish_json())
 }
 
@@ -151,7 +197,9 @@ fn number(id: &Json) -> Option<u64> {
 /// 2025-11-25 basic/utilities/cancellation.
 fn cancelled(number: u64) -> Json {
     let mut params = ObjectBuilder::new();
-    params.member("requestId", &id(number)).string("reason", "the server no longer waits for an answer");
+    params
+        .member("requestId", &id(number))
+        .string("reason", "the server no longer waits for an answer");
     notification_text("notifications/cancelled", Some(&params.finish()))
 }
 
@@ -172,7 +220,17 @@ mod tests {
         let params = Some(Json::literal(r#"{ "x":1.0}"#));
         let deadline = Instant::now() + Duration::from_secs(600);
         let (method, trace) = (Method::from_name("elicitation/create"), Parent::default());
-        (ServerRequest { method, params, trace, answer, notices: None, deadline }, answered)
+        (
+            ServerRequest {
+                method,
+                params,
+                trace,
+                answer,
+                notices: None,
+                deadline,
+            },
+            answered,
+        )
     }
 
     fn answer(text: &'static str) -> Response {
@@ -192,9 +250,17 @@ mod tests {
         requests.open(second).unwrap();
         let (third, mut third_answer) = request();
         assert!(requests.open(third).is_none());
-        assert_eq!(third_answer.try_recv().unwrap_err(), oneshot::error::TryRecvError::Closed);
-        requests.answer(answer(r#"{"jsonrpc":"2.0","id":"fanlight-\u0032","result":{ "a":1E400}}"#));
-        assert_eq!(second_answer.try_recv().unwrap().body().as_text(), r#"{ "a":1E400}"#);
+        assert_eq!(
+            third_answer.try_recv().unwrap_err(),
+            oneshot::error::TryRecvError::Closed
+        );
+        requests.answer(answer(
+            r#"{"jsonrpc":"2.0","id":"fanlight-\u0032","result":{ "a":1E400}}"#,
+        ));
+        assert_eq!(
+            second_answer.try_recv().unwrap().body().as_text(),
+            r#"{ "a":1E400}"#
+        );
         assert!(first_answer.try_recv().is_err());
         for text in [
             r#"{"jsonrpc":"2.0","id":"fanlight-2","result":{}}"#,
@@ -203,7 +269,9 @@ mod tests {
         ] {
             requests.answer(answer(text));
         }
-        requests.answer(answer(r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#));
+        requests.answer(answer(
+            r#"{"jsonrpc":"2.0","id":"fanlight-1","error":{"code":-1,"message":"no"}}"#,
+        ));
         assert_eq!(first_answer.try_recv().unwrap().error_code(), Some(-1));
     }
 
@@ -213,11 +281,19 @@ mod tests {
         let (mut asked, _answered) = request();
         let (notices, mut received) = tokio::sync::mpsc::channel(1);
         asked.notices = Some(notices);
-        asked.params = Some(Json::literal(r#"{ "_meta":{"k":1.0,"progressToken":7 },"x":1}"#));
+        asked.params = Some(Json::literal(
+            r#"{ "_meta":{"k":1.0,"progressToken":7 },"x":1}"#,
+        ));
         let (_, text) = requests.open(asked).unwrap();
         let params = r#"{ "_meta":{"k":1.0,"progressToken":"fanlight-1" },"x":1}"#;
-        assert!(text.as_text().ends_with(&format!(r#""params":{params}}}"#)), "{text}");
-        let progress = Notification::new(Method::Progress, Some(&Json::literal(r#"{"progressToken":"fanlight-1"}"#)));
+        assert!(
+            text.as_text().ends_with(&format!(r#""params":{params}}}"#)),
+            "{text}"
+        );
+        let progress = Notification::new(
+            Method::Progress,
+            Some(&Json::literal(r#"{"progressToken":"fanlight-1"}"#)),
+        );
         for unknown in [r#""fanlight-2""#, "1", r#""1""#] {
             requests.notify(&Json::literal(unknown), &progress);
             assert!(received.try_recv().is_err(), "{unknown}");
@@ -237,7 +313,12 @@ mod tests {
         assert_eq!(requests.poll_open(number, cx), Ok(true));
         drop(answered);
         let notification = requests.poll_open(number, cx).unwrap_err();
-        assert!(notification.as_text().contains(r#""requestId":"fanlight-1""#), "{notification}");
+        assert!(
+            notification
+                .as_text()
+                .contains(r#""requestId":"fanlight-1""#),
+            "{notification}"
+        );
         assert_eq!(requests.poll_open(number, cx), Ok(false));
         assert!(requests.withdraw(number).is_none());
     }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal, ProcessRun,
-    ResolvedOperation, ServerMessages, ServerSession, ServerSessions, SessionAt, SessionKey, Unresolved,
+    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal,
+    ProcessRun, ResolvedOperation, ServerMessages, ServerSession, ServerSessions, SessionAt,
+    SessionKey, Unresolved,
 };
 use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::seal::Keys;
@@ -30,8 +31,13 @@ pub(crate) struct ListenCore {
 
 impl ListenCore {
     /// A core that answers `listen` by `answer`.
-    pub(crate) fn new(answer: impl Fn(Listen) -> Result<Listening, RpcError> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { answer: Box::new(answer), ended: AtomicUsize::new(0) })
+    pub(crate) fn new(
+        answer: impl Fn(Listen) -> Result<Listening, RpcError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            answer: Box::new(answer),
+            ended: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn refusing() -> Arc<Self> {
@@ -45,7 +51,10 @@ impl ListenCore {
 
     /// A session of an unauthenticated client at 10.0.0.`last`.
     pub(crate) fn session_from(self: &Arc<Self>, last: u8) -> Session {
-        self.session_for(Principal::anonymous(), Peer::Address([10, 0, 0, last].into()))
+        self.session_for(
+            Principal::anonymous(),
+            Peer::Address([10, 0, 0, last].into()),
+        )
     }
 
     pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
@@ -55,11 +64,23 @@ impl ListenCore {
 
     /// A session of a client with these scopes.
     pub(crate) fn session_with(self: &Arc<Self>, scopes: Scopes) -> Session {
-        self.session_by(Identity { scopes, ..Identity::anonymous() }, Peer::Local)
+        self.session_by(
+            Identity {
+                scopes,
+                ..Identity::anonymous()
+            },
+            Peer::Local,
+        )
     }
 
     fn session_for(self: &Arc<Self>, principal: Principal, peer: Peer) -> Session {
-        self.session_by(Identity { principal, ..Identity::anonymous() }, peer)
+        self.session_by(
+            Identity {
+                principal,
+                ..Identity::anonymous()
+            },
+            peer,
+        )
     }
 
     fn session_by(self: &Arc<Self>, identity: Identity, peer: Peer) -> Session {
@@ -68,9 +89,15 @@ impl ListenCore {
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
             capabilities: Json::literal(r#"{"sampling":{}}"#),
         };
-        let memory = ByteBudget::new(1 << 10).reserve(&peer, initialize.len()).unwrap();
-        let record =
-            SessionRecord { holder: identity.principal.clone().into(), identity: Arc::new(identity), peer, initialize };
+        let memory = ByteBudget::new(1 << 10)
+            .reserve(&peer, initialize.len())
+            .unwrap();
+        let record = SessionRecord {
+            holder: identity.principal.clone().into(),
+            identity: Arc::new(identity),
+            peer,
+            initialize,
+        };
         Session::new(record, memory, Arc::default(), 1, self)
     }
 
@@ -129,9 +156,17 @@ impl Core for ListenCore {
         TestListen(interest, context)
     }
 
-    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+    async fn listen(
+        &self,
+        operation: TestListen,
+        messages: ServerMessages,
+    ) -> Result<Listening, RpcError> {
         let TestListen(interest, context) = operation;
-        (self.answer)(Listen { interest, context, messages })
+        (self.answer)(Listen {
+            interest,
+            context,
+            messages,
+        })
     }
 
     fn resolve_notice(&self, notification: Notification, _: Arc<CallContext>) -> TestNotice {
@@ -169,7 +204,9 @@ impl SessionRecords for Records {
         Box::pin(ready(Claimed::Nobody))
     }
     fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
-        Box::pin(ready(Some(!*lock(&self.is_taken)).filter(|_| !*lock(&self.is_away))))
+        Box::pin(ready(
+            Some(!*lock(&self.is_taken)).filter(|_| !*lock(&self.is_away)),
+        ))
     }
     fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
         Box::pin(ready(()))
@@ -193,16 +230,30 @@ pub(crate) fn archive(records: &Arc<Records>) -> Arc<SessionArchive> {
 
 /// A session on record.
 pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
-    let session = Arc::new(ListenCore::refusing().session().keeping(ServerSessions::default()));
+    let session = Arc::new(
+        ListenCore::refusing()
+            .session()
+            .keeping(ServerSessions::default()),
+    );
     session.put_on_record(archive(records).of("id"));
     session
 }
 
 /// The session at a server.
 pub(crate) fn at(session: &Session, server: &str) -> SessionAt {
-    session.context(false).caller.server_sessions().unwrap().at(&server.into())
+    session
+        .context(false)
+        .caller
+        .server_sessions()
+        .unwrap()
+        .at(&server.into())
 }
 
 pub(crate) fn server_session() -> ServerSession {
-    ServerSession { id: "s".into(), revision: "r".into(), description: Json::empty_object(), moves: 0 }
+    ServerSession {
+        id: "s".into(),
+        revision: "r".into(),
+        description: Json::empty_object(),
+        moves: 0,
+    }
 }

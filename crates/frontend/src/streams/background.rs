@@ -14,12 +14,23 @@ use crate::call::{Answer, ResponseItem};
 /// Polls the calls on stream `number` and keeps their events, until the client resumes the stream or its
 /// time is over. Then, or if there are too many of these tasks, no more events are kept, and the calls
 /// run on without a stream.
-pub(super) fn drive(streams: &Arc<SessionStreams>, policy: &StreamPolicy, number: u64, calls: &Arc<Mutex<Box<Calls>>>) {
+pub(super) fn drive(
+    streams: &Arc<SessionStreams>,
+    policy: &StreamPolicy,
+    number: u64,
+    calls: &Arc<Mutex<Box<Calls>>>,
+) {
     let (streams, calls) = (Arc::clone(streams), Arc::clone(calls));
-    let Some(permit) = policy.detached.permit() else { return abandon(&streams, number, &calls) };
+    let Some(permit) = policy.detached.permit() else {
+        return abandon(&streams, number, &calls);
+    };
     let (limits, resume) = (Arc::clone(&policy.replay), policy.resume);
     policy.detached.run(async move {
-        let driven = timeout(resume, poll_fn(|cx| poll_drive(&streams, &limits, number, &calls, cx))).await;
+        let driven = timeout(
+            resume,
+            poll_fn(|cx| poll_drive(&streams, &limits, number, &calls, cx)),
+        )
+        .await;
         // The abandoned calls need it.
         drop(permit);
         if driven.is_err() {
@@ -65,7 +76,11 @@ fn poll_drive(
 fn abandon(streams: &SessionStreams, number: u64, calls: &Mutex<Box<Calls>>) {
     let mut calls = lock(calls);
     let mut state = streams.state();
-    if state.streams.get(&number).is_some_and(|stream| stream.reader != 0) {
+    if state
+        .streams
+        .get(&number)
+        .is_some_and(|stream| stream.reader != 0)
+    {
         return;
     }
     state.forget(number);
@@ -84,10 +99,12 @@ pub(super) fn keep_notifications(streams: &Arc<SessionStreams>, policy: &StreamP
     state.is_kept = true;
     drop(state);
     let streams = Arc::downgrade(streams);
-    policy.detached.run(poll_fn(move |cx| match streams.upgrade() {
-        Some(streams) => poll_keep(&streams, cx),
-        None => Poll::Ready(()),
-    }));
+    policy
+        .detached
+        .run(poll_fn(move |cx| match streams.upgrade() {
+            Some(streams) => poll_keep(&streams, cx),
+            None => Poll::Ready(()),
+        }));
 }
 
 fn poll_keep(streams: &SessionStreams, cx: &mut Context<'_>) -> Poll<()> {

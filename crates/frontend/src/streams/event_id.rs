@@ -28,7 +28,11 @@ impl EventId {
         };
         let (stream, rest) = rest.split_once('-')?;
         let (position, tag) = rest.split_once('-')?;
-        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+        let number = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_digit())
+                .then(|| text.parse().ok())?
+        };
         Some(Self {
             is_get,
             stream: number(stream)?,
@@ -41,7 +45,13 @@ impl EventId {
     pub(crate) fn write(self, mut put: impl FnMut(&[u8])) {
         let (mut stream, mut position) = (itoa::Buffer::new(), itoa::Buffer::new());
         let kind = if self.is_get { "get" } else { "post" };
-        for text in [kind, stream.format(self.stream), "-", position.format(self.position), "-"] {
+        for text in [
+            kind,
+            stream.format(self.stream),
+            "-",
+            position.format(self.position),
+            "-",
+        ] {
             put(text.as_bytes());
         }
         put(&self.tag);
@@ -55,17 +65,40 @@ mod tests {
     #[test]
     fn event_id_survives_writing_and_parsing() {
         for (is_get, text) in [(true, "get3-17-tag-_Tag"), (false, "post3-17-tag-_Tag")] {
-            let id = EventId { is_get, stream: 3, position: 17, tag: *b"tag-_Tag" };
+            let id = EventId {
+                is_get,
+                stream: 3,
+                position: 17,
+                tag: *b"tag-_Tag",
+            };
             let mut out = Vec::new();
             id.write(|piece| out.extend_from_slice(piece));
-            assert_eq!((out.as_slice(), EventId::parse(text)), (text.as_bytes(), Some(id)));
+            assert_eq!(
+                (out.as_slice(), EventId::parse(text)),
+                (text.as_bytes(), Some(id))
+            );
         }
-        for id in ["", "get", "get3", "get3-", "get-3", "get3-+1", "put3-1", "get3-1", "post99999999999999999999-1"] {
+        for id in [
+            "",
+            "get",
+            "get3",
+            "get3-",
+            "get-3",
+            "get3-+1",
+            "put3-1",
+            "get3-1",
+            "post99999999999999999999-1",
+        ] {
             for id in [id.to_owned(), format!("{id}-tag")] {
                 assert_eq!(EventId::parse(&id), None, "{id}");
             }
         }
-        for id in ["get3-+1-tag-_Tag", "put3-1-tag-_Tag", "get3-1-1-tag-_Tag", "post99999999999999999999-1-tag-_Tag"] {
+        for id in [
+            "get3-+1-tag-_Tag",
+            "put3-1-tag-_Tag",
+            "get3-1-1-tag-_Tag",
+            "post99999999999999999999-1-tag-_Tag",
+        ] {
             assert_eq!(EventId::parse(id), None, "{id}");
         }
     }

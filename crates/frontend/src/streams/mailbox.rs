@@ -35,9 +35,25 @@ pub(crate) struct QueueLimits {
 impl Mailbox {
     /// Enters a notification.
     #[must_use]
-    pub(crate) fn notify(&mut self, method: &Method, text: Json, limits: QueueLimits) -> Vec<Waiting> {
-        let repeats = only_says_changed(method) && self.waiting.iter().any(|waiting| waiting.text == text);
-        if repeats { Vec::new() } else { self.push(Waiting { text, request: None }, limits) }
+    pub(crate) fn notify(
+        &mut self,
+        method: &Method,
+        text: Json,
+        limits: QueueLimits,
+    ) -> Vec<Waiting> {
+        let repeats =
+            only_says_changed(method) && self.waiting.iter().any(|waiting| waiting.text == text);
+        if repeats {
+            Vec::new()
+        } else {
+            self.push(
+                Waiting {
+                    text,
+                    request: None,
+                },
+                limits,
+            )
+        }
     }
 
     /// Enters a message; returns those that are dropped for it.
@@ -46,12 +62,17 @@ impl Mailbox {
         self.bytes += waiting.text.bytes().len();
         self.waiting.push_back(waiting);
         let mut dropped = Vec::new();
-        while self.waiting.len() > limits.messages.max(1) || (self.bytes > limits.bytes && self.waiting.len() > 1) {
+        while self.waiting.len() > limits.messages.max(1)
+            || (self.bytes > limits.bytes && self.waiting.len() > 1)
+        {
             dropped.extend(self.pop());
         }
         self.dropped += dropped.len() as u64;
         if !dropped.is_empty() && self.dropped.is_power_of_two() {
-            tracing::warn!(dropped = self.dropped, "messages for a client without a stream dropped: too many");
+            tracing::warn!(
+                dropped = self.dropped,
+                "messages for a client without a stream dropped: too many"
+            );
         }
         dropped
     }
@@ -65,7 +86,11 @@ impl Mailbox {
 
     /// Takes out the server request with this number; returns whether it was there.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        let Some(at) = self.waiting.iter().position(|waiting| waiting.request == Some(number)) else {
+        let Some(at) = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.request == Some(number))
+        else {
             return false;
         };
         if let Some(waiting) = self.waiting.remove(at) {
@@ -77,14 +102,23 @@ impl Mailbox {
 
 /// Whether a notification only says that something has changed.
 fn only_says_changed(method: &Method) -> bool {
-    matches!(method, Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated)
+    matches!(
+        method,
+        Method::ToolsChanged
+            | Method::PromptsChanged
+            | Method::ResourcesChanged
+            | Method::ResourceUpdated
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: QueueLimits = QueueLimits { messages: 3, bytes: 20 };
+    const LIMITS: QueueLimits = QueueLimits {
+        messages: 3,
+        bytes: 20,
+    };
 
     fn texts(mailbox: &mut Mailbox) -> Vec<String> {
         std::iter::from_fn(|| Some(mailbox.pop()?.text.as_text().to_owned())).collect()
@@ -97,27 +131,50 @@ mod tests {
             let dropped = mailbox.notify(&Method::LogMessage, Json::literal(text), LIMITS);
             assert_eq!(dropped.len(), usize::from(count == 3));
         }
-        let request = Waiting { text: Json::string(&"x".repeat(15)), request: Some(7) };
+        let request = Waiting {
+            text: Json::string(&"x".repeat(15)),
+            request: Some(7),
+        };
         assert_eq!(mailbox.push(request, LIMITS).len(), 1);
         let dropped = mailbox.notify(&Method::LogMessage, Json::literal("123456"), LIMITS);
-        assert_eq!(dropped.iter().map(|waiting| waiting.request).collect::<Vec<_>>(), [None, None, Some(7)]);
-        assert_eq!((texts(&mut mailbox), mailbox.bytes, mailbox.dropped), (vec!["123456".to_owned()], 0, 5));
+        assert_eq!(
+            dropped
+                .iter()
+                .map(|waiting| waiting.request)
+                .collect::<Vec<_>>(),
+            [None, None, Some(7)]
+        );
+        assert_eq!(
+            (texts(&mut mailbox), mailbox.bytes, mailbox.dropped),
+            (vec!["123456".to_owned()], 0, 5)
+        );
     }
 
     #[test]
     fn repeated_change_notification_is_entered_once() {
         let mut mailbox = Mailbox::default();
         for text in ["1", "2", "1", "2"] {
-            assert!(mailbox.notify(&Method::ResourceUpdated, Json::literal(text), LIMITS).is_empty());
+            assert!(
+                mailbox
+                    .notify(&Method::ResourceUpdated, Json::literal(text), LIMITS)
+                    .is_empty()
+            );
         }
-        assert!(mailbox.notify(&Method::LogMessage, Json::literal("1"), LIMITS).is_empty());
+        assert!(
+            mailbox
+                .notify(&Method::LogMessage, Json::literal("1"), LIMITS)
+                .is_empty()
+        );
         assert_eq!(texts(&mut mailbox), ["1", "2", "1"]);
     }
 
     #[test]
     fn waiting_server_request_can_be_withdrawn() {
         let mut mailbox = Mailbox::default();
-        let request = Waiting { text: Json::null(), request: Some(7) };
+        let request = Waiting {
+            text: Json::null(),
+            request: Some(7),
+        };
         assert!(mailbox.push(request, LIMITS).is_empty());
         assert!(!mailbox.withdraw(8) && mailbox.withdraw(7) && !mailbox.withdraw(7));
         assert!(mailbox.waiting.is_empty() && mailbox.bytes == 0);

@@ -63,8 +63,16 @@ pub(crate) struct StreamPolicy {
 
 impl StreamPolicy {
     pub(crate) fn new(settings: &FrontendSettings, detached: Arc<DetachedCalls>) -> Arc<Self> {
-        let replay = ReplayLimits::new(settings.replay_events, settings.replay_bytes, settings.replay_total_bytes);
-        Arc::new(Self { detached, replay, resume: settings.resume })
+        let replay = ReplayLimits::new(
+            settings.replay_events,
+            settings.replay_bytes,
+            settings.replay_total_bytes,
+        );
+        Arc::new(Self {
+            detached,
+            replay,
+            resume: settings.resume,
+        })
     }
 }
 
@@ -128,7 +136,12 @@ struct Stream {
 impl SessionStreams {
     pub(crate) fn new(session: Session, settings: &Arc<FrontendSettings>) -> Arc<Self> {
         let (session, settings) = (Arc::new(session), Arc::clone(settings));
-        Arc::new(Self { session, settings, notifications: Mutex::default(), state: Mutex::default() })
+        Arc::new(Self {
+            session,
+            settings,
+            notifications: Mutex::default(),
+            state: Mutex::default(),
+        })
     }
 
     /// Sets what the ids of its events have in common, before it has any.
@@ -141,7 +154,11 @@ impl SessionStreams {
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Under the lock that `end` takes after it has set `ended`.
-        if self.state().ended { None } else { notifications.begin(core, &self.session, &self.settings) }
+        if self.state().ended {
+            None
+        } else {
+            notifications.begin(core, &self.session, &self.settings)
+        }
     }
 
     /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.
@@ -185,7 +202,11 @@ impl SessionStreams {
         let replay = std::mem::take(&mut state.replay);
         let keeper = state.keeper.take();
         drop(state);
-        streams.into_values().filter_map(|stream| stream.waker).chain(keeper).for_each(Waker::wake);
+        streams
+            .into_values()
+            .filter_map(|stream| stream.waker)
+            .chain(keeper)
+            .for_each(Waker::wake);
         drop(replay);
         self.notifications().end(&self.session);
     }
@@ -200,8 +221,13 @@ impl SessionStreams {
     pub(crate) fn hang_up(&self) {
         let mut state = self.state();
         state.hung_up = true;
-        let get_streams = state.streams.values_mut().filter(|stream| stream.content.is_get());
-        let wakers: Vec<_> = get_streams.filter_map(|stream| stream.waker.take()).collect();
+        let get_streams = state
+            .streams
+            .values_mut()
+            .filter(|stream| stream.content.is_get());
+        let wakers: Vec<_> = get_streams
+            .filter_map(|stream| stream.waker.take())
+            .collect();
         let keeper = state.keeper.take();
         drop(state);
         wakers.into_iter().chain(keeper).for_each(Waker::wake);
@@ -210,7 +236,9 @@ impl SessionStreams {
     /// Forgets the streams that have had no reader for `resume` and carry no running call.
     fn sweep(&self, resume: Duration) {
         let mut state = self.state();
-        let State { streams, replay, .. } = &mut *state;
+        let State {
+            streams, replay, ..
+        } = &mut *state;
         streams.retain(|number, stream| {
             let keep = stream.is_alive() || stream.left.elapsed() < resume;
             if !keep {
@@ -222,7 +250,11 @@ impl SessionStreams {
 
     /// The number of streams that a client reads; those that it may still resume are not open.
     fn open_count(&self) -> usize {
-        self.state().streams.values().filter(|stream| stream.reader != 0).count()
+        self.state()
+            .streams
+            .values()
+            .filter(|stream| stream.reader != 0)
+            .count()
     }
 
     /// The session as an operator sees it, by a digest of `id`.
@@ -243,7 +275,9 @@ impl SessionStreams {
     }
 
     fn notifications(&self) -> MutexGuard<'_, NotificationStream> {
-        self.notifications.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notifications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -254,7 +288,9 @@ impl SessionStreams {
 
 impl std::fmt::Debug for SessionStreams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionStreams").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("SessionStreams")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
 
@@ -270,12 +306,20 @@ impl State {
     fn open(&mut self, content: Content, most: usize) -> u64 {
         while self.streams.len() >= most.max(1) {
             let left = self.streams.iter().filter(|(_, stream)| !stream.is_alive());
-            let Some((&oldest, _)) = left.min_by_key(|(_, stream)| stream.left) else { break };
+            let Some((&oldest, _)) = left.min_by_key(|(_, stream)| stream.left) else {
+                break;
+            };
             self.forget(oldest);
         }
         self.last += 1;
         let (number, is_get) = (self.last, content.is_get());
-        let stream = Stream { content, reader: number, waker: None, left: Instant::now(), over: false };
+        let stream = Stream {
+            content,
+            reader: number,
+            waker: None,
+            left: Instant::now(),
+            over: false,
+        };
         self.streams.insert(number, Box::new(stream));
         if is_get {
             self.set_newest_listener(number);
@@ -286,7 +330,12 @@ impl State {
     /// Gives a stream a new reader if all events after `id` are kept; returns the reader's number and
     /// the content of the stream.
     fn resume(&mut self, id: EventId) -> Option<(u64, Content)> {
-        let EventId { is_get, stream: number, position, tag } = id;
+        let EventId {
+            is_get,
+            stream: number,
+            position,
+            tag,
+        } = id;
         if tag != self.tag || !self.replay.has_all_after(number, position) {
             return None;
         }

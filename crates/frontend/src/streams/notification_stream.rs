@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage, ServerMessages,
+    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays,
+    ServerMessage, ServerMessages,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
@@ -78,8 +79,12 @@ impl NotificationStream {
         let moved = session.was_moved().then(|| session.subscriptions());
         self.state = State::Opening {
             opening: Box::pin(async move {
-                let listening = listen_until_accepted(&*core, context, sender.clone(), &settings, &answered).await;
-                moved.iter().for_each(|subscriptions| announce(&listening.honoured, subscriptions, &sender));
+                let listening =
+                    listen_until_accepted(&*core, context, sender.clone(), &settings, &answered)
+                        .await;
+                moved.iter().for_each(|subscriptions| {
+                    announce(&listening.honoured, subscriptions, &sender)
+                });
                 listening
             }),
             messages,
@@ -123,13 +128,15 @@ impl NotificationStream {
             && let Poll::Ready(listening) = opening.as_mut().poll(cx)
         {
             self.state = match std::mem::take(&mut self.state) {
-                State::Opening { messages, .. } => {
-                    State::Listening { messages, _until_dropped: listening.into_guard() }
-                }
+                State::Opening { messages, .. } => State::Listening {
+                    messages,
+                    _until_dropped: listening.into_guard(),
+                },
                 other => other,
             };
         }
-        let (State::Opening { messages, .. } | State::Listening { messages, .. }) = &mut self.state else {
+        let (State::Opening { messages, .. } | State::Listening { messages, .. }) = &mut self.state
+        else {
             return Poll::Pending;
         };
         match ready!(messages.poll_recv(cx)) {
@@ -141,10 +148,19 @@ impl NotificationStream {
     }
 
     fn take_in(&mut self, session: &Session, message: ServerMessage) {
-        let Some(settings) = &self.settings else { return };
-        let limits = QueueLimits { messages: settings.notification_buffer, bytes: settings.replay_bytes };
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        let limits = QueueLimits {
+            messages: settings.notification_buffer,
+            bytes: settings.replay_bytes,
+        };
         let dropped = match message {
-            ServerMessage::Notification(notification) if !may_have(settings, session, &notification) => return,
+            ServerMessage::Notification(notification)
+                if !may_have(settings, session, &notification) =>
+            {
+                return;
+            }
             ServerMessage::Notification(notification) => {
                 let method = notification.method.clone();
                 match translate(notification, legacy::log_gate(session.log_level())) {
@@ -152,13 +168,23 @@ impl NotificationStream {
                     None => return,
                 }
             }
-            ServerMessage::TaskProgress(progress) => {
-                self.mailbox.push(Waiting { text: progress.text, request: None }, limits)
-            }
+            ServerMessage::TaskProgress(progress) => self.mailbox.push(
+                Waiting {
+                    text: progress.text,
+                    request: None,
+                },
+                limits,
+            ),
             ServerMessage::Request(request) => match session.open_server_request(request) {
                 Some((number, text)) => {
                     self.open.push(number);
-                    self.mailbox.push(Waiting { text, request: Some(number) }, limits)
+                    self.mailbox.push(
+                        Waiting {
+                            text,
+                            request: Some(number),
+                        },
+                        limits,
+                    )
                 }
                 None => return,
             },
@@ -171,16 +197,30 @@ impl NotificationStream {
     }
 
     fn withdraw_closed(&mut self, session: &Session, cx: &mut Context<'_>) {
-        let (Self { open, mailbox, .. }, unlimited) = (self, QueueLimits { messages: usize::MAX, bytes: usize::MAX });
-        open.retain(|number| match session.server_requests.poll_open(*number, cx) {
-            Ok(is_open) => is_open,
-            Err(cancelled) => {
-                if !mailbox.withdraw(*number) {
-                    drop(mailbox.push(Waiting { text: cancelled, request: None }, unlimited));
+        let (Self { open, mailbox, .. }, unlimited) = (
+            self,
+            QueueLimits {
+                messages: usize::MAX,
+                bytes: usize::MAX,
+            },
+        );
+        open.retain(
+            |number| match session.server_requests.poll_open(*number, cx) {
+                Ok(is_open) => is_open,
+                Err(cancelled) => {
+                    if !mailbox.withdraw(*number) {
+                        drop(mailbox.push(
+                            Waiting {
+                                text: cancelled,
+                                request: None,
+                            },
+                            unlimited,
+                        ));
+                    }
+                    false
                 }
-                false
-            }
-        });
+            },
+        );
     }
 }
 
@@ -199,9 +239,18 @@ async fn listen_until_accepted<C: Core>(
     settings: &FrontendSettings,
     answered: &CancellationToken,
 ) -> Listening {
-    let RetryDelays { shortest: mut pause, longest } = settings.listen_retry;
+    let RetryDelays {
+        shortest: mut pause,
+        longest,
+    } = settings.listen_retry;
     loop {
-        let interest = Interest { tools: true, prompts: true, resources: true, session: true, ..Interest::default() };
+        let interest = Interest {
+            tools: true,
+            prompts: true,
+            resources: true,
+            session: true,
+            ..Interest::default()
+        };
         let operation = core.resolve_listen(interest, Arc::clone(&context));
         let outcome = match decision::decide_for(settings, &context.caller, &operation) {
             Ok(()) => core.listen(operation, messages.clone()).await,
@@ -212,10 +261,16 @@ async fn listen_until_accepted<C: Core>(
         match outcome {
             Ok(listening) => return listening,
             Err(RpcError { message, .. }) if was_answered => {
-                tracing::debug!(error = message, "messages outside of calls still unavailable to a client");
+                tracing::debug!(
+                    error = message,
+                    "messages outside of calls still unavailable to a client"
+                );
             }
             Err(RpcError { message, .. }) => {
-                tracing::warn!(error = message, "messages outside of calls unavailable to a client: trying again");
+                tracing::warn!(
+                    error = message,
+                    "messages outside of calls unavailable to a client: trying again"
+                );
             }
         }
         sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
@@ -231,8 +286,9 @@ fn announce(honoured: &Interest, subscriptions: &[String], messages: &ServerMess
         (honoured.prompts, Method::PromptsChanged),
         (honoured.resources, Method::ResourcesChanged),
     ];
-    let lists =
-        lists.into_iter().filter_map(|(is_honoured, method)| is_honoured.then(|| Notification::new(method, None)));
+    let lists = lists
+        .into_iter()
+        .filter_map(|(is_honoured, method)| is_honoured.then(|| Notification::new(method, None)));
     let updated = |uri: &String| {
         let mut params = ObjectBuilder::new();
         params.string("uri", uri);
@@ -278,9 +334,17 @@ mod tests {
     use crate::session::testing::ListenCore;
 
     fn settings() -> Arc<FrontendSettings> {
-        let listen_retry = RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) };
+        let listen_retry = RetryDelays {
+            shortest: Duration::from_secs(1),
+            longest: Duration::from_secs(60),
+        };
         let base = FrontendSettings::default();
-        Arc::new(FrontendSettings { notification_buffer: 8, replay_bytes: 1000, listen_retry, ..base })
+        Arc::new(FrontendSettings {
+            notification_buffer: 8,
+            replay_bytes: 1000,
+            listen_retry,
+            ..base
+        })
     }
 
     /// A core that refuses the first `refusals` times and then announces changed tools at once; and how
@@ -288,13 +352,22 @@ mod tests {
     fn reluctant(refusals: usize) -> (Arc<ListenCore>, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&asked);
-        let core = ListenCore::new(move |Listen { interest, messages, .. }| {
-            if count.fetch_add(1, Ordering::Relaxed) < refusals {
-                return Err(RpcError::new(-31001, "as asked"));
-            }
-            assert!(messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None))));
-            Ok(Listening::new(interest, messages))
-        });
+        let core = ListenCore::new(
+            move |Listen {
+                      interest, messages, ..
+                  }| {
+                if count.fetch_add(1, Ordering::Relaxed) < refusals {
+                    return Err(RpcError::new(-31001, "as asked"));
+                }
+                assert!(
+                    messages.try_send(ServerMessage::Notification(Notification::new(
+                        Method::ToolsChanged,
+                        None
+                    )))
+                );
+                Ok(Listening::new(interest, messages))
+            },
+        );
         (core, asked)
     }
 
@@ -305,7 +378,12 @@ mod tests {
         let opened = notifications.begin(&core, &session, &settings()).unwrap();
         let began = Instant::now();
         let mut keep = async |patience| {
-            timeout(patience, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
+            timeout(
+                patience,
+                poll_fn(|cx| notifications.poll_keep(&session, cx)),
+            )
+            .await
+            .unwrap_err();
         };
         keep(Duration::ZERO).await;
         assert!(opened.is_cancelled(), "only the first answer is waited for");
@@ -313,22 +391,44 @@ mod tests {
         keep(Duration::from_secs(60)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 5);
         let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
-        assert!(text.as_text().contains("tools/list_changed") && began.elapsed() == Duration::from_secs(60));
+        assert!(
+            text.as_text().contains("tools/list_changed")
+                && began.elapsed() == Duration::from_secs(60)
+        );
     }
 
     #[tokio::test]
     async fn update_of_a_resource_needs_the_scopes_of_now() {
-        let core = ListenCore::new(|Listen { interest, messages, .. }| {
-            for method in [Method::ResourceUpdated, Method::ToolsChanged] {
-                assert!(messages.try_send(ServerMessage::Notification(Notification::new(method, None))));
-            }
-            Ok(Listening::new(interest, messages))
-        });
+        let core = ListenCore::new(
+            |Listen {
+                 interest, messages, ..
+             }| {
+                for method in [Method::ResourceUpdated, Method::ToolsChanged] {
+                    assert!(
+                        messages
+                            .try_send(ServerMessage::Notification(Notification::new(method, None)))
+                    );
+                }
+                Ok(Listening::new(interest, messages))
+            },
+        );
         let (settings, held) = (settings(), Scopes::parse("mcp:read"));
-        for (needed, first) in [("mcp:read", "resources/updated"), ("mcp:other", "tools/list_changed")] {
-            let scopes = ScopeSettings { read: vec![needed.into()], ..ScopeSettings::default() };
-            settings.protection.replace(ProtectionSettings { scopes, ..ProtectionSettings::default() });
-            let (session, mut notifications) = (core.session_with(held.clone()), NotificationStream::default());
+        for (needed, first) in [
+            ("mcp:read", "resources/updated"),
+            ("mcp:other", "tools/list_changed"),
+        ] {
+            let scopes = ScopeSettings {
+                read: vec![needed.into()],
+                ..ScopeSettings::default()
+            };
+            settings.protection.replace(ProtectionSettings {
+                scopes,
+                ..ProtectionSettings::default()
+            });
+            let (session, mut notifications) = (
+                core.session_with(held.clone()),
+                NotificationStream::default(),
+            );
             notifications.begin(&core, &session, &settings);
             let text = poll_fn(|cx| notifications.poll_next(&session, cx)).await;
             assert!(text.as_text().contains(first), "{needed}: {text}");
@@ -341,9 +441,17 @@ mod tests {
         let (session, mut notifications) = (core.session(), NotificationStream::default());
         for times in 1..=3 {
             let opened = notifications.begin(&core, &session, &settings());
-            timeout(Duration::ZERO, poll_fn(|cx| notifications.poll_keep(&session, cx))).await.unwrap_err();
+            timeout(
+                Duration::ZERO,
+                poll_fn(|cx| notifications.poll_keep(&session, cx)),
+            )
+            .await
+            .unwrap_err();
             assert_eq!(asked.load(Ordering::Relaxed), times.min(2));
-            assert_eq!(opened.is_some_and(|opened| opened.is_cancelled()), times < 3);
+            assert_eq!(
+                opened.is_some_and(|opened| opened.is_cancelled()),
+                times < 3
+            );
         }
     }
 }

@@ -11,7 +11,10 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::replay::{Event, ReplayStore as _, to_event};
-use super::{ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable, is_resumable, lock};
+use super::{
+    ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable,
+    is_resumable, lock,
+};
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
 
@@ -53,7 +56,11 @@ enum Next {
 
 impl StreamReader {
     /// Opens a stream that carries `calls`.
-    pub(crate) fn calls(session: ActiveSession, policy: &Arc<StreamPolicy>, calls: Box<Calls>) -> Self {
+    pub(crate) fn calls(
+        session: ActiveSession,
+        policy: &Arc<StreamPolicy>,
+        calls: Box<Calls>,
+    ) -> Self {
         Self::open(session, policy, Content::Calls(Arc::new(Mutex::new(calls))))
     }
 
@@ -66,14 +73,41 @@ impl StreamReader {
         let mut state = session.state();
         let (stream, tag) = (state.open(content.clone(), policy.replay.events), state.tag);
         drop(state);
-        Self { session, policy: Arc::clone(policy), content, stream, reader: stream, position: 0, tag, until: None }
+        Self {
+            session,
+            policy: Arc::clone(policy),
+            content,
+            stream,
+            reader: stream,
+            position: 0,
+            tag,
+            until: None,
+        }
     }
 
     /// Resumes a stream after the event `id`; `None` if the events after it are no longer kept.
-    pub(crate) fn resume(session: ActiveSession, policy: &Arc<StreamPolicy>, id: EventId) -> Option<Self> {
+    pub(crate) fn resume(
+        session: ActiveSession,
+        policy: &Arc<StreamPolicy>,
+        id: EventId,
+    ) -> Option<Self> {
         let (reader, content) = session.state().resume(id)?;
-        let EventId { stream, position, tag, .. } = id;
-        Some(Self { session, policy: Arc::clone(policy), content, stream, reader, position, tag, until: None })
+        let EventId {
+            stream,
+            position,
+            tag,
+            ..
+        } = id;
+        Some(Self {
+            session,
+            policy: Arc::clone(policy),
+            content,
+            stream,
+            reader,
+            position,
+            tag,
+            until: None,
+        })
     }
 
     /// The same reader, which ends when `shutdown` is cancelled: for a GET stream, which lasts as long as its client wants.
@@ -94,7 +128,10 @@ impl StreamReader {
 
     /// The next event, or a pause after which the client is to resume the stream; `None` if there is
     /// nothing more for this reader.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<ResponseItem<Read, Read>>> {
         match &self.content {
             Content::Calls(calls) => {
                 let calls = Arc::clone(calls);
@@ -105,7 +142,11 @@ impl StreamReader {
         }
     }
 
-    fn poll_calls(&mut self, calls: &mut Calls, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+    fn poll_calls(
+        &mut self,
+        calls: &mut Calls,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<ResponseItem<Read, Read>>> {
         loop {
             match self.look_up(cx.waker()) {
                 Next::End => return Poll::Ready(None),
@@ -118,21 +159,31 @@ impl StreamReader {
                     self.session.state().finish(self.stream);
                     return Poll::Ready(None);
                 }
-                Some(ResponseItem::Stream(pause @ StreamSignal::Paused { .. })) if is_pausable(self.revision()) => {
+                Some(ResponseItem::Stream(pause @ StreamSignal::Paused { .. }))
+                    if is_pausable(self.revision()) =>
+                {
                     return Poll::Ready(Some(ResponseItem::Stream(pause)));
                 }
                 Some(ResponseItem::Stream(_)) => {}
                 Some(ResponseItem::Message(text)) => {
-                    return Poll::Ready(self.append(to_event(text), None).map(ResponseItem::Message));
+                    return Poll::Ready(
+                        self.append(to_event(text), None).map(ResponseItem::Message),
+                    );
                 }
                 Some(ResponseItem::Response(Answer { text, ending, .. })) => {
-                    return Poll::Ready(self.append(to_event(text), ending).map(ResponseItem::Response));
+                    return Poll::Ready(
+                        self.append(to_event(text), ending)
+                            .map(ResponseItem::Response),
+                    );
                 }
             }
         }
     }
 
-    fn poll_notifications(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Read, Read>>> {
+    fn poll_notifications(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<ResponseItem<Read, Read>>> {
         let streams = Arc::clone(&self.session);
         let mut notifications = streams.notifications();
         match self.look_up(cx.waker()) {
@@ -161,15 +212,26 @@ impl StreamReader {
     /// The next step. On a pending one, `waker` is registered.
     fn look_up(&self, waker: &Waker) -> Next {
         let mut state = self.session.state();
-        let State { replay, streams, listeners, hung_up, .. } = &mut *state;
-        let Some(stream) = streams.get_mut(&self.stream).filter(|stream| stream.reader == self.reader) else {
+        let State {
+            replay,
+            streams,
+            listeners,
+            hung_up,
+            ..
+        } = &mut *state;
+        let Some(stream) = streams
+            .get_mut(&self.stream)
+            .filter(|stream| stream.reader == self.reader)
+        else {
             return Next::End;
         };
         if self.position + 1 < replay.next(self.stream) {
             return match replay.get(self.stream, self.position + 1) {
                 Some(event) => Next::Replay(event),
                 None => {
-                    tracing::debug!("resumed stream ended: its client reads more slowly than events are dropped");
+                    tracing::debug!(
+                        "resumed stream ended: its client reads more slowly than events are dropped"
+                    );
                     Next::End
                 }
             };
@@ -182,33 +244,62 @@ impl StreamReader {
             Some(known) => known.clone_from(waker),
             None => stream.waker = Some(waker.clone()),
         }
-        if is_get && listeners.last() != Some(&self.stream) { Next::Wait } else { Next::Poll }
+        if is_get && listeners.last() != Some(&self.stream) {
+            Next::Wait
+        } else {
+            Next::Poll
+        }
     }
 
     fn replayed(&mut self, parts: Event) -> ResponseItem<Read, Read> {
         self.position += 1;
-        ResponseItem::Message(Read { id: Some(self.id_at(self.position)), parts, ending: None })
+        ResponseItem::Message(Read {
+            id: Some(self.id_at(self.position)),
+            parts,
+            ending: None,
+        })
     }
 
     /// A new event; `None` if another reader has taken the stream, which will read it.
     fn append(&mut self, parts: Event, ending: Option<Box<Ending>>) -> Option<Read> {
         if !is_resumable(self.revision()) {
-            return Some(Read { id: None, parts, ending });
+            return Some(Read {
+                id: None,
+                parts,
+                ending,
+            });
         }
         let mut state = self.session.state();
-        let is_read = state.streams.get(&self.stream).is_none_or(|stream| stream.reader == self.reader);
-        self.position = state.replay.append(self.stream, Arc::clone(&parts), is_read, &self.policy.replay);
+        let is_read = state
+            .streams
+            .get(&self.stream)
+            .is_none_or(|stream| stream.reader == self.reader);
+        self.position = state.replay.append(
+            self.stream,
+            Arc::clone(&parts),
+            is_read,
+            &self.policy.replay,
+        );
         drop(state);
         if !is_read {
             // The other reader sends it.
             ending.into_iter().for_each(|ending| ending.delivered());
             return None;
         }
-        Some(Read { id: Some(self.id_at(self.position)), parts, ending })
+        Some(Read {
+            id: Some(self.id_at(self.position)),
+            parts,
+            ending,
+        })
     }
 
     fn id_at(&self, position: u64) -> EventId {
-        EventId { is_get: self.content.is_get(), stream: self.stream, position, tag: self.tag }
+        EventId {
+            is_get: self.content.is_get(),
+            stream: self.stream,
+            position,
+            tag: self.tag,
+        }
     }
 }
 
@@ -216,7 +307,11 @@ impl Drop for StreamReader {
     fn drop(&mut self) {
         let streams = Arc::clone(&self.session);
         let mut state = streams.state();
-        let Some(stream) = state.streams.get_mut(&self.stream).filter(|stream| stream.reader == self.reader) else {
+        let Some(stream) = state
+            .streams
+            .get_mut(&self.stream)
+            .filter(|stream| stream.reader == self.reader)
+        else {
             return;
         };
         stream.reader = 0;

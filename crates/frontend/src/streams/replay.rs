@@ -25,7 +25,13 @@ pub(crate) type Event = Arc<[Bytes]>;
 pub(super) trait ReplayStore {
     /// Enters the next event of `stream`; returns its position. An event that is larger than a session
     /// may keep is kept only if no reader `is_read` it: it may be the answer that the client resumes for.
-    fn append(&mut self, stream: u64, event: Event, is_read: bool, limits: &Arc<ReplayLimits>) -> u64;
+    fn append(
+        &mut self,
+        stream: u64,
+        event: Event,
+        is_read: bool,
+        limits: &Arc<ReplayLimits>,
+    ) -> u64;
 
     /// The position that the next event of `stream` will have.
     fn next(&self, stream: u64) -> u64;
@@ -55,7 +61,12 @@ pub(super) struct ReplayLimits {
 impl ReplayLimits {
     /// Bounds of which nothing is used yet.
     pub(crate) fn new(events: usize, bytes: usize, total: usize) -> Arc<Self> {
-        Arc::new(Self { events, bytes, total, used: AtomicUsize::new(0) })
+        Arc::new(Self {
+            events,
+            bytes,
+            total,
+            used: AtomicUsize::new(0),
+        })
     }
 }
 
@@ -83,9 +94,18 @@ impl KeptEvents {
 }
 
 impl ReplayStore for Replay {
-    fn append(&mut self, stream: u64, event: Event, is_read: bool, limits: &Arc<ReplayLimits>) -> u64 {
+    fn append(
+        &mut self,
+        stream: u64,
+        event: Event,
+        is_read: bool,
+        limits: &Arc<ReplayLimits>,
+    ) -> u64 {
         let size = size(&event);
-        let kept = self.streams.entry(stream).or_insert(KeptEvents { events: VecDeque::new(), first: 1 });
+        let kept = self.streams.entry(stream).or_insert(KeptEvents {
+            events: VecDeque::new(),
+            first: 1,
+        });
         let position = kept.next();
         if is_read && size > limits.bytes {
             self.skip(stream);
@@ -97,7 +117,9 @@ impl ReplayStore for Replay {
         limits.used.fetch_add(size, Ordering::Relaxed);
         self.limits.get_or_insert_with(|| Arc::clone(limits));
         // The newest stays even if it alone is larger than a session may keep.
-        while self.order.len() > limits.events || (self.bytes > limits.bytes && self.order.len() > 1) {
+        while self.order.len() > limits.events
+            || (self.bytes > limits.bytes && self.order.len() > 1)
+        {
             self.evict();
         }
         while limits.used.load(Ordering::Relaxed) > limits.total && !self.order.is_empty() {
@@ -136,12 +158,22 @@ impl Replay {
     fn skip(&mut self, stream: u64) {
         let next = self.next(stream) + 1;
         self.forget(stream);
-        self.streams.insert(stream, KeptEvents { events: VecDeque::new(), first: next });
+        self.streams.insert(
+            stream,
+            KeptEvents {
+                events: VecDeque::new(),
+                first: next,
+            },
+        );
     }
 
     fn evict(&mut self) {
-        let Some(stream) = self.order.pop_front() else { return };
-        let Some(kept) = self.streams.get_mut(&stream) else { return };
+        let Some(stream) = self.order.pop_front() else {
+            return;
+        };
+        let Some(kept) = self.streams.get_mut(&stream) else {
+            return;
+        };
         if let Some(event) = kept.events.pop_front() {
             kept.first += 1;
             self.release(size(&event));
@@ -200,15 +232,31 @@ mod tests {
     fn oldest_event_is_dropped_first_on_any_stream() {
         let limits = ReplayLimits::new(3, 1000, 1000);
         let mut replay = Replay::default();
-        for (stream, text, position) in [(1, "a", 1), (2, "b", 1), (1, "c", 2), (2, "d", 2), (1, "e", 3)] {
+        for (stream, text, position) in [
+            (1, "a", 1),
+            (2, "b", 1),
+            (1, "c", 2),
+            (2, "d", 2),
+            (1, "e", 3),
+        ] {
             assert_eq!(replay.append(stream, event(text), true, &limits), position);
         }
-        assert_eq!((after(&replay, 1, 1), after(&replay, 2, 1)), (vec!["c".into(), "e".into()], vec!["d".into()]));
+        assert_eq!(
+            (after(&replay, 1, 1), after(&replay, 2, 1)),
+            (vec!["c".into(), "e".into()], vec!["d".into()])
+        );
         assert!(!replay.has_all_after(1, 0) && !replay.has_all_after(2, 0));
-        assert!(replay.has_all_after(2, 2) && !replay.has_all_after(2, 3) && !replay.has_all_after(3, 1));
+        assert!(
+            replay.has_all_after(2, 2)
+                && !replay.has_all_after(2, 3)
+                && !replay.has_all_after(3, 1)
+        );
         assert!(!replay.has_all_after(2, u64::MAX));
         replay.forget(1);
-        assert_eq!((replay.order.len(), replay.bytes, replay.next(1)), (1, 1, 1));
+        assert_eq!(
+            (replay.order.len(), replay.bytes, replay.next(1)),
+            (1, 1, 1)
+        );
     }
 
     #[test]
@@ -222,7 +270,13 @@ mod tests {
         // Larger than all: not kept if it has been read, and kept alone if not.
         one.append(1, event("0123456789ab"), true, &limits);
         assert!(one.has_all_after(1, 4) && !one.has_all_after(1, 3));
-        assert_eq!((one.bytes, one.append(1, event("0123456789ab"), false, &limits)), (0, 5));
+        assert_eq!(
+            (
+                one.bytes,
+                one.append(1, event("0123456789ab"), false, &limits)
+            ),
+            (0, 5)
+        );
         assert_eq!(after(&one, 1, 4), ["0123456789ab"]);
         other.append(1, event("0123456789abcd"), false, &limits);
         assert_eq!((other.bytes, limits.used.load(Ordering::Relaxed)), (0, 12));

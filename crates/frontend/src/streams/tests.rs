@@ -14,7 +14,12 @@ use crate::session::testing::ListenCore;
 const RESUME: Duration = Duration::from_secs(60);
 
 fn id(is_get: bool, stream: u64, position: u64) -> EventId {
-    EventId { is_get, stream, position, tag: Tag::default() }
+    EventId {
+        is_get,
+        stream,
+        position,
+        tag: Tag::default(),
+    }
 }
 
 fn calls() -> Content {
@@ -36,8 +41,16 @@ async fn stream_is_resumed_by_its_kind_and_by_one_reader() {
     let (newer, _) = state.resume(id(false, first, 1)).unwrap();
     assert_ne!(first, newer);
     assert_eq!(state.streams[&first].reader, newer);
-    let of_another_session = EventId { tag: *b"otherTag", ..id(false, first, 1) };
-    for wrong in [id(true, first, 1), id(false, first, 2), id(false, first + 1, 0), of_another_session] {
+    let of_another_session = EventId {
+        tag: *b"otherTag",
+        ..id(false, first, 1)
+    };
+    for wrong in [
+        id(true, first, 1),
+        id(false, first, 2),
+        id(false, first + 1, 0),
+        of_another_session,
+    ] {
         assert!(state.resume(wrong).is_none(), "{wrong:?}");
     }
     let get = state.open(Content::Notifications, 10);
@@ -58,8 +71,8 @@ async fn stream_without_a_reader_is_forgotten_in_time() {
         let stream = state.streams.get_mut(&number).unwrap();
         (stream.reader, stream.over, stream.left) = (0, over, Instant::now());
     };
-    let [read, running, over, get] =
-        [calls(), calls(), calls(), Content::Notifications].map(|content| streams.state().open(content, 10));
+    let [read, running, over, get] = [calls(), calls(), calls(), Content::Notifications]
+        .map(|content| streams.state().open(content, 10));
     leave(running, false);
     leave(over, true);
     leave(get, false);
@@ -69,8 +82,14 @@ async fn stream_without_a_reader_is_forgotten_in_time() {
     tokio::time::advance(RESUME).await;
     streams.sweep(RESUME);
     let state = streams.state();
-    assert_eq!(state.streams.keys().copied().collect::<Vec<_>>(), [read, running]);
-    assert_eq!((state.replay.next(over), state.replay.next(running)), (1, 2));
+    assert_eq!(
+        state.streams.keys().copied().collect::<Vec<_>>(),
+        [read, running]
+    );
+    assert_eq!(
+        (state.replay.next(over), state.replay.next(running)),
+        (1, 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +106,10 @@ async fn streams_are_bounded_and_live_ones_stay() {
 }
 
 fn policy(bytes: usize) -> Arc<StreamPolicy> {
-    let settings = FrontendSettings { replay_bytes: bytes, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        replay_bytes: bytes,
+        ..FrontendSettings::default()
+    };
     StreamPolicy::new(&settings, DetachedCalls::new(4, CancellationToken::new()))
 }
 
@@ -101,9 +123,14 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
         ListenCore::new(move |listen| {
             // While the first reader waits for a message, its client resumes the stream elsewhere.
             let session = session.get().unwrap().clone();
-            *successor.lock().unwrap() = StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
-            let _ =
-                listen.messages.try_send(ServerMessage::Notification(Notification::new(Method::ToolsChanged, None)));
+            *successor.lock().unwrap() =
+                StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
+            let _ = listen
+                .messages
+                .try_send(ServerMessage::Notification(Notification::new(
+                    Method::ToolsChanged,
+                    None,
+                )));
             Ok(Listening::new(listen.interest, listen.messages))
         })
     };
@@ -114,7 +141,11 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
     let mut second = successor.lock().unwrap().take().unwrap();
     match poll_fn(|cx| second.poll_next(cx)).await {
-        Some(ResponseItem::Message(Read { id: Some(at), parts, ending: None })) => {
+        Some(ResponseItem::Message(Read {
+            id: Some(at),
+            parts,
+            ending: None,
+        })) => {
             assert_eq!(at, id(true, 1, 1));
             assert!(parts.concat().len() > SMALL);
         }

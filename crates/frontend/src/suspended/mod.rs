@@ -67,7 +67,12 @@ impl SuspendableCall {
         filter: Option<NotificationFilter>,
         suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
-        Self { stage: Stage::Running(Box::new(call)), filter, suspended_calls, more: None }
+        Self {
+            stage: Stage::Running(Box::new(call)),
+            filter,
+            suspended_calls,
+            more: None,
+        }
     }
 
     /// A call that is resumed by a request, which may have other capabilities, want other
@@ -83,13 +88,20 @@ impl SuspendableCall {
         call.set_capabilities(capabilities);
         call.running.set_ends(ends);
         call.running.set_answered_span(span);
-        Self { stage: Stage::Running(call), filter, suspended_calls, more: None }
+        Self {
+            stage: Stage::Running(call),
+            filter,
+            suspended_calls,
+            more: None,
+        }
     }
 
     /// Begins to suspend the call.
     fn suspend(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Running(call) => Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call))),
+            Stage::Running(call) => {
+                Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call)))
+            }
             other => other,
         };
     }
@@ -125,8 +137,13 @@ impl ResponseStream<Response> for SuspendableCall {
                 None => call.running.poll_next(cx),
             };
             match next {
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(notification)))) => {
-                    let text = self.filter.as_ref().and_then(|filter| filter.translate(notification));
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(
+                    notification,
+                )))) => {
+                    let text = self
+                        .filter
+                        .as_ref()
+                        .and_then(|filter| filter.translate(notification));
                     if let Some(text) = text {
                         return Poll::Ready(Some(ResponseItem::Message(text)));
                     }
@@ -135,17 +152,25 @@ impl ResponseStream<Response> for SuspendableCall {
                     // If the call cannot be suspended, dropping the request tells the server that the
                     // client cannot be asked.
                     if call.may_need_input() {
-                        call.add_server_request(request, self.suspended_calls.max_server_requests());
+                        call.add_server_request(
+                            request,
+                            self.suspended_calls.max_server_requests(),
+                        );
                         self.more = None;
                     }
                 }
-                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => call.note_missing(missing),
+                Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => {
+                    call.note_missing(missing)
+                }
                 Poll::Ready(Some(
-                    ResponseItem::Message(ServerMessage::Stream(_) | ServerMessage::TaskProgress(_))
+                    ResponseItem::Message(
+                        ServerMessage::Stream(_) | ServerMessage::TaskProgress(_),
+                    )
                     | ResponseItem::Stream(_),
                 )) => {}
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
-                    let response = url_elicitation::final_response(call, response, &self.suspended_calls);
+                    let response =
+                        url_elicitation::final_response(call, response, &self.suspended_calls);
                     self.stage = Stage::Over;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
@@ -157,7 +182,12 @@ impl ResponseStream<Response> for SuspendableCall {
                 // things at once sends them one after the other.
                 Poll::Pending if call.has_server_requests() => {
                     let pause = self.suspended_calls.collect_requests();
-                    ready!(self.more.get_or_insert_with(|| Box::pin(sleep(pause))).as_mut().poll(cx));
+                    ready!(
+                        self.more
+                            .get_or_insert_with(|| Box::pin(sleep(pause)))
+                            .as_mut()
+                            .poll(cx)
+                    );
                     self.more = None;
                     self.suspend();
                 }

@@ -79,7 +79,11 @@ impl StateSeal {
     }
 
     /// `None` also if the error is too large to be carried.
-    pub(super) fn seal_url_elicitation(&self, state: &UrlElicitation, owner: &Holder) -> Option<String> {
+    pub(super) fn seal_url_elicitation(
+        &self,
+        state: &UrlElicitation,
+        owner: &Holder,
+    ) -> Option<String> {
         let (expires, error) = (state.expires.to_be_bytes(), state.error.bytes());
         let fits = error.len() <= LARGEST_ERROR;
         let content = || [&expires[..], &state.digest[..], error].concat();
@@ -92,26 +96,40 @@ impl StateSeal {
     }
 
     fn seal_content(&self, kind: HandleKind, content: &[u8], owner: &Holder) -> Option<String> {
-        Some(format!("{PREFIX}{}.{}", self.0.key_name(), self.0.seal(kind, content, owner)?))
+        Some(format!(
+            "{PREFIX}{}.{}",
+            self.0.key_name(),
+            self.0.seal(kind, content, owner)?
+        ))
     }
 
     pub(super) fn open(&self, text: &str, owner: &Holder) -> Opened {
-        let Some((name, sealed)) = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('.')) else {
+        let Some((name, sealed)) = text
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('.'))
+        else {
             return Opened::Foreign;
         };
         if !self.0.has_key(name) {
             return Opened::Foreign;
         }
         // Servers' states are as long as they like, and sealed for authenticated clients only.
-        let sealed = Some(sealed).filter(|sealed| sealed.len() <= LONGEST || !owner.principal().is_anonymous());
-        let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else { return Opened::Forged };
+        let sealed = Some(sealed)
+            .filter(|sealed| sealed.len() <= LONGEST || !owner.principal().is_anonymous());
+        let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else {
+            return Opened::Forged;
+        };
         let opened = match handle.kind {
             HandleKind::SuspendedCall => match handle.other_run {
                 Some(run) => Some(Opened::Elsewhere(run)),
                 None => State::read(&handle.content).map(Opened::Suspended),
             },
-            HandleKind::UrlElicitation => UrlElicitation::read(&handle.content).map(Opened::UrlElicitation),
-            HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING).ok().map(Opened::Server),
+            HandleKind::UrlElicitation => {
+                UrlElicitation::read(&handle.content).map(Opened::UrlElicitation)
+            }
+            HandleKind::ServerState => Json::parse(Bytes::from(handle.content), MAX_NESTING)
+                .ok()
+                .map(Opened::Server),
             _ => None,
         };
         opened.unwrap_or(Opened::Forged)
@@ -124,7 +142,12 @@ impl State {
         let (round, rest) = rest.split_first_chunk()?;
         let (expires, rest) = rest.split_first_chunk()?;
         let digest = rest.try_into().ok()?;
-        Some(Self { id: *id, round: u32::from_be_bytes(*round), expires: u64::from_be_bytes(*expires), digest })
+        Some(Self {
+            id: *id,
+            round: u32::from_be_bytes(*round),
+            expires: u64::from_be_bytes(*expires),
+            digest,
+        })
     }
 }
 
@@ -133,7 +156,11 @@ impl UrlElicitation {
         let (expires, rest) = bytes.split_first_chunk()?;
         let (digest, error) = rest.split_first_chunk()?;
         let error = Json::parse(Bytes::copy_from_slice(error), MAX_NESTING).ok()?;
-        Some(Self { expires: u64::from_be_bytes(*expires), digest: *digest, error })
+        Some(Self {
+            expires: u64::from_be_bytes(*expires),
+            digest: *digest,
+            error,
+        })
     }
 }
 
@@ -144,10 +171,17 @@ pub(super) fn request_digest(method: &Method, params: Option<&Json>) -> RequestD
     let mut digest = Context::new(&SHA256);
     text(&mut digest, method.as_str());
     if let Some(params) = params {
-        object(&mut digest, params, &["_meta", INPUT_RESPONSES, REQUEST_STATE]);
+        object(
+            &mut digest,
+            params,
+            &["_meta", INPUT_RESPONSES, REQUEST_STATE],
+        );
     }
     let mut bytes = [0; SHA256_OUTPUT_LEN];
-    bytes.iter_mut().zip(digest.finish().as_ref()).for_each(|(slot, byte)| *slot = *byte);
+    bytes
+        .iter_mut()
+        .zip(digest.finish().as_ref())
+        .for_each(|(slot, byte)| *slot = *byte);
     bytes
 }
 
@@ -156,7 +190,8 @@ fn value(digest: &mut Context, json: &Json) {
         Kind::Object => object(digest, json, &[]),
         Kind::Array => {
             digest.update(b"[");
-            json.elements().for_each(|element| value(digest, &json.slice(element)));
+            json.elements()
+                .for_each(|element| value(digest, &json.slice(element)));
             digest.update(b"]");
         }
         Kind::String => {
@@ -177,7 +212,9 @@ fn object(digest: &mut Context, json: &Json, without: &[&str]) {
     let mut members: Vec<(String, Json)> = json
         .members()
         .map(|member| {
-            let name = member.name(json).unwrap_or_else(|| json.slice(member.key.clone()).as_text().to_owned());
+            let name = member
+                .name(json)
+                .unwrap_or_else(|| json.slice(member.key.clone()).as_text().to_owned());
             (name, json.slice(member.value))
         })
         .filter(|(name, _)| !without.contains(&name.as_str()))
@@ -205,37 +242,66 @@ mod tests {
     use super::*;
 
     const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Default);
-    const STATE: State = State { id: [7; 16], round: 3, expires: u64::MAX - 1, digest: [9; 32] };
+    const STATE: State = State {
+        id: [7; 16],
+        round: 3,
+        expires: u64::MAX - 1,
+        digest: [9; 32],
+    };
 
     #[test]
     fn state_is_own_forged_or_foreign() {
-        let new = |keys: &[u8]| StateSeal::new(&Keys::new(keys.iter().map(|key| [*key; 32]))).unwrap();
+        let new =
+            |keys: &[u8]| StateSeal::new(&Keys::new(keys.iter().map(|key| [*key; 32]))).unwrap();
         let (ours, theirs) = (new(&[]), new(&[]));
         let text = ours.seal(&STATE, &ANN).unwrap();
         assert_eq!(ours.open(&text, &ANN), Opened::Suspended(STATE));
         assert_eq!(theirs.open(&text, &ANN), Opened::Foreign);
-        assert_eq!(ours.open(&text, &Principal::operator().into()), Opened::Forged);
+        assert_eq!(
+            ours.open(&text, &Principal::operator().into()),
+            Opened::Forged
+        );
         let elsewhere = Holder::new(Principal::anonymous(), Endpoint::at("/mcp/readers"));
         assert_eq!(ours.open(&text, &elsewhere), Opened::Forged);
         assert_eq!(ours.open("opaque", &ANN), Opened::Foreign);
-        assert_eq!(new(&[2, 1]).open(&new(&[1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Suspended(STATE));
-        assert_eq!(new(&[1]).open(&new(&[2, 1]).seal(&STATE, &ANN).unwrap(), &ANN), Opened::Foreign);
+        assert_eq!(
+            new(&[2, 1]).open(&new(&[1]).seal(&STATE, &ANN).unwrap(), &ANN),
+            Opened::Suspended(STATE)
+        );
+        assert_eq!(
+            new(&[1]).open(&new(&[2, 1]).seal(&STATE, &ANN).unwrap(), &ANN),
+            Opened::Foreign
+        );
         let prefix = text.rfind('.').unwrap() + 1;
         assert_eq!(ours.open(&text[..prefix], &ANN), Opened::Forged);
-        assert_eq!(ours.open(&format!("{text}{}", "A".repeat(LONGEST)), &ANN), Opened::Forged);
+        assert_eq!(
+            ours.open(&format!("{text}{}", "A".repeat(LONGEST)), &ANN),
+            Opened::Forged
+        );
         for at in prefix..text.len() - 1 {
             let mut forged = text.clone().into_bytes();
             forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
-            assert_eq!(ours.open(std::str::from_utf8(&forged).unwrap(), &ANN), Opened::Forged, "{at}");
+            assert_eq!(
+                ours.open(std::str::from_utf8(&forged).unwrap(), &ANN),
+                Opened::Forged,
+                "{at}"
+            );
         }
     }
 
     #[test]
     fn url_elicitation_state_carries_an_error_up_to_a_size() {
         let seal = StateSeal::new(&Keys::default()).unwrap();
-        let state = |error: Json| UrlElicitation { expires: 7, digest: [9; 32], error };
+        let state = |error: Json| UrlElicitation {
+            expires: 7,
+            digest: [9; 32],
+            error,
+        };
         let small = state(Json::literal(r#"{"code":-32042,"x":1.0}"#));
-        assert_eq!(seal.open(&seal.seal_url_elicitation(&small, &ANN).unwrap(), &ANN), Opened::UrlElicitation(small));
+        assert_eq!(
+            seal.open(&seal.seal_url_elicitation(&small, &ANN).unwrap(), &ANN),
+            Opened::UrlElicitation(small)
+        );
         let largest = state(Json::string(&"x".repeat(LARGEST_ERROR - 2)));
         assert_eq!(
             seal.open(&seal.seal_url_elicitation(&largest, &ANN).unwrap(), &ANN),
@@ -247,17 +313,37 @@ mod tests {
 
     #[test]
     fn digest_covers_method_and_params_but_not_their_spelling() {
-        let of = |method: Method, params: &'static str| request_digest(&method, Some(&Json::literal(params)));
-        let first = of(Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"_meta":{"x":1}}"#);
+        let of = |method: Method, params: &'static str| {
+            request_digest(&method, Some(&Json::literal(params)))
+        };
+        let first = of(
+            Method::CallTool,
+            r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"_meta":{"x":1}}"#,
+        );
         let again = r#"{ "requestState":"s", "arguments": {"b":[1, {"\u0063":"d"}],"a":1.0}, "inputResponses":{}, "name":"\u006e"}"#;
         assert_eq!(first, of(Method::CallTool, again));
         for (method, other) in [
             (Method::GetPrompt, again),
-            (Method::CallTool, r#"{"name":"n","arguments":{"a":1,"b":[1,{"c":"d"}]}}"#),
-            (Method::CallTool, r#"{"name":"m","arguments":{"a":1.0,"b":[1,{"c":"d"}]}}"#),
-            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[{"c":"d"},1]}}"#),
-            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}],"_meta":{}}}"#),
-            (Method::CallTool, r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"x":null}"#),
+            (
+                Method::CallTool,
+                r#"{"name":"n","arguments":{"a":1,"b":[1,{"c":"d"}]}}"#,
+            ),
+            (
+                Method::CallTool,
+                r#"{"name":"m","arguments":{"a":1.0,"b":[1,{"c":"d"}]}}"#,
+            ),
+            (
+                Method::CallTool,
+                r#"{"name":"n","arguments":{"a":1.0,"b":[{"c":"d"},1]}}"#,
+            ),
+            (
+                Method::CallTool,
+                r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}],"_meta":{}}}"#,
+            ),
+            (
+                Method::CallTool,
+                r#"{"name":"n","arguments":{"a":1.0,"b":[1,{"c":"d"}]},"x":null}"#,
+            ),
         ] {
             assert_ne!(first, of(method, other), "{other}");
         }

@@ -18,7 +18,11 @@ pub(super) type Stored<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Entries of suspended calls, by id: plain data. The calls themselves run in the process that began them.
 pub(super) trait SuspendedCallStore: Send + Sync {
     /// Makes an entry for a call of `peer`; returns the call that has lost its own for it, if one has.
-    fn insert(&self, id: SuspendedId, peer: &Peer) -> Stored<'_, Result<Option<SuspendedId>, TooMany>>;
+    fn insert(
+        &self,
+        id: SuspendedId,
+        peer: &Peer,
+    ) -> Stored<'_, Result<Option<SuspendedId>, TooMany>>;
 
     /// The call is suspended and waits to be resumed; returns how often it has been. `None` if it has no
     /// entry.
@@ -70,7 +74,11 @@ struct Entry {
 
 impl InMemorySuspendedCalls {
     pub(super) fn new(limit: usize, per_peer: usize) -> Self {
-        Self { table: Mutex::default(), limit, per_peer }
+        Self {
+            table: Mutex::default(),
+            limit,
+            per_peer,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<Peer, SuspendedId, Entry>> {
@@ -82,7 +90,11 @@ impl InMemorySuspendedCalls {
 impl SuspendedCallStore for InMemorySuspendedCalls {
     /// If there are too many, the call ends that has been suspended longest of the peer that has most, unless that
     /// is the peer of the new one.
-    fn insert(&self, id: SuspendedId, peer: &Peer) -> Stored<'_, Result<Option<SuspendedId>, TooMany>> {
+    fn insert(
+        &self,
+        id: SuspendedId,
+        peer: &Peer,
+    ) -> Stored<'_, Result<Option<SuspendedId>, TooMany>> {
         let mut table = self.lock();
         let is_full = table.len() >= self.limit;
         let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
@@ -99,9 +111,15 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
         }
         drop(table);
         if ended.is_some() {
-            tracing::warn!(limit = self.limit, "suspended call dropped: table full, and its client has most of it");
+            tracing::warn!(
+                limit = self.limit,
+                "suspended call dropped: table full, and its client has most of it"
+            );
         } else if !fits {
-            tracing::warn!(limit = self.limit, "server request refused: too many suspended calls");
+            tracing::warn!(
+                limit = self.limit,
+                "server request refused: too many suspended calls"
+            );
         }
         Box::pin(ready(if fits { Ok(ended) } else { Err(TooMany) }))
     }
@@ -118,7 +136,9 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
 
     fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>> {
         let resumed = match self.lock().get_mut(id) {
-            Some(entry) if entry.round == round => entry.waiting.take().map(drop).ok_or_else(replayed),
+            Some(entry) if entry.round == round => {
+                entry.waiting.take().map(drop).ok_or_else(replayed)
+            }
             Some(_) => Err(replayed()),
             None => Err(expired()),
         };
@@ -134,7 +154,10 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
     }
 
     fn count(&self) -> usize {
-        self.lock().values().filter(|entry| entry.waiting.is_some()).count()
+        self.lock()
+            .values()
+            .filter(|entry| entry.waiting.is_some())
+            .count()
     }
 
     fn views(&self) -> Vec<SuspendedCallView> {
@@ -185,29 +208,57 @@ mod tests {
     }
 
     /// Suspends a call; returns the call that has lost its entry for it.
-    async fn suspend(calls: &InMemorySuspendedCalls, number: u8, of: u8) -> Result<Option<u8>, TooMany> {
+    async fn suspend(
+        calls: &InMemorySuspendedCalls,
+        number: u8,
+        of: u8,
+    ) -> Result<Option<u8>, TooMany> {
         let id = [number; size_of::<SuspendedId>()];
         let ended = calls.insert(id, &peer(of)).await?;
         let since = Instant::now() + Duration::from_secs(number.into());
-        let waiting = Waiting { method: String::new(), name: None, requests: Vec::new(), since, until: since };
+        let waiting = Waiting {
+            method: String::new(),
+            name: None,
+            requests: Vec::new(),
+            since,
+            until: since,
+        };
         assert_eq!(calls.suspend(&id, waiting).await, Some(1));
         Ok(ended.map(|ended| ended[0]))
     }
 
-    async fn resume(calls: &InMemorySuspendedCalls, number: u8, round: u32) -> Result<(), RpcError> {
-        calls.resume(&[number; size_of::<SuspendedId>()], round).await
+    async fn resume(
+        calls: &InMemorySuspendedCalls,
+        number: u8,
+        round: u32,
+    ) -> Result<(), RpcError> {
+        calls
+            .resume(&[number; size_of::<SuspendedId>()], round)
+            .await
     }
 
     #[tokio::test]
     async fn peer_with_most_suspended_calls_loses_its_oldest() {
         let calls = InMemorySuspendedCalls::new(3, 0);
         assert_eq!(
-            [suspend(&calls, 1, 1).await, suspend(&calls, 3, 2).await, suspend(&calls, 2, 2).await],
+            [
+                suspend(&calls, 1, 1).await,
+                suspend(&calls, 3, 2).await,
+                suspend(&calls, 2, 2).await
+            ],
             [Ok(None); 3]
         );
-        assert_eq!(suspend(&calls, 4, 2).await, Err(TooMany), "its own ones stay");
+        assert_eq!(
+            suspend(&calls, 4, 2).await,
+            Err(TooMany),
+            "its own ones stay"
+        );
         assert_eq!(suspend(&calls, 5, 3).await, Ok(Some(2)));
-        assert_eq!(suspend(&calls, 6, 3).await, Err(TooMany), "all have one now");
+        assert_eq!(
+            suspend(&calls, 6, 3).await,
+            Err(TooMany),
+            "all have one now"
+        );
         assert!(
             resume(&calls, 1, 1).await.is_ok()
                 && resume(&calls, 3, 1).await.is_ok()
@@ -221,15 +272,24 @@ mod tests {
         let calls = InMemorySuspendedCalls::new(3, 0);
         suspend(&calls, 1, 1).await.unwrap();
         assert!(resume(&calls, 1, 2).await.is_err() && resume(&calls, 1, 1).await.is_ok());
-        assert_eq!(resume(&calls, 1, 1).await.unwrap_err().message, replayed().message);
+        assert_eq!(
+            resume(&calls, 1, 1).await.unwrap_err().message,
+            replayed().message
+        );
         calls.remove(&[1; size_of::<SuspendedId>()]);
-        assert_eq!(resume(&calls, 1, 1).await.unwrap_err().message, expired().message);
+        assert_eq!(
+            resume(&calls, 1, 1).await.unwrap_err().message,
+            expired().message
+        );
     }
 
     #[tokio::test]
     async fn quota_of_a_peer_bounds_its_suspended_calls() {
         let calls = InMemorySuspendedCalls::new(9, 1);
         assert_eq!(suspend(&calls, 1, 1).await, Ok(None));
-        assert_eq!((suspend(&calls, 2, 1).await, suspend(&calls, 3, 2).await), (Err(TooMany), Ok(None)));
+        assert_eq!(
+            (suspend(&calls, 2, 1).await, suspend(&calls, 3, 2).await),
+            (Err(TooMany), Ok(None))
+        );
     }
 }

@@ -57,7 +57,12 @@ pub(super) struct OpenRequest {
 
 impl SuspendedCall {
     /// `running` is the call of `method` with `params`.
-    pub(crate) fn new(running: CoreCall, method: Method, params: Option<Json>, decided: Option<Arc<Decided>>) -> Self {
+    pub(crate) fn new(
+        running: CoreCall,
+        method: Method,
+        params: Option<Json>,
+        decided: Option<Arc<Decided>>,
+    ) -> Self {
         Self {
             running,
             decided,
@@ -76,7 +81,9 @@ impl SuspendedCall {
 
     /// The capabilities of the client.
     pub(super) fn capabilities(&self) -> &Json {
-        self.capabilities.as_ref().unwrap_or(&self.running.context().capabilities)
+        self.capabilities
+            .as_ref()
+            .unwrap_or(&self.running.context().capabilities)
     }
 
     /// Sets the capabilities of the client, by its latest request.
@@ -100,9 +107,15 @@ impl SuspendedCall {
             self.asked += 1;
             // Mostly there is one, and it may be open for long.
             self.requests.reserve_exact(1);
-            self.requests.push(OpenRequest { key: format!("input-{}", self.asked), request });
+            self.requests.push(OpenRequest {
+                key: format!("input-{}", self.asked),
+                request,
+            });
         } else {
-            tracing::warn!(limit, "server request refused: too many open requests in one call");
+            tracing::warn!(
+                limit,
+                "server request refused: too many open requests in one call"
+            );
         }
     }
 
@@ -122,7 +135,14 @@ impl SuspendedCall {
             return response;
         }
         let mut answer = ObjectBuilder::new();
-        answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
+        answer.member(
+            if response.is_error() {
+                "error"
+            } else {
+                "result"
+            },
+            &response.body(),
+        );
         let missing: Vec<MissingCapability> = self.missing.iter().copied().collect();
         let error = missing_capability_error(&missing, &[(ANSWER_KEY, answer.finish())]);
         error.map_or(response, |error| Response::from_error(&error))
@@ -130,7 +150,8 @@ impl SuspendedCall {
 
     /// Whether the server still waits for an answer to any of its requests.
     pub(super) fn has_server_requests(&mut self) -> bool {
-        self.requests.retain(|open| !open.request.answer.is_closed());
+        self.requests
+            .retain(|open| !open.request.answer.is_closed());
         !self.requests.is_empty()
     }
 
@@ -152,15 +173,23 @@ impl SuspendedCall {
     /// request, so that the call does not continue without the answer.
     pub(super) fn deadline(&self, latest: Instant) -> Instant {
         let deadlines = self.requests.iter().map(|open| open.request.deadline);
-        let first = deadlines.min().and_then(|first| first.checked_sub(BEFORE_DEADLINE));
+        let first = deadlines
+            .min()
+            .and_then(|first| first.checked_sub(BEFORE_DEADLINE));
         first.map_or(latest, |first| first.min(latest))
     }
 
     /// For an operator: its method, the tool or prompt it names, and the methods of the server requests.
     pub(super) fn view(&self) -> (String, Option<String>, Vec<String>) {
         let name = self.params.as_ref().and_then(|params| params.get("name"));
-        let name = name.as_ref().and_then(Json::as_str).map(|name| name.chars().take(LONGEST_SHOWN).collect());
-        let asked = self.requests.iter().map(|open| open.request.method.as_str().to_owned());
+        let name = name
+            .as_ref()
+            .and_then(Json::as_str)
+            .map(|name| name.chars().take(LONGEST_SHOWN).collect());
+        let asked = self
+            .requests
+            .iter()
+            .map(|open| open.request.method.as_str().to_owned());
         (self.method.as_str().to_owned(), name, asked.collect())
     }
 
@@ -174,43 +203,70 @@ impl SuspendedCall {
         for (key, result) in answers {
             if let Some(at) = self.requests.iter().position(|open| open.key == *key) {
                 // An error means that the server no longer waits.
-                let _ = self.requests.swap_remove(at).request.answer.send(Response::from_result(result));
+                let _ = self
+                    .requests
+                    .swap_remove(at)
+                    .request
+                    .answer
+                    .send(Response::from_result(result));
             }
         }
-        self.requests.sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
+        self.requests
+            .sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
     }
 
     /// The next item that was received while the call was suspended.
     pub(super) fn next_buffered(&mut self) -> Option<ResponseItem<ServerMessage, Response>> {
-        let notification = self.notifications.pop_front().map(ServerMessage::Notification);
-        let response = || self.response.take().map(|response| ResponseItem::Response(*response));
+        let notification = self
+            .notifications
+            .pop_front()
+            .map(ServerMessage::Notification);
+        let response = || {
+            self.response
+                .take()
+                .map(|response| ResponseItem::Response(*response))
+        };
         notification.map(ResponseItem::Message).or_else(response)
     }
 
     /// The digest of the client's request.
     pub(super) fn digest(&mut self) -> RequestDigest {
         let (method, params) = (&self.method, self.params.as_ref());
-        *self.digest.get_or_insert_with(|| request_digest(method, params))
+        *self
+            .digest
+            .get_or_insert_with(|| request_digest(method, params))
     }
 
     /// Reads messages while the call is suspended and buffers `limit` notifications; ready if the call
     /// has been cancelled.
-    pub(super) fn poll_suspended(&mut self, limit: usize, max_requests: usize, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_suspended(
+        &mut self,
+        limit: usize,
+        max_requests: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         while self.response.is_none() {
             match std::task::ready!(self.running.poll_next(cx)) {
                 Some(ResponseItem::Message(ServerMessage::Notification(notification))) => {
                     if self.notifications.len() < limit {
                         self.notifications.push_back(notification);
                     } else {
-                        tracing::debug!(limit, "notification for a suspended call dropped: too many");
+                        tracing::debug!(
+                            limit,
+                            "notification for a suspended call dropped: too many"
+                        );
                     }
                 }
                 Some(ResponseItem::Message(ServerMessage::Request(request))) => {
                     self.add_server_request(request, max_requests);
                 }
-                Some(ResponseItem::Message(ServerMessage::Refused(missing))) => self.note_missing(missing),
+                Some(ResponseItem::Message(ServerMessage::Refused(missing))) => {
+                    self.note_missing(missing)
+                }
                 Some(
-                    ResponseItem::Message(ServerMessage::Stream(_) | ServerMessage::TaskProgress(_))
+                    ResponseItem::Message(
+                        ServerMessage::Stream(_) | ServerMessage::TaskProgress(_),
+                    )
                     | ResponseItem::Stream(_),
                 ) => {}
                 Some(ResponseItem::Response(response)) => self.response = Some(Box::new(response)),
@@ -225,7 +281,9 @@ impl SuspendedCall {
 /// else than capabilities.
 fn has_failed(response: &Response) -> bool {
     match response.result() {
-        Some(result) => result.get("isError").is_some_and(|is_error| is_error.is_true()),
+        Some(result) => result
+            .get("isError")
+            .is_some_and(|is_error| is_error.is_true()),
         None => !matches!(
             response.error_code(),
             Some(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT | code::NOT_AUTHENTICATED)

@@ -23,7 +23,9 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse, replayed};
+use super::store::{
+    InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse, replayed,
+};
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -93,7 +95,10 @@ pub(crate) struct WaitingCall {
 impl WaitingCall {
     /// The same without what the retry brings: it must not go on.
     pub(crate) fn without_answers(self) -> Self {
-        Self { answers: Vec::new(), ..self }
+        Self {
+            answers: Vec::new(),
+            ..self
+        }
     }
 }
 
@@ -110,8 +115,13 @@ pub(crate) enum Resumption {
 
 impl SuspendedCalls {
     /// No calls yet. All end when `cut` is cancelled.
-    pub(crate) fn new(settings: &Arc<FrontendSettings>, cut: &CancellationToken) -> Result<Arc<Self>, KeyError> {
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn new(
+        settings: &Arc<FrontendSettings>,
+        cut: &CancellationToken,
+    ) -> Result<Arc<Self>, KeyError> {
+        let epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
@@ -138,7 +148,10 @@ impl SuspendedCalls {
     }
 
     /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
-    pub(super) async fn suspend(self: Arc<Self>, mut call: Box<SuspendedCall>) -> Result<Response, Box<SuspendedCall>> {
+    pub(super) async fn suspend(
+        self: Arc<Self>,
+        mut call: Box<SuspendedCall>,
+    ) -> Result<Response, Box<SuspendedCall>> {
         if self.cut.is_cancelled() {
             return Err(call);
         }
@@ -147,29 +160,65 @@ impl SuspendedCalls {
             call.entry = self.new_entry(&peer).await;
         }
         let digest = call.digest();
-        let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else { return Err(call) };
+        let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else {
+            return Err(call);
+        };
         let (hand_over, resumed) = oneshot::channel();
-        let Some(decided) = call.decided.clone() else { return Err(call) };
+        let Some(decided) = call.decided.clone() else {
+            return Err(call);
+        };
         // Before the call counts as suspended: whoever takes its entry then ends it.
         let before = self.waiting().insert(id, Resumable { hand_over, decided });
         drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
-        let waiting = Waiting { method, name, requests, since: Instant::now(), until: deadline };
-        let Some(round) = self.store.suspend(&id, waiting).await else { return Err(call) };
-        let state = State { id, round, expires: self.millis(deadline), digest };
-        let Some(state) = self.seal.seal(&state, call.holder()) else { return Err(call) };
+        let waiting = Waiting {
+            method,
+            name,
+            requests,
+            since: Instant::now(),
+            until: deadline,
+        };
+        let Some(round) = self.store.suspend(&id, waiting).await else {
+            return Err(call);
+        };
+        let state = State {
+            id,
+            round,
+            expires: self.millis(deadline),
+            digest,
+        };
+        let Some(state) = self.seal.seal(&state, call.holder()) else {
+            return Err(call);
+        };
         let requests = call.server_requests().iter();
-        let asked = requests.map(|open| (open.key.as_str(), &open.request.method, open.request.params.as_ref()));
+        let asked = requests.map(|open| {
+            (
+                open.key.as_str(),
+                &open.request.method,
+                open.request.params.as_ref(),
+            )
+        });
         let response = input::input_required(asked, &state);
         // The request is answered, and cannot be cancelled any more.
         call.running.set_cancellation(None);
         // Its client may bring newer credentials.
-        let revoked = call.running.take_revocation().map(|revoked| Box::pin(revoked.cancelled_owned()));
-        let limits = (self.settings.notification_buffer, self.max_server_requests());
+        let revoked = call
+            .running
+            .take_revocation()
+            .map(|revoked| Box::pin(revoked.cancelled_owned()));
+        let limits = (
+            self.settings.notification_buffer,
+            self.max_server_requests(),
+        );
         let counted = SuspendedCount::new(&self.settings.telemetry);
-        let ends = Ends { deadline, cut: self.cut.clone(), revoked };
-        self.tasks.spawn_on(keep(call, resumed, ends, limits, counted), &self.runtime);
+        let ends = Ends {
+            deadline,
+            cut: self.cut.clone(),
+            revoked,
+        };
+        self.tasks
+            .spawn_on(keep(call, resumed, ends, limits, counted), &self.runtime);
         Ok(response)
     }
 
@@ -178,30 +227,48 @@ impl SuspendedCalls {
         if !retry.method.may_need_input() {
             return Ok(Found::Call(Resumption::New));
         }
-        let Some(state) = retry.state.and_then(Json::as_str) else { return Ok(Found::Call(Resumption::New)) };
+        let Some(state) = retry.state.and_then(Json::as_str) else {
+            return Ok(Found::Call(Resumption::New));
+        };
         let state = match self.seal.open(&state, retry.holder) {
             // `open_server_state` has replaced it where it may not be another client's.
             Opened::Foreign | Opened::Server(_) => return Ok(Found::Call(Resumption::New)),
-            Opened::Forged => return Err(refuse("is not the one that was given to this client: it has been changed")),
+            Opened::Forged => {
+                return Err(refuse(
+                    "is not the one that was given to this client: it has been changed",
+                ));
+            }
             Opened::Elsewhere(run) => return Ok(Found::Elsewhere(run)),
             Opened::UrlElicitation(state) => {
                 self.check(retry, &state.digest, state.expires)?;
-                return state.resumed(&answers(retry.responses)?, self, retry.holder).map(Found::Call);
+                return state
+                    .resumed(&answers(retry.responses)?, self, retry.holder)
+                    .map(Found::Call);
             }
             Opened::Suspended(state) => state,
         };
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
-        let known = self.waiting().get(&state.id).map(|waiting| Arc::clone(&waiting.decided));
+        let known = self
+            .waiting()
+            .get(&state.id)
+            .map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
             let is_running = self.store.has(&state.id).await;
             return Err(if is_running { replayed() } else { expired() });
         };
-        Ok(Found::Suspended(Box::new(WaitingCall { decided, state, answers })))
+        Ok(Found::Suspended(Box::new(WaitingCall {
+            decided,
+            state,
+            answers,
+        })))
     }
 
     /// Takes the call that waits, which receives the answers.
-    pub(crate) async fn resume(&self, waiting: WaitingCall) -> Result<Box<SuspendedCall>, RpcError> {
+    pub(crate) async fn resume(
+        &self,
+        waiting: WaitingCall,
+    ) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
         self.store.resume(&state.id, state.round).await?;
         let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
@@ -214,11 +281,17 @@ impl SuspendedCalls {
 
     /// The state of a server that a retry of `holder` brings, as the server has written it; `None` if it is another state
     /// of this gateway's. Where clients are not authenticated they are one for servers as well, and states stay as they are.
-    pub(crate) fn open_server_state(&self, state: Option<&Json>, holder: &Holder) -> Result<Option<Json>, RpcError> {
+    pub(crate) fn open_server_state(
+        &self,
+        state: Option<&Json>,
+        holder: &Holder,
+    ) -> Result<Option<Json>, RpcError> {
         if holder.principal().is_anonymous() {
             return Ok(None);
         }
-        let text = state.and_then(Json::as_str).ok_or_else(fault::unknown_state)?;
+        let text = state
+            .and_then(Json::as_str)
+            .ok_or_else(fault::unknown_state)?;
         match self.seal.open(&text, holder) {
             Opened::Server(state) => Ok(Some(state)),
             Opened::Foreign | Opened::Forged => Err(fault::unknown_state()),
@@ -229,12 +302,18 @@ impl SuspendedCalls {
     /// An answer that asks for input with the server's own state, as its client `holder` gets it: nobody else can use that.
     pub(super) fn sealing_server_state(&self, response: Response, holder: &Holder) -> Response {
         let is_alone = holder.principal().is_anonymous();
-        let Some(state) = Some(&response).filter(|_| !is_alone).and_then(InputRequired::of).and_then(|it| it.state)
+        let Some(state) = Some(&response)
+            .filter(|_| !is_alone)
+            .and_then(InputRequired::of)
+            .and_then(|it| it.state)
         else {
             return response;
         };
         let result = response.result().unwrap_or_else(Json::empty_object);
-        let (place, sealed) = match (result.find([REQUEST_STATE]), self.seal.seal_server_state(&state, holder)) {
+        let (place, sealed) = match (
+            result.find([REQUEST_STATE]),
+            self.seal.seal_server_state(&state, holder),
+        ) {
             (Ok([Some(place)]), Some(sealed)) => (place, sealed),
             (Err(_), _) => return unusable("\"requestState\" is there more than once"),
             _ => return unusable("its \"requestState\" could not be sealed"),
@@ -245,9 +324,15 @@ impl SuspendedCalls {
     /// Refuses a retry of another request than that of its state, or after the state has expired.
     fn check(&self, retry: Retry<'_>, of: &RequestDigest, expires: u64) -> Result<(), RpcError> {
         if *of != request_digest(retry.method, retry.params) {
-            return Err(refuse("belongs to another request: repeat the method and params of the first one"));
+            return Err(refuse(
+                "belongs to another request: repeat the method and params of the first one",
+            ));
         }
-        if self.millis(Instant::now()) >= expires { Err(expired()) } else { Ok(()) }
+        if self.millis(Instant::now()) >= expires {
+            Err(expired())
+        } else {
+            Ok(())
+        }
     }
 
     /// Seals states of this process.
@@ -283,11 +368,17 @@ impl SuspendedCalls {
         self.tasks.wait().await;
     }
 
-    async fn new_entry(self: &Arc<Self>, peer: &Peer) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
+    async fn new_entry(
+        self: &Arc<Self>,
+        peer: &Peer,
+    ) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
         // First, so that nothing is left if this is not polled to its end.
-        let entry = Entry { calls: Arc::clone(self), id };
+        let entry = Entry {
+            calls: Arc::clone(self),
+            id,
+        };
         if let Some(ended) = self.store.insert(id, peer).await.ok()? {
             self.forget(&ended);
         }
@@ -309,7 +400,8 @@ impl SuspendedCalls {
     /// Milliseconds after the Unix epoch, by the clock of tokio's timers.
     fn millis(&self, at: Instant) -> u64 {
         let (started, epoch) = self.started;
-        u64::try_from((epoch + at.saturating_duration_since(started)).as_millis()).unwrap_or(u64::MAX)
+        u64::try_from((epoch + at.saturating_duration_since(started)).as_millis())
+            .unwrap_or(u64::MAX)
     }
 }
 
@@ -326,7 +418,11 @@ struct Ends {
 fn keep(
     mut call: Box<SuspendedCall>,
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
-    Ends { deadline, cut, revoked }: Ends,
+    Ends {
+        deadline,
+        cut,
+        revoked,
+    }: Ends,
     (limit, max_requests): (usize, usize),
     counted: SuspendedCount,
 ) -> impl Future<Output = ()> + Send {
@@ -358,7 +454,9 @@ fn unusable(reason: &str) -> Response {
 
 /// The members of `inputResponses`. They are results, which are objects.
 fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
-    let Some(all) = responses else { return Ok(Vec::new()) };
+    let Some(all) = responses else {
+        return Ok(Vec::new());
+    };
     let invalid = |message: &str| RpcError::new(code::INVALID_PARAMS, message.to_owned());
     if !all.is_object() {
         return Err(invalid("\"inputResponses\" must be an object"));
@@ -367,7 +465,9 @@ fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
         let (name, result) = (member.name(all), all.slice(member.value));
         match (name, result.is_object()) {
             (Some(name), true) => Ok((name, result)),
-            _ => Err(invalid("every member of \"inputResponses\" must be an object")),
+            _ => Err(invalid(
+                "every member of \"inputResponses\" must be an object",
+            )),
         }
     };
     all.members().map(read).collect()
@@ -382,6 +482,8 @@ impl Drop for Entry {
 
 impl std::fmt::Debug for SuspendedCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SuspendedCalls").field("limit", &self.settings.max_suspended_calls).finish_non_exhaustive()
+        f.debug_struct("SuspendedCalls")
+            .field("limit", &self.settings.max_suspended_calls)
+            .finish_non_exhaustive()
     }
 }

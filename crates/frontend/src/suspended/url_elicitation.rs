@@ -22,12 +22,20 @@ pub(super) fn final_response(
     response: Response,
     suspended_calls: &SuspendedCalls,
 ) -> Response {
-    let error = if call.may_need_input() { response.error() } else { None };
+    let error = if call.may_need_input() {
+        response.error()
+    } else {
+        None
+    };
     if let Some(error) = error.filter(|error| elicitations(error).is_some()) {
         match MissingCapability::of(call.capabilities(), ClientCapability::ElicitationByUrl) {
             Some(missing) => call.note_missing(missing),
             None => {
-                let state = UrlElicitation { expires: suspended_calls.expiry(), digest: call.digest(), error };
+                let state = UrlElicitation {
+                    expires: suspended_calls.expiry(),
+                    digest: call.digest(),
+                    error,
+                };
                 if let Some(asked) = state.input_required(suspended_calls, call.holder()) {
                     return asked;
                 }
@@ -39,10 +47,16 @@ pub(super) fn final_response(
 
 impl UrlElicitation {
     /// The response that asks for every elicitation; `None` if the error is too large for a state.
-    fn input_required(&self, suspended_calls: &SuspendedCalls, holder: &Holder) -> Option<Response> {
+    fn input_required(
+        &self,
+        suspended_calls: &SuspendedCalls,
+        holder: &Holder,
+    ) -> Option<Response> {
         let elicitations = elicitations(&self.error)?;
         let state = suspended_calls.seal().seal_url_elicitation(self, holder)?;
-        let requests = elicitations.iter().map(|(key, params)| (key.as_str(), &Method::Elicit, Some(params)));
+        let requests = elicitations
+            .iter()
+            .map(|(key, params)| (key.as_str(), &Method::Elicit, Some(params)));
         Some(input::input_required(requests, &state))
     }
 
@@ -62,14 +76,21 @@ impl UrlElicitation {
                 waits = true;
                 continue;
             };
-            match result.get("action").and_then(|action| action.as_str().map(|action| action.into_owned())).as_deref() {
+            match result
+                .get("action")
+                .and_then(|action| action.as_str().map(|action| action.into_owned()))
+                .as_deref()
+            {
                 Some("accept") => {}
                 Some("decline" | "cancel") => {
-                    let placeholder = Response::from_error(&RpcError::new(code::URL_ELICITATION_REQUIRED, ""));
+                    let placeholder =
+                        Response::from_error(&RpcError::new(code::URL_ELICITATION_REQUIRED, ""));
                     return Ok(Resumption::Answered(placeholder.with_body(&self.error)));
                 }
                 _ => {
-                    let message = format!("\"action\" of the response {key:?} is none of accept, decline and cancel");
+                    let message = format!(
+                        "\"action\" of the response {key:?} is none of accept, decline and cancel"
+                    );
                     return Err(RpcError::new(code::INVALID_PARAMS, message));
                 }
             }
@@ -79,7 +100,9 @@ impl UrlElicitation {
         }
         self.expires = suspended_calls.expiry();
         // The error fitted into a state before, so there is a response.
-        Ok(self.input_required(suspended_calls, holder).map_or(Resumption::Repeat, Resumption::Answered))
+        Ok(self
+            .input_required(suspended_calls, holder)
+            .map_or(Resumption::Repeat, Resumption::Answered))
     }
 }
 
@@ -89,14 +112,23 @@ fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
     if error.get("code")?.as_i64()? != code::URL_ELICITATION_REQUIRED {
         return None;
     }
-    let list = error.get("data")?.get("elicitations").filter(|list| list.kind() == Kind::Array)?;
+    let list = error
+        .get("data")?
+        .get("elicitations")
+        .filter(|list| list.kind() == Kind::Array)?;
     let all: Vec<Json> = list.elements().map(|element| list.slice(element)).collect();
     let by_url = |params: &Json| {
         params.is_object()
-            && ClientCapability::of(&Method::Elicit, Some(params)) == Some(ClientCapability::ElicitationByUrl)
+            && ClientCapability::of(&Method::Elicit, Some(params))
+                == Some(ClientCapability::ElicitationByUrl)
     };
     let usable = !all.is_empty() && all.iter().all(by_url);
-    usable.then(|| (1..).map(|number| format!("input-{number}")).zip(all).collect())
+    usable.then(|| {
+        (1..)
+            .map(|number| format!("input-{number}"))
+            .zip(all)
+            .collect()
+    })
 }
 
 #[cfg(test)]
@@ -106,8 +138,7 @@ mod tests {
     #[test]
     fn only_errors_with_url_elicitations_ask_for_input() {
         let of = |text: &'static str| elicitations(&Json::literal(text)).map(|all| all.len());
-        let two =
-            r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"a"},{"mode":"\u0075rl"}]}}"#;
+        let two = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"a"},{"mode":"\u0075rl"}]}}"#;
         assert_eq!(of(two), Some(2));
         for no in [
             r#"{"code":-32042,"message":"m"}"#,

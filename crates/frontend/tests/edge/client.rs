@@ -17,7 +17,9 @@ use crate::core::{Log, TestCore};
 
 /// The result of `future`; panics if it takes 20 seconds, so that a test does not hang.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("nothing happened for 20 s")
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("nothing happened for 20 s")
 }
 
 /// A listener before the test core.
@@ -37,7 +39,13 @@ impl Server {
     pub(crate) async fn with(settings: FrontendSettings) -> Self {
         let (core, log) = TestCore::new();
         let (address, shutdown, served) = listen(Arc::clone(&core), settings).await;
-        Self { address, core, log, shutdown, served }
+        Self {
+            address,
+            core,
+            log,
+            shutdown,
+            served,
+        }
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -63,11 +71,20 @@ impl Server {
 pub(crate) async fn listen<C: Core>(
     core: Arc<C>,
     settings: FrontendSettings,
-) -> (SocketAddr, CancellationToken, JoinHandle<Result<(), FrontendError>>) {
+) -> (
+    SocketAddr,
+    CancellationToken,
+    JoinHandle<Result<(), FrontendError>>,
+) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
-    let served = tokio::spawn(serve_http(listener, core, Arc::new(settings), shutdown.clone()));
+    let served = tokio::spawn(serve_http(
+        listener,
+        core,
+        Arc::new(settings),
+        shutdown.clone(),
+    ));
     (address, shutdown, served)
 }
 
@@ -91,7 +108,10 @@ impl Event {
     fn parse(text: &str) -> Self {
         let (mut event, mut data) = (Self::default(), Vec::new());
         for line in text.lines() {
-            match line.split_once(':').map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value))) {
+            match line
+                .split_once(':')
+                .map(|(field, value)| (field, value.strip_prefix(' ').unwrap_or(value)))
+            {
                 Some(("", _)) => event.comment = true,
                 Some(("event", "message")) => {}
                 Some(("id", id)) => event.id = Some(id.to_owned()),
@@ -114,7 +134,10 @@ pub(crate) struct Response {
 
 impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {
@@ -129,14 +152,20 @@ impl Response {
     pub(crate) fn events(&self) -> Vec<String> {
         assert_eq!(self.header("content-type"), Some("text/event-stream"));
         let events = self.body.split_terminator("\n\n").map(Event::parse);
-        events.map(|event| event.data).filter(|data| !data.is_empty()).collect()
+        events
+            .map(|event| event.data)
+            .filter(|data| !data.is_empty())
+            .collect()
     }
 }
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = BufReader::new(soon(TcpStream::connect(address)).await.unwrap());
-        Self { stream, events: VecDeque::new() }
+        Self {
+            stream,
+            events: VecDeque::new(),
+        }
     }
 
     /// Sends a POST to `/mcp` and reads the response. `headers` replace the default ones.
@@ -145,22 +174,48 @@ impl Client {
         self.response().await
     }
 
-    pub(crate) async fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+    pub(crate) async fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Response {
         self.send(method, path, headers, "").await;
         self.response().await
     }
 
-    pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) {
+    pub(crate) async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) {
         let length = body.len().to_string();
         let mut usual = vec![("host", "localhost"), ("content-length", length.as_str())];
         if method == "POST" {
-            usual.extend([("content-type", "application/json"), ("accept", "application/json, text/event-stream")]);
+            usual.extend([
+                ("content-type", "application/json"),
+                ("accept", "application/json, text/event-stream"),
+            ]);
         }
-        assert_eq!(self.events, [], "events are read before the next request is sent");
-        usual.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+        assert_eq!(
+            self.events,
+            [],
+            "events are read before the next request is sent"
+        );
+        usual.retain(|(name, _)| {
+            !headers
+                .iter()
+                .any(|(given, _)| given.eq_ignore_ascii_case(name))
+        });
         let mut text = format!("{method} {path} HTTP/1.1\r\n");
         // An empty value removes a default header.
-        for (name, value) in usual.iter().chain(headers).filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in usual
+            .iter()
+            .chain(headers)
+            .filter(|(_, value)| !value.is_empty())
+        {
             text += &format!("{name}: {value}\r\n");
         }
         self.write(format!("{text}\r\n{body}").as_bytes()).await;
@@ -193,7 +248,11 @@ impl Client {
             let (name, value) = line.split_once(": ").unwrap();
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
-        Response { status, headers, body: String::new() }
+        Response {
+            status,
+            headers,
+            body: String::new(),
+        }
     }
 
     /// The data of the next event of a stream that has any.
@@ -215,7 +274,12 @@ impl Client {
     pub(crate) async fn block(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             let chunk = String::from_utf8(self.chunk().await?).unwrap();
-            self.events = chunk.strip_suffix("\n\n").unwrap().split("\n\n").map(Event::parse).collect();
+            self.events = chunk
+                .strip_suffix("\n\n")
+                .unwrap()
+                .split("\n\n")
+                .map(Event::parse)
+                .collect();
         }
         self.events.pop_front()
     }
@@ -253,13 +317,18 @@ impl Client {
 
     /// Reads `length` bytes and drops them.
     pub(crate) async fn skip(&mut self, length: usize) {
-        soon(self.stream.read_exact(&mut vec![0; length])).await.unwrap();
+        soon(self.stream.read_exact(&mut vec![0; length]))
+            .await
+            .unwrap();
     }
 
     /// Waits for the server to close the connection; whether it sent nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
-        matches!(soon(self.stream.read_to_end(&mut rest)).await, Ok(0) | Err(_))
+        matches!(
+            soon(self.stream.read_to_end(&mut rest)).await,
+            Ok(0) | Err(_)
+        )
     }
 
     async fn line(&mut self) -> Option<String> {
@@ -270,15 +339,27 @@ impl Client {
 }
 
 /// The headers of a modern request.
-pub(crate) fn modern_headers<'a>(method: &'a str, name: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
-    let mut headers = vec![("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
+pub(crate) fn modern_headers<'a>(
+    method: &'a str,
+    name: Option<&'a str>,
+) -> Vec<(&'a str, &'a str)> {
+    let mut headers = vec![
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", method),
+    ];
     headers.extend(name.map(|name| ("Mcp-Name", name)));
     headers
 }
 
 /// A modern request; `params` are members without outer commas, `meta` further members of `_meta`.
 pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
-    let comma = |text: &str| if text.is_empty() { String::new() } else { format!("{text},") };
+    let comma = |text: &str| {
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!("{text},")
+        }
+    };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{}"_meta":{{{}"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#,
         comma(params),
@@ -288,12 +369,21 @@ pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -
 
 /// A modern call of a tool.
 pub(crate) fn modern_call(id: &str, tool: &str, meta: &str) -> String {
-    modern_request(id, "tools/call", &format!(r#""name":"{tool}","arguments":{{"a":1.0}}"#), meta)
+    modern_request(
+        id,
+        "tools/call",
+        &format!(r#""name":"{tool}","arguments":{{"a":1.0}}"#),
+        meta,
+    )
 }
 
 /// A legacy call of a tool.
 pub(crate) fn legacy_call(id: &str, tool: &str, token: &str) -> String {
-    let meta = if token.is_empty() { String::new() } else { format!(r#","_meta":{{"progressToken":{token}}}"#) };
+    let meta = if token.is_empty() {
+        String::new()
+    } else {
+        format!(r#","_meta":{{"progressToken":{token}}}"#)
+    };
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"a":1.0}}{meta}}}}}"#
     )

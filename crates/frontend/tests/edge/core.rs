@@ -6,8 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Decidable, Detail, Endpoint, Interest, Item, Listen, Listening, ResolvedOperation,
-    ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal, Unresolved,
+    Call, CallContext, Decidable, Detail, Endpoint, Interest, Item, Listen, Listening,
+    ResolvedOperation, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
+    Unresolved,
 };
 use fanlight_frontend::testing::{TestListen, TestNotice};
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
@@ -55,7 +56,10 @@ impl Log {
     pub(crate) async fn ended(&mut self) -> Happened {
         loop {
             match self.next().await {
-                Happened::Began(_) | Happened::SessionEnded(_) | Happened::Listens(_) | Happened::ListensNoMore => {}
+                Happened::Began(_)
+                | Happened::SessionEnded(_)
+                | Happened::Listens(_)
+                | Happened::ListensNoMore => {}
                 ended => return ended,
             }
         }
@@ -110,50 +114,74 @@ impl TestCore {
 
     pub(crate) fn described_by(description: &'static str) -> (Arc<Self>, Log) {
         let (happened, log) = mpsc::unbounded_channel();
-        let core = Self { happened, release: Semaphore::new(0), description: Json::literal(description) };
+        let core = Self {
+            happened,
+            release: Semaphore::new(0),
+            description: Json::literal(description),
+        };
         (Arc::new(core), Log(log))
     }
 
     async fn tool(&self, call: &Call) -> Response {
         let params = call.params.clone().unwrap_or_else(Json::empty_object);
         let arguments = params.get("arguments").unwrap_or_else(Json::empty_object);
-        let name = params.get("name").and_then(|name| name.as_str().map(|name| name.into_owned())).unwrap_or_default();
+        let name = params
+            .get("name")
+            .and_then(|name| name.as_str().map(|name| name.into_owned()))
+            .unwrap_or_default();
         match name.as_str() {
             "wait" => self.release.acquire().await.unwrap().forget(),
             "notify-and-wait" => {
-                call.messages.send(ServerMessage::Notification(progress(1))).await;
+                call.messages
+                    .send(ServerMessage::Notification(progress(1)))
+                    .await;
                 self.release.acquire().await.unwrap().forget();
-                call.messages.send(ServerMessage::Notification(progress(2))).await;
+                call.messages
+                    .send(ServerMessage::Notification(progress(2)))
+                    .await;
             }
             "notify" => {
                 for count in 1..=50 {
-                    call.messages.send(ServerMessage::Notification(progress(count))).await;
+                    call.messages
+                        .send(ServerMessage::Notification(progress(count)))
+                        .await;
                 }
                 for level in ["debug", "warning", "error"] {
                     let params = format!(r#"{{"level":"{level}","data":1.0}}"#);
                     call.messages
-                        .send(ServerMessage::Notification(notification("notifications/message", &params)))
+                        .send(ServerMessage::Notification(notification(
+                            "notifications/message",
+                            &params,
+                        )))
                         .await;
                 }
             }
             "count" => {
                 for count in 1..=5 {
                     self.release.acquire().await.unwrap().forget();
-                    call.messages.send(ServerMessage::Notification(progress(count))).await;
+                    call.messages
+                        .send(ServerMessage::Notification(progress(count)))
+                        .await;
                 }
             }
             "pause" => {
                 let retry = arguments.get("retry").and_then(|retry| retry.as_i64());
                 let retry = retry.map(|millis| Duration::from_millis(millis.try_into().unwrap()));
-                call.messages.send(ServerMessage::Stream(StreamSignal::Paused { retry })).await;
+                call.messages
+                    .send(ServerMessage::Stream(StreamSignal::Paused { retry }))
+                    .await;
                 self.release.acquire().await.unwrap().forget();
-                call.messages.send(ServerMessage::Notification(progress(1))).await;
+                call.messages
+                    .send(ServerMessage::Notification(progress(1)))
+                    .await;
             }
             "ask" => return self.ask(call, &arguments).await,
             "ask-and-be-refused" => {
                 let answered = ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await;
                 self.release.acquire().await.unwrap().forget();
-                let missing = MissingCapability::of(&call.context.capabilities, ClientCapability::Sampling).unwrap();
+                let missing =
+                    MissingCapability::of(&call.context.capabilities, ClientCapability::Sampling)
+                        .unwrap();
                 call.messages.send(ServerMessage::Refused(missing)).await;
                 drop(answered);
                 return body(&arguments);
@@ -163,8 +191,14 @@ impl TestCore {
                 self.release.acquire().await.unwrap().forget();
             }
             "ask-then-wait" => {
-                drop(ask(call, &Json::literal(r#"{"method":"roots/list"}"#)).await.await);
-                call.messages.send(ServerMessage::Notification(progress(1))).await;
+                drop(
+                    ask(call, &Json::literal(r#"{"method":"roots/list"}"#))
+                        .await
+                        .await,
+                );
+                call.messages
+                    .send(ServerMessage::Notification(progress(1)))
+                    .await;
                 self.release.acquire().await.unwrap().forget();
             }
             "ask-and-wait" => {
@@ -173,28 +207,47 @@ impl TestCore {
             }
             "need-input" => {
                 // What a modern server does: it wants input until it gets what it waits for.
-                let enough =
-                    arguments.get("until").map_or("inputResponses".into(), |text| text.as_str().unwrap().into_owned());
+                let enough = arguments
+                    .get("until")
+                    .map_or("inputResponses".into(), |text| {
+                        text.as_str().unwrap().into_owned()
+                    });
                 if params.get(&enough).is_none() {
                     return answer(arguments.get("required").unwrap().as_text());
                 }
             }
             "fail" => {
-                let code = arguments.get("code").and_then(|code| code.as_i64()).unwrap_or(-1);
+                let code = arguments
+                    .get("code")
+                    .and_then(|code| code.as_i64())
+                    .unwrap_or(-1);
                 return Response::from_error(&RpcError::new(code, "as asked"));
             }
             "refuse" => {
                 // As the backend edge treats a server request that the client has not declared.
                 let question = arguments.get("question").unwrap();
                 let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
-                let capabilities = arguments.get("declared").unwrap_or_else(|| call.context.capabilities.clone());
-                let missing =
-                    MissingCapability::for_server_request(&capabilities, &method, question.get("params").as_ref());
-                call.messages.send(ServerMessage::Refused(missing.unwrap())).await;
+                let capabilities = arguments
+                    .get("declared")
+                    .unwrap_or_else(|| call.context.capabilities.clone());
+                let missing = MissingCapability::for_server_request(
+                    &capabilities,
+                    &method,
+                    question.get("params").as_ref(),
+                );
+                call.messages
+                    .send(ServerMessage::Refused(missing.unwrap()))
+                    .await;
                 return body(&arguments);
             }
             // As asked, until the test lets it succeed.
-            "answer" if self.release.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() => {
+            "answer"
+                if self
+                    .release
+                    .try_acquire()
+                    .map(tokio::sync::SemaphorePermit::forget)
+                    .is_err() =>
+            {
                 return body(&arguments);
             }
             "large" => {
@@ -204,7 +257,10 @@ impl TestCore {
             }
             _ => {}
         }
-        answer(&format!(r#"{{ "content":[],"structuredContent":{}, "n": 1.0 }}"#, arguments.as_text()))
+        answer(&format!(
+            r#"{{ "content":[],"structuredContent":{}, "n": 1.0 }}"#,
+            arguments.as_text()
+        ))
     }
 
     /// Asks each round of `arguments.ask` at once, reports progress, and answers with the answers.
@@ -218,11 +274,19 @@ impl TestCore {
                 asked.push(ask(call, &round.slice(request)).await);
             }
             for answered in asked {
-                bodies.push(answered.await.map_or("null".to_owned(), |answer| answer.body().as_text().to_owned()));
+                bodies.push(answered.await.map_or("null".to_owned(), |answer| {
+                    answer.body().as_text().to_owned()
+                }));
             }
-            call.messages.send(ServerMessage::Notification(progress(count))).await;
+            call.messages
+                .send(ServerMessage::Notification(progress(count)))
+                .await;
         }
-        let failed = if arguments.get("isError").is_some() { r#""isError":true,"# } else { "" };
+        let failed = if arguments.get("isError").is_some() {
+            r#""isError":true,"#
+        } else {
+            ""
+        };
         answer(&format!(r#"{{{failed}"answers":[{}]}}"#, bodies.join(",")))
     }
 }
@@ -235,7 +299,14 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     let method = Method::from_name(&request.get("method").unwrap().as_str().unwrap());
     let (params, trace) = (request.get("params"), Default::default());
     let deadline = tokio::time::Instant::now() + GIVES_UP;
-    let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
+    let request = ServerRequest {
+        method,
+        params,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    };
     call.messages.send(ServerMessage::Request(request)).await;
     answered
 }
@@ -258,7 +329,10 @@ impl Decidable for TestOperation {
 
     fn tool(&self) -> Option<Item<'_>> {
         let name = self.tool.as_ref()?.get("name")?.as_str()?.into_owned();
-        Some(Item { server: "one", name: name.into() })
+        Some(Item {
+            server: "one",
+            name: name.into(),
+        })
     }
 }
 
@@ -272,7 +346,11 @@ impl ResolvedOperation for TestOperation {
     }
 
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
-        self.request.params = Some(input::next_params(self.request.params.as_ref(), answers, state));
+        self.request.params = Some(input::next_params(
+            self.request.params.as_ref(),
+            answers,
+            state,
+        ));
     }
 }
 
@@ -294,28 +372,51 @@ impl Core for TestCore {
     type ResolvedNotice = TestNotice;
 
     async fn resolve(&self, request: Unresolved, detail: Detail) -> TestOperation {
-        let name = request.params.as_ref().and_then(|params| params.get("name"));
+        let name = request
+            .params
+            .as_ref()
+            .and_then(|params| params.get("name"));
         let name = name.filter(|_| detail == Detail::Tool && request.method == Method::CallTool);
         let tool = name.and_then(|name| listed(&name.as_str()?));
         TestOperation { request, tool }
     }
 
     async fn run(&self, operation: &mut TestOperation, messages: ServerMessages) -> Response {
-        let Unresolved { method, params, context } = operation.request.clone();
-        let call = Call { method, params, context, messages };
+        let Unresolved {
+            method,
+            params,
+            context,
+        } = operation.request.clone();
+        let call = Call {
+            method,
+            params,
+            context,
+            messages,
+        };
         let mut ending = Ending(self.happened.clone(), Some(Happened::Dropped));
         let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
         let response = match &call.method {
             Method::Discover => Response::from_result(&self.description),
             Method::CallTool => self.tool(&call).await,
             Method::Complete => {
-                let arguments = call.params.as_ref().and_then(|params| params.get("arguments")).unwrap();
+                let arguments = call
+                    .params
+                    .as_ref()
+                    .and_then(|params| params.get("arguments"))
+                    .unwrap();
                 self.ask(&call, &arguments).await
             }
-            Method::GetTask | Method::CancelTask | Method::UpdateTask => answer(r#"{"status":"input_required"}"#),
+            Method::GetTask | Method::CancelTask | Method::UpdateTask => {
+                answer(r#"{"status":"input_required"}"#)
+            }
             Method::TaskResult => {
                 // A legacy server may ask something on the stream of this.
-                let answered = ask(&call, &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#)).await.await;
+                let answered = ask(
+                    &call,
+                    &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#),
+                )
+                .await
+                .await;
                 answer(answered.unwrap().body().as_text())
             }
             Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
@@ -350,9 +451,17 @@ impl Core for TestCore {
         drop(notice);
     }
 
-    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+    async fn listen(
+        &self,
+        operation: TestListen,
+        messages: ServerMessages,
+    ) -> Result<Listening, RpcError> {
         let TestListen(interest, context) = operation;
-        let listen = Listen { interest, context, messages };
+        let listen = Listen {
+            interest,
+            context,
+            messages,
+        };
         // What a test wants refused or not honoured, it says by a resource of that name.
         let mut honoured = listen.interest.clone();
         if honoured.uris.iter().any(|uri| **uri == *"refuse:") {
@@ -361,7 +470,10 @@ impl Core for TestCore {
         honoured.uris.retain(|uri| **uri != *"ignore:");
         honoured.prompts &= honoured.session;
         let _ = self.happened.send(Happened::Listens(listen));
-        Ok(Listening::new(honoured, Ending(self.happened.clone(), Some(Happened::ListensNoMore))))
+        Ok(Listening::new(
+            honoured,
+            Ending(self.happened.clone(), Some(Happened::ListensNoMore)),
+        ))
     }
 
     fn end_session(&self, session: SessionKey) {
@@ -399,7 +511,10 @@ fn response(kind: &str, body: &str) -> Response {
 }
 
 fn progress(count: usize) -> Notification {
-    notification("notifications/progress", &format!(r#"{{"progressToken":99,"progress":{count}}}"#))
+    notification(
+        "notifications/progress",
+        &format!(r#"{{"progressToken":99,"progress":{count}}}"#),
+    )
 }
 
 pub(crate) fn notification(method: &str, params: &str) -> Notification {
@@ -413,6 +528,13 @@ pub(crate) fn notification(method: &str, params: &str) -> Notification {
 /// What a context says, but for its key.
 pub(crate) fn told(context: &CallContext) -> (Option<&str>, &str, Option<&'static str>, bool) {
     let info = context.client_info.as_ref().map(Json::as_text);
-    let level = context.log_level.map(fanlight_protocol::meta::LogLevel::as_str);
-    (info, context.capabilities.as_text(), level, context.wants_progress)
+    let level = context
+        .log_level
+        .map(fanlight_protocol::meta::LogLevel::as_str);
+    (
+        info,
+        context.capabilities.as_text(),
+        level,
+        context.wants_progress,
+    )
 }

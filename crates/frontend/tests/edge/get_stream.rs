@@ -13,18 +13,35 @@ use crate::core::notification;
 use crate::streams::Stdio;
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-const SUBSCRIBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
+const SUBSCRIBE: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
 const TOOLS: &str = "notifications/tools/list_changed";
 
 async fn say(listen: &Listen, method: &str, params: &str) {
-    listen.messages.send(ServerMessage::Notification(notification(method, params))).await;
+    listen
+        .messages
+        .send(ServerMessage::Notification(notification(method, params)))
+        .await;
 }
 
 async fn ask(listen: &Listen, method: &str) -> oneshot::Receiver<Response> {
     let (answer, answered) = oneshot::channel();
-    let (method, params) = (Method::from_name(method), Some(Json::literal(r#"{ "x":1.0}"#)));
-    let (trace, deadline) = (Default::default(), Instant::now() + Duration::from_secs(600));
-    let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
+    let (method, params) = (
+        Method::from_name(method),
+        Some(Json::literal(r#"{ "x":1.0}"#)),
+    );
+    let (trace, deadline) = (
+        Default::default(),
+        Instant::now() + Duration::from_secs(600),
+    );
+    let request = ServerRequest {
+        method,
+        params,
+        trace,
+        answer,
+        notices: None,
+        deadline,
+    };
     listen.messages.send(ServerMessage::Request(request)).await;
     answered
 }
@@ -47,22 +64,52 @@ async fn session_notification_is_passed_through_unchanged() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
     let interest = &listen.interest;
-    assert!(interest.session && interest.tools && interest.prompts && interest.resources && interest.uris.is_empty());
+    assert!(
+        interest.session
+            && interest.tools
+            && interest.prompts
+            && interest.resources
+            && interest.uris.is_empty()
+    );
     assert!(listen.context.session().is_some());
     // Notifications of another era or of a request are dropped.
     say(&listen, "notifications/subscriptions/acknowledged", "{}").await;
     say(&listen, "notifications/tasks", "{}").await;
-    say(&listen, "notifications/progress", r#"{"progressToken":99,"progress":1}"#).await;
+    say(
+        &listen,
+        "notifications/progress",
+        r#"{"progressToken":99,"progress":1}"#,
+    )
+    .await;
     let odd = r#"{ "uri":"a:b","_meta":{"k" : 1E400}, "new":null }"#;
     say(&listen, "notifications/resources/updated", odd).await;
-    assert_eq!(stream.event().await.unwrap(), text("notifications/resources/updated", odd));
-    say(&listen, TOOLS, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}"#).await;
-    assert_eq!(stream.event().await.unwrap(), text(TOOLS, r#"{"_meta":{"k":0}}"#));
+    assert_eq!(
+        stream.event().await.unwrap(),
+        text("notifications/resources/updated", odd)
+    );
+    say(
+        &listen,
+        TOOLS,
+        r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}"#,
+    )
+    .await;
+    assert_eq!(
+        stream.event().await.unwrap(),
+        text(TOOLS, r#"{"_meta":{"k":0}}"#)
+    );
     // Log messages are filtered by the session's level, once it is set.
     say(&listen, "notifications/message", r#"{"level":"debug"}"#).await;
     assert!(stream.event().await.unwrap().contains("debug"));
     let set = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
-    assert_eq!(server.connect().await.post(&[("Mcp-Session-Id", &id)], set).await.status, 200);
+    assert_eq!(
+        server
+            .connect()
+            .await
+            .post(&[("Mcp-Session-Id", &id)], set)
+            .await
+            .status,
+        200
+    );
     say(&listen, "notifications/message", r#"{"level":"warning"}"#).await;
     say(&listen, "notifications/message", r#"{"level":"error"}"#).await;
     assert!(stream.event().await.unwrap().contains("error"));
@@ -72,32 +119,57 @@ async fn session_notification_is_passed_through_unchanged() {
 async fn server_request_is_asked_and_withdrawn() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-11-25").await;
-    let refused = soon(ask(&listen, "sampling/createMessage").await).await.unwrap();
+    let refused = soon(ask(&listen, "sampling/createMessage").await)
+        .await
+        .unwrap();
     assert_eq!(refused.error_code(), Some(-32601));
     let answered = ask(&listen, "roots/list").await;
     let asked = r#"{"jsonrpc":"2.0","id":"fanlight-1","method":"roots/list","params":{ "x":1.0}}"#;
     assert_eq!(stream.event().await.unwrap(), asked);
     let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{ "roots":[ ]}}"#;
-    assert_eq!(server.connect().await.post(&[("Mcp-Session-Id", &id)], answer).await.status, 202);
-    assert_eq!(soon(answered).await.unwrap().body().as_text(), r#"{ "roots":[ ]}"#);
+    assert_eq!(
+        server
+            .connect()
+            .await
+            .post(&[("Mcp-Session-Id", &id)], answer)
+            .await
+            .status,
+        202
+    );
+    assert_eq!(
+        soon(answered).await.unwrap().body().as_text(),
+        r#"{ "roots":[ ]}"#
+    );
     let withdrawn = ask(&listen, "roots/list").await;
     assert!(stream.event().await.unwrap().contains("fanlight-2"));
     drop(withdrawn);
     let cancelled = stream.event().await.unwrap();
-    assert!(cancelled.contains("notifications/cancelled") && cancelled.contains("fanlight-2"), "{cancelled}");
+    assert!(
+        cancelled.contains("notifications/cancelled") && cancelled.contains("fanlight-2"),
+        "{cancelled}"
+    );
     let kept = ask(&listen, "roots/list").await;
     assert!(stream.event().await.unwrap().contains("fanlight-3"));
     drop(stream);
     // Server requests end with their session.
     let mut other = server.connect().await;
-    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    assert_eq!(
+        other
+            .call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)])
+            .await
+            .status,
+        204
+    );
     assert!(soon(kept).await.is_err());
     server.log.listens_no_more().await;
 }
 
 #[tokio::test]
 async fn messages_wait_for_a_stream_within_the_buffer_limit() {
-    let settings = FrontendSettings { notification_buffer: 3, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        notification_buffer: 3,
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = client.open("2025-06-18").await;
@@ -106,7 +178,13 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
     assert_eq!(client.post(&session, SUBSCRIBE).await.status, 200);
     let listen = server.log.listens().await;
     assert_eq!(client.post(&session, SUBSCRIBE).await.status, 200);
-    assert!(!server.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
+    assert!(
+        !server
+            .log
+            .pending()
+            .iter()
+            .any(|happened| matches!(happened, crate::core::Happened::Listens(_)))
+    );
     for count in [1, 2, 1, 2, 3, 4] {
         let updated = format!(r#"{{"uri":"a:{count}"}}"#);
         say(&listen, "notifications/resources/updated", &updated).await;
@@ -115,7 +193,13 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
     drop(soon(ask(&listen, "sampling/createMessage").await).await);
     client.listen(&id, None).await;
     for count in [2, 3, 4] {
-        assert!(client.event().await.unwrap().contains(&format!("a:{count}")));
+        assert!(
+            client
+                .event()
+                .await
+                .unwrap()
+                .contains(&format!("a:{count}"))
+        );
     }
     // Messages also wait after a stream has ended.
     drop(client);
@@ -130,11 +214,20 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
 
 #[tokio::test]
 async fn withdrawn_server_request_leaves_the_buffer() {
-    let settings = FrontendSettings { max_server_requests: 1, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        max_server_requests: 1,
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = client.open("2025-11-25").await;
-    assert_eq!(client.post(&[("Mcp-Session-Id", id.as_str())], SUBSCRIBE).await.status, 200);
+    assert_eq!(
+        client
+            .post(&[("Mcp-Session-Id", id.as_str())], SUBSCRIBE)
+            .await
+            .status,
+        200
+    );
     let listen = server.log.listens().await;
     drop(ask(&listen, "roots/list").await);
     let second = ask(&listen, "roots/list").await;
@@ -142,7 +235,13 @@ async fn withdrawn_server_request_leaves_the_buffer() {
     let asked = client.event().await.unwrap();
     assert!(asked.contains("fanlight-2"), "{asked}");
     drop(second);
-    assert!(client.event().await.unwrap().contains("notifications/cancelled"));
+    assert!(
+        client
+            .event()
+            .await
+            .unwrap()
+            .contains("notifications/cancelled")
+    );
 }
 
 #[tokio::test]
@@ -156,7 +255,13 @@ async fn newest_of_several_streams_gets_new_messages() {
     assert!(second.block().await.unwrap().comment);
     for count in 0..3 {
         say(&listen, TOOLS, &format!(r#"{{"n":{count}}}"#)).await;
-        assert!(second.event().await.unwrap().contains(&format!(r#""n":{count}"#)));
+        assert!(
+            second
+                .event()
+                .await
+                .unwrap()
+                .contains(&format!(r#""n":{count}"#))
+        );
     }
     // When it is closed, the other one is the newest.
     drop(second);
@@ -178,19 +283,60 @@ async fn get_without_session_or_accept_is_refused() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let id = client.open("2025-11-25").await;
-    let (session, events) = (("Mcp-Session-Id", id.as_str()), ("Accept", "text/event-stream"));
+    let (session, events) = (
+        ("Mcp-Session-Id", id.as_str()),
+        ("Accept", "text/event-stream"),
+    );
     assert_eq!(client.call("GET", "/mcp", &[session]).await.status, 406);
-    assert_eq!(client.call("GET", "/mcp", &[session, ("Accept", "application/json")]).await.status, 406);
+    assert_eq!(
+        client
+            .call("GET", "/mcp", &[session, ("Accept", "application/json")])
+            .await
+            .status,
+        406
+    );
     assert_eq!(client.call("GET", "/mcp", &[events]).await.status, 400);
-    assert_eq!(client.call("GET", "/mcp", &[events, ("Mcp-Session-Id", "unknown")]).await.status, 404);
-    let modern = client.call("GET", "/mcp", &[session, events, ("MCP-Protocol-Version", "2026-07-28")]).await;
-    assert_eq!((modern.status, modern.header("allow")), (405, Some("POST, OPTIONS")));
-    let unknown = client.call("GET", "/mcp", &[session, events, ("MCP-Protocol-Version", "1999-01-01")]).await;
+    assert_eq!(
+        client
+            .call("GET", "/mcp", &[events, ("Mcp-Session-Id", "unknown")])
+            .await
+            .status,
+        404
+    );
+    let modern = client
+        .call(
+            "GET",
+            "/mcp",
+            &[session, events, ("MCP-Protocol-Version", "2026-07-28")],
+        )
+        .await;
+    assert_eq!(
+        (modern.status, modern.header("allow")),
+        (405, Some("POST, OPTIONS"))
+    );
+    let unknown = client
+        .call(
+            "GET",
+            "/mcp",
+            &[session, events, ("MCP-Protocol-Version", "1999-01-01")],
+        )
+        .await;
     assert_eq!(unknown.status, 400);
-    let preflight = [("Origin", "http://localhost:3000"), ("Access-Control-Request-Method", "GET")];
+    let preflight = [
+        ("Origin", "http://localhost:3000"),
+        ("Access-Control-Request-Method", "GET"),
+    ];
     let allowed = client.call("OPTIONS", "/mcp", &preflight).await;
-    assert_eq!(allowed.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
-    assert!(allowed.header("access-control-allow-headers").unwrap().contains("Last-Event-ID"));
+    assert_eq!(
+        allowed.header("access-control-allow-methods"),
+        Some("GET, POST, DELETE, OPTIONS")
+    );
+    assert!(
+        allowed
+            .header("access-control-allow-headers")
+            .unwrap()
+            .contains("Last-Event-ID")
+    );
 }
 
 #[tokio::test]
@@ -204,10 +350,22 @@ async fn stream_is_primed_by_revision() {
     ] {
         let (_, mut stream, listen) = listening(&mut server, revision).await;
         let opening = stream.block().await.unwrap();
-        assert_eq!((opening.comment, opening.data.as_str()), (!primed, ""), "{revision}");
-        assert_eq!((opening.id.is_some(), opening.retry.is_some()), (primed, primed), "{revision}");
+        assert_eq!(
+            (opening.comment, opening.data.as_str()),
+            (!primed, ""),
+            "{revision}"
+        );
+        assert_eq!(
+            (opening.id.is_some(), opening.retry.is_some()),
+            (primed, primed),
+            "{revision}"
+        );
         say(&listen, TOOLS, "{}").await;
-        assert_eq!(stream.sse().await.unwrap().id.is_some(), has_ids, "{revision}");
+        assert_eq!(
+            stream.sse().await.unwrap().id.is_some(),
+            has_ids,
+            "{revision}"
+        );
     }
 }
 
@@ -235,8 +393,17 @@ async fn stream_keeps_its_session_and_ends_with_it() {
         client.block().await.unwrap();
     }
     let mut other = server.connect().await;
-    assert_eq!(other.post(&[("Mcp-Session-Id", &id)], PING).await.status, 200);
-    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    assert_eq!(
+        other.post(&[("Mcp-Session-Id", &id)], PING).await.status,
+        200
+    );
+    assert_eq!(
+        other
+            .call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)])
+            .await
+            .status,
+        204
+    );
     while client.block().await.is_some() {}
     server.log.listens_no_more().await;
 }
@@ -255,9 +422,19 @@ async fn connection_is_reused_after_its_stream_ends() {
     while !received.ends_with(b"\n\n") {
         received.extend(stream.chunk().await.unwrap());
     }
-    assert!(received.windows(long.len()).any(|window| window == long.as_bytes()));
+    assert!(
+        received
+            .windows(long.len())
+            .any(|window| window == long.as_bytes())
+    );
     let mut other = server.connect().await;
-    assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+    assert_eq!(
+        other
+            .call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)])
+            .await
+            .status,
+        204
+    );
     assert_eq!(stream.chunk().await, None);
     assert_eq!(stream.response().await.status, 404);
     assert_eq!(stream.call("GET", "/elsewhere", &[]).await.status, 404);
@@ -270,15 +447,26 @@ async fn stream_head_is_equal_with_and_without_hyper() {
     for connection in ["keep-alive", "close"] {
         let (mut stream, mut other) = (server.connect().await, server.connect().await);
         let id = other.open("2025-06-18").await;
-        let headers = [("Mcp-Session-Id", &*id), ("Accept", "text/event-stream"), ("Connection", connection)];
+        let headers = [
+            ("Mcp-Session-Id", &*id),
+            ("Accept", "text/event-stream"),
+            ("Connection", connection),
+        ];
         stream.send("GET", "/mcp", &headers, "").await;
         let mut head = stream.head().await;
         let is_close = |(name, value): &(String, String)| name == "connection" && value == "close";
         assert_eq!(head.headers.iter().any(is_close), connection == "close");
-        head.headers.retain(|(name, _)| name != "connection" && name != "date");
+        head.headers
+            .retain(|(name, _)| name != "connection" && name != "date");
         head.headers.sort();
         assert!(stream.block().await.unwrap().comment);
-        assert_eq!(other.call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)]).await.status, 204);
+        assert_eq!(
+            other
+                .call("DELETE", "/mcp", &[("Mcp-Session-Id", &id)])
+                .await
+                .status,
+            204
+        );
         assert_eq!(stream.chunk().await, None);
         if connection == "close" {
             assert!(stream.is_closed().await);
@@ -307,8 +495,16 @@ async fn shutdown_ends_streams_at_once() {
 async fn stdio_carries_the_messages_of_a_session() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(r#"{"roots":{}}"#).await;
-    assert!(!stdio.log.pending().iter().any(|happened| matches!(happened, crate::core::Happened::Listens(_))));
-    stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+    assert!(
+        !stdio
+            .log
+            .pending()
+            .iter()
+            .any(|happened| matches!(happened, crate::core::Happened::Listens(_)))
+    );
+    stdio
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .await;
     let listen = stdio.log.listens().await;
     assert!(listen.interest.session && listen.context.session().is_some());
     say(&listen, "notifications/tasks", "{}").await;
@@ -316,8 +512,13 @@ async fn stdio_carries_the_messages_of_a_session() {
     assert_eq!(stdio.line().await.unwrap(), text(TOOLS, r#"{ "x":1.0}"#));
     let answered = ask(&listen, "roots/list").await;
     assert_eq!(stdio.message().await["id"], "fanlight-1");
-    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#).await;
-    assert_eq!(soon(answered).await.unwrap().body().as_text(), r#"{"a":1.0}"#);
+    stdio
+        .send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#)
+        .await;
+    assert_eq!(
+        soon(answered).await.unwrap().body().as_text(),
+        r#"{"a":1.0}"#
+    );
     // A new session listens on its own, as soon as it subscribes.
     stdio.initialize_with("{}").await;
     stdio.log.listens_no_more().await;

@@ -23,11 +23,19 @@ async fn session_lives_from_initialize_to_delete() {
     assert!(id.len() >= 32 && id.bytes().all(|byte| byte.is_ascii_graphic()));
     let first = server.log.began().await;
 
-    let session = [("Mcp-Session-Id", id.as_str()), ("MCP-Protocol-Version", "2025-06-18")];
+    let session = [
+        ("Mcp-Session-Id", id.as_str()),
+        ("MCP-Protocol-Version", "2025-06-18"),
+    ];
     let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     assert_eq!(client.post(&session, initialized).await.status, 202);
-    assert_eq!(client.post(&session, PING).await.body, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    let called = client.post(&session, &legacy_call("1.0e1", "echo", "")).await;
+    assert_eq!(
+        client.post(&session, PING).await.body,
+        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
+    );
+    let called = client
+        .post(&session, &legacy_call("1.0e1", "echo", ""))
+        .await;
     assert_eq!((called.status, called.code()), (400, -32600));
     let called = client.post(&session, &legacy_call("10", "echo", "")).await;
     assert_eq!(
@@ -35,9 +43,23 @@ async fn session_lives_from_initialize_to_delete() {
         r#"{"jsonrpc":"2.0","id":10,"result":{ "content":[],"structuredContent":{"a":1.0}, "n": 1.0 }}"#
     );
     let second = server.log.began().await;
-    assert_eq!(told(&second.context), (Some(r#"{"name":"c","version":"1"}"#), r#"{"roots":{}}"#, None, false));
+    assert_eq!(
+        told(&second.context),
+        (
+            Some(r#"{"name":"c","version":"1"}"#),
+            r#"{"roots":{}}"#,
+            None,
+            false
+        )
+    );
     assert_eq!(first.context.caller, second.context.caller);
-    assert_eq!(client.post(&session, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await.status, 202);
+    assert_eq!(
+        client
+            .post(&session, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
+            .await
+            .status,
+        202
+    );
 
     assert_eq!(client.call("DELETE", "/mcp", &session).await.status, 204);
     assert_eq!(client.call("DELETE", "/mcp", &session).await.status, 404);
@@ -55,22 +77,68 @@ async fn request_without_a_known_session_is_refused() {
     let response = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
     for body in [PING, notification, response] {
         assert_eq!(client.post(&[], body).await.status, 400, "{body}");
-        assert_eq!(client.post(&[("Mcp-Session-Id", "unknown")], body).await.status, 404, "{body}");
+        assert_eq!(
+            client
+                .post(&[("Mcp-Session-Id", "unknown")], body)
+                .await
+                .status,
+            404,
+            "{body}"
+        );
     }
     let session = ("Mcp-Session-Id", id.as_str());
     // Any legacy revision is accepted, even if another was negotiated; an unknown or modern one is refused.
-    assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "2024-11-05")], PING).await.status, 200);
-    assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "1999-01-01")], PING).await.status, 400);
-    assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "1999-01-01")], notification).await.status, 400);
-    assert_eq!(client.post(&[session, ("MCP-Protocol-Version", "2026-07-28")], PING).await.status, 400);
+    assert_eq!(
+        client
+            .post(&[session, ("MCP-Protocol-Version", "2024-11-05")], PING)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        client
+            .post(&[session, ("MCP-Protocol-Version", "1999-01-01")], PING)
+            .await
+            .status,
+        400
+    );
+    assert_eq!(
+        client
+            .post(
+                &[session, ("MCP-Protocol-Version", "1999-01-01")],
+                notification
+            )
+            .await
+            .status,
+        400
+    );
+    assert_eq!(
+        client
+            .post(&[session, ("MCP-Protocol-Version", "2026-07-28")], PING)
+            .await
+            .status,
+        400
+    );
 }
 
 #[tokio::test]
 async fn refused_initialize_opens_no_session() {
     let server = Server::start().await;
     let mut client = server.connect().await;
-    let response = client.post(&[], r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#).await;
-    assert_eq!((response.status, response.code(), response.header("mcp-session-id")), (200, -32602, None));
+    let response = client
+        .post(
+            &[],
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
+        )
+        .await;
+    assert_eq!(
+        (
+            response.status,
+            response.code(),
+            response.header("mcp-session-id")
+        ),
+        (200, -32602, None)
+    );
 }
 
 #[tokio::test]
@@ -80,7 +148,10 @@ async fn initialize_is_rendered_from_a_modern_description() {
     let (address, ..) = listen(core, FrontendSettings::default()).await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2099-01-01"}}"#;
     let result = Client::connect(address).await.post(&[], body).await.json()["result"].clone();
-    assert_eq!((&result["protocolVersion"], &result["serverInfo"]["name"]), (&"2025-11-25".into(), &"m".into()));
+    assert_eq!(
+        (&result["protocolVersion"], &result["serverInfo"]["name"]),
+        (&"2025-11-25".into(), &"m".into())
+    );
     assert_eq!(result["capabilities"], serde_json::json!({}));
     assert!(result.get("supportedVersions").is_none());
 }
@@ -102,17 +173,31 @@ async fn error_of_a_legacy_call_is_unchanged_with_status_200() {
 async fn log_level_belongs_to_its_session() {
     let mut server = Server::start().await;
     let mut client = server.connect().await;
-    let (quiet, loud) = (server.session(&mut client).await, server.session(&mut client).await);
+    let (quiet, loud) = (
+        server.session(&mut client).await,
+        server.session(&mut client).await,
+    );
     let quiet = [("Mcp-Session-Id", quiet.as_str())];
     let loud = [("Mcp-Session-Id", loud.as_str())];
     let set = |level: &str| {
-        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{{"level":"{level}"}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{{"level":"{level}"}}}}"#
+        )
     };
     assert_eq!(client.post(&quiet, &set("nonsense")).await.code(), -32602);
-    assert_eq!(client.post(&quiet, &set("error")).await.json()["result"], serde_json::json!({}));
+    assert_eq!(
+        client.post(&quiet, &set("error")).await.json()["result"],
+        serde_json::json!({})
+    );
     let logged = async |client: &mut Client, session: &[(&str, &str)]| {
-        let events = client.post(session, &legacy_call("1", "notify", "")).await.events();
-        events.iter().filter(|event| event.contains("notifications/message")).count()
+        let events = client
+            .post(session, &legacy_call("1", "notify", ""))
+            .await
+            .events();
+        events
+            .iter()
+            .filter(|event| event.contains("notifications/message"))
+            .count()
     };
     assert_eq!(logged(&mut client, &quiet).await, 1);
     assert_eq!(logged(&mut client, &loud).await, 3);
@@ -129,11 +214,20 @@ async fn cancelled_request_ends_without_a_response() {
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     let id = server.session(&mut client).await;
     let session = [("Mcp-Session-Id", id.as_str())];
-    client.send("POST", "/mcp", &session, &legacy_call(r#""\u0061""#, "wait", "")).await;
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &session,
+            &legacy_call(r#""\u0061""#, "wait", ""),
+        )
+        .await;
     server.log.began().await;
     server.log.began().await;
     let cancel = |id: &str| {
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"r"}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"r"}}}}"#
+        )
     };
     assert_eq!(other.post(&session, &cancel("1")).await.status, 202);
     assert_eq!(other.post(&session, &cancel(r#""a""#)).await.status, 202);
@@ -150,14 +244,24 @@ async fn legacy_request_continues_after_its_client_disconnects() {
         let mut client = server.connect().await;
         let id = server.session(&mut client).await;
         server.log.began().await;
-        client.send("POST", "/mcp", &[("Mcp-Session-Id", &id)], &legacy_call("1", tool, "7")).await;
+        client
+            .send(
+                "POST",
+                "/mcp",
+                &[("Mcp-Session-Id", &id)],
+                &legacy_call("1", tool, "7"),
+            )
+            .await;
         server.log.began().await;
         if tool == "notify-and-wait" {
             client.head().await;
         }
         drop(client);
         server.core.release.add_permits(1);
-        assert!(matches!(server.log.ended().await, Happened::Answered), "{tool}");
+        assert!(
+            matches!(server.log.ended().await, Happened::Answered),
+            "{tool}"
+        );
     }
 }
 
@@ -167,7 +271,9 @@ async fn session_ends_with_its_requests() {
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     let id = server.session(&mut client).await;
     let session = [("Mcp-Session-Id", id.as_str())];
-    client.send("POST", "/mcp", &session, &legacy_call("1", "wait", "")).await;
+    client
+        .send("POST", "/mcp", &session, &legacy_call("1", "wait", ""))
+        .await;
     server.log.began().await;
     server.log.began().await;
     assert_eq!(other.call("DELETE", "/mcp", &session).await.status, 204);
@@ -176,20 +282,43 @@ async fn session_ends_with_its_requests() {
 
 #[tokio::test]
 async fn session_limit_evicts_only_unused_sessions() {
-    let settings = FrontendSettings { max_sessions: 1, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        max_sessions: 1,
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     let first = server.session(&mut client).await;
     let second = server.session(&mut client).await;
-    assert_eq!(client.post(&[("Mcp-Session-Id", &first)], PING).await.status, 404);
-    client.send("POST", "/mcp", &[("Mcp-Session-Id", &second)], &legacy_call("1", "wait", "")).await;
+    assert_eq!(
+        client
+            .post(&[("Mcp-Session-Id", &first)], PING)
+            .await
+            .status,
+        404
+    );
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &[("Mcp-Session-Id", &second)],
+            &legacy_call("1", "wait", ""),
+        )
+        .await;
     for _ in 0..3 {
         server.log.began().await;
     }
     let body = r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#;
     let refused = other.post(&[], body).await;
-    assert_eq!((refused.status, refused.json()["id"].as_i64()), (503, Some(9)));
-    assert!(refused.body.contains("sessions are in use"), "{}", refused.body);
+    assert_eq!(
+        (refused.status, refused.json()["id"].as_i64()),
+        (503, Some(9))
+    );
+    assert!(
+        refused.body.contains("sessions are in use"),
+        "{}",
+        refused.body
+    );
     server.core.release.add_permits(1);
     assert_eq!(client.response().await.status, 200);
     assert_eq!(other.post(&[], body).await.status, 200);
@@ -197,9 +326,15 @@ async fn session_limit_evicts_only_unused_sessions() {
 
 #[tokio::test]
 async fn session_expires_after_idle_timeout() {
-    let settings = FrontendSettings { session_idle: Duration::ZERO, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        session_idle: Duration::ZERO,
+        ..FrontendSettings::default()
+    };
     let server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = server.session(&mut client).await;
-    assert_eq!(client.post(&[("Mcp-Session-Id", &id)], PING).await.status, 404);
+    assert_eq!(
+        client.post(&[("Mcp-Session-Id", &id)], PING).await.status,
+        404
+    );
 }

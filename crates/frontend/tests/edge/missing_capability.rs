@@ -22,22 +22,39 @@ async fn failed_call_names_the_missing_capability() {
     let server = Server::start().await;
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("refuse"));
-    let (form, url) =
-        (r#"{"method":"elicitation/create"}"#, r#"{"method":"elicitation/create","params":{"mode":"url"}}"#);
+    let (form, url) = (
+        r#"{"method":"elicitation/create"}"#,
+        r#"{"method":"elicitation/create","params":{"mode":"url"}}"#,
+    );
     let tools = r#"{"method":"sampling/createMessage","params":{"tools":[]}}"#;
     for (capabilities, question, required) in [
         ("{}", form, r#"{"elicitation":{}}"#),
-        (r#"{"elicitation":{}}"#, url, r#"{"elicitation":{"url":{}}}"#),
+        (
+            r#"{"elicitation":{}}"#,
+            url,
+            r#"{"elicitation":{"url":{}}}"#,
+        ),
         (r#"{"sampling":{}}"#, tools, r#"{"sampling":{"tools":{}}}"#),
         ("{}", r#"{"method":"roots/list"}"#, r#"{"roots":{}}"#),
     ] {
-        for (kind, body) in [("result", FAILED), ("error", r#"{ "code":-32603,"message":"m","data":1.0}"#)] {
+        for (kind, body) in [
+            ("result", FAILED),
+            ("error", r#"{ "code":-32603,"message":"m","data":1.0}"#),
+        ] {
             let arguments = refuse(question, &format!(r#""{kind}":{body}"#));
-            let response = client.post(&headers, &call(7, "refuse", &arguments, "", capabilities, "")).await;
+            let response = client
+                .post(
+                    &headers,
+                    &call(7, "refuse", &arguments, "", capabilities, ""),
+                )
+                .await;
             let error = format!(
                 r#"{{"code":-32021,"message":"Missing required client capability","data":{{"requiredCapabilities":{required},"dev.fanlight/answer":{{"{kind}":{body}}}}}}}"#
             );
-            assert_eq!(response.body, format!(r#"{{"jsonrpc":"2.0","id":7,"error":{error}}}"#));
+            assert_eq!(
+                response.body,
+                format!(r#"{{"jsonrpc":"2.0","id":7,"error":{error}}}"#)
+            );
             assert_eq!(response.status, 400);
         }
     }
@@ -47,21 +64,41 @@ async fn failed_call_names_the_missing_capability() {
 async fn answer_passes_if_no_capability_is_to_blame() {
     let mut stdio = Stdio::start();
     let roots = r#"{"method":"roots/list"}"#;
-    let arguments = refuse(roots, r#""result":{"resultType":"complete","content":[1.0]}"#);
-    stdio.send(&call(1, "refuse", &arguments, "", "{}", "")).await;
+    let arguments = refuse(
+        roots,
+        r#""result":{"resultType":"complete","content":[1.0]}"#,
+    );
+    stdio
+        .send(&call(1, "refuse", &arguments, "", "{}", ""))
+        .await;
     let result = r#"{"resultType":"complete","content":[1.0]}"#;
-    assert_eq!(stdio.line().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
+    assert_eq!(
+        stdio.line().await.unwrap(),
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#)
+    );
     // The gateway's own reason.
     let arguments = refuse(roots, r#""error":{"code":-31002,"message":"too late"}"#);
-    assert_eq!(stdio.ask(&call(2, "refuse", &arguments, "", "{}", "")).await["error"]["code"], -31002);
+    assert_eq!(
+        stdio
+            .ask(&call(2, "refuse", &arguments, "", "{}", ""))
+            .await["error"]["code"],
+        -31002
+    );
     // The client had declared it, but it was not passed on, as with a session that all clients share.
     let arguments = refuse(roots, &format!(r#""declared":{{}},"result":{FAILED}"#));
-    let answer = stdio.ask(&call(3, "refuse", &arguments, "", r#"{"roots":{}}"#, "")).await;
+    let answer = stdio
+        .ask(&call(3, "refuse", &arguments, "", r#"{"roots":{}}"#, ""))
+        .await;
     assert_eq!(answer["result"]["isError"], true);
     // No client can declare a mode that no revision has.
     let odd = r#"{"method":"elicitation/create","params":{"mode":"odd"}}"#;
     let arguments = refuse(odd, &format!(r#""result":{FAILED}"#));
-    assert_eq!(stdio.ask(&call(4, "refuse", &arguments, "", "{}", "")).await["result"]["isError"], true);
+    assert_eq!(
+        stdio
+            .ask(&call(4, "refuse", &arguments, "", "{}", ""))
+            .await["result"]["isError"],
+        true
+    );
     // Legacy clients get what the server says.
     stdio.initialize_with("{}").await;
     let arguments = refuse(roots, &format!(r#""result":{FAILED}"#));
@@ -69,7 +106,10 @@ async fn answer_passes_if_no_capability_is_to_blame() {
         r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"refuse","arguments":{arguments}}}}}"#
     );
     stdio.send(&legacy).await;
-    assert_eq!(stdio.line().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":5,"result":{FAILED}}}"#));
+    assert_eq!(
+        stdio.line().await.unwrap(),
+        format!(r#"{{"jsonrpc":"2.0","id":5,"result":{FAILED}}}"#)
+    );
 }
 
 #[tokio::test]
@@ -77,9 +117,19 @@ async fn all_missing_capabilities_are_named_across_suspensions() {
     let mut stdio = Stdio::start();
     let rounds = r#"[[{"method":"sampling/createMessage"},{"method":"elicitation/create"}],[{"method":"roots/list"}]]"#;
     let arguments = format!(r#"{{"ask":{rounds},"isError":true}}"#);
-    let given = state(&stdio.ask(&call(1, "ask", &arguments, "", r#"{"elicitation":{}}"#, "")).await);
-    let retry =
-        call(2, "ask", &arguments, &input(&given, r#"{"input-2":{},"input-1":{}}"#), r#"{"elicitation":{}}"#, "");
+    let given = state(
+        &stdio
+            .ask(&call(1, "ask", &arguments, "", r#"{"elicitation":{}}"#, ""))
+            .await,
+    );
+    let retry = call(
+        2,
+        "ask",
+        &arguments,
+        &input(&given, r#"{"input-2":{},"input-1":{}}"#),
+        r#"{"elicitation":{}}"#,
+        "",
+    );
     let answer = stdio.ask(&retry).await;
     assert_eq!(answer["error"]["code"], -32021, "{answer}");
     let required = &answer["error"]["data"]["requiredCapabilities"];
@@ -90,12 +140,27 @@ async fn all_missing_capabilities_are_named_across_suspensions() {
 async fn capability_missing_during_suspension_is_named() {
     let mut stdio = Stdio::start();
     let (arguments, declared) = (format!(r#"{{"result":{FAILED}}}"#), r#"{"roots":{}}"#);
-    let given = state(&stdio.ask(&call(1, "ask-and-be-refused", &arguments, "", declared, "")).await);
+    let given = state(
+        &stdio
+            .ask(&call(1, "ask-and-be-refused", &arguments, "", declared, ""))
+            .await,
+    );
     stdio.core.release.add_permits(1);
     assert!(matches!(stdio.log.ended().await, Happened::Answered));
-    let retry = call(2, "ask-and-be-refused", &arguments, &input(&given, r#"{"input-1":{}}"#), declared, "");
+    let retry = call(
+        2,
+        "ask-and-be-refused",
+        &arguments,
+        &input(&given, r#"{"input-1":{}}"#),
+        declared,
+        "",
+    );
     let answer = stdio.ask(&retry).await;
-    assert_eq!(answer["error"]["data"]["requiredCapabilities"], serde_json::json!({"sampling": {}}), "{answer}");
+    assert_eq!(
+        answer["error"]["data"]["requiredCapabilities"],
+        serde_json::json!({"sampling": {}}),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -104,7 +169,9 @@ async fn url_elicitation_error_becomes_input_required_and_the_call_is_repeated()
     let mut client = server.connect().await;
     let headers = modern_headers("tools/call", Some("answer"));
     let arguments = format!(r#"{{"error":{URLS}}}"#);
-    let response = client.post(&headers, &call(1, "answer", &arguments, "", URL, "")).await;
+    let response = client
+        .post(&headers, &call(1, "answer", &arguments, "", URL, ""))
+        .await;
     let given = state(&response.json());
     let expected = format!(
         r#"{{"jsonrpc":"2.0","id":1,"result":{{"resultType":"input_required","inputRequests":{{"input-1":{{"method":"elicitation/create","params":{{"mode":"url","x":1.0,"url":"https://a/"}}}},"input-2":{{"method":"elicitation/create","params":{{"url":"https://b/","mode":"url"}}}}}},"requestState":{given}}}}}"#
@@ -114,18 +181,29 @@ async fn url_elicitation_error_becomes_input_required_and_the_call_is_repeated()
 
     // What is missing is asked for again, without a call.
     let some = input(&given, r#"{"input-2":{"action":"accept"}}"#);
-    let given = state(&client.post(&headers, &call(2, "answer", &arguments, &some, URL, "")).await.json());
+    let given = state(
+        &client
+            .post(&headers, &call(2, "answer", &arguments, &some, URL, ""))
+            .await
+            .json(),
+    );
     let all = r#"{"input-1":{"action":"accept"},"input-2":{"action":"accept"}}"#;
     // The server may not be content yet.
     let retry = call(3, "answer", &arguments, &input(&given, all), URL, "");
     let given = state(&client.post(&headers, &retry).await.json());
     let again = server.log.began().await.params.unwrap();
-    assert!(again.get("inputResponses").is_none() && again.get("requestState").is_none(), "{again}");
+    assert!(
+        again.get("inputResponses").is_none() && again.get("requestState").is_none(),
+        "{again}"
+    );
 
     server.core.release.add_permits(1);
     let retry = call(4, "answer", &arguments, &input(&given, all), URL, "");
     let response = client.post(&headers, &retry).await;
-    assert!(response.status == 200 && response.body.contains(r#""resultType":"complete""#), "{response:?}");
+    assert!(
+        response.status == 200 && response.body.contains(r#""resultType":"complete""#),
+        "{response:?}"
+    );
 }
 
 #[tokio::test]
@@ -135,14 +213,41 @@ async fn declined_url_elicitation_is_answered_with_the_servers_error() {
     for action in ["decline", "cancel"] {
         let given = state(&stdio.ask(&call(1, "answer", &arguments, "", URL, "")).await);
         stdio.log.began().await;
-        let responses = format!(r#"{{"input-1":{{"action":"accept"}},"input-2":{{"action":"{action}"}}}}"#);
-        stdio.send(&call(2, "answer", &arguments, &input(&given, &responses), URL, "")).await;
+        let responses =
+            format!(r#"{{"input-1":{{"action":"accept"}},"input-2":{{"action":"{action}"}}}}"#);
+        stdio
+            .send(&call(
+                2,
+                "answer",
+                &arguments,
+                &input(&given, &responses),
+                URL,
+                "",
+            ))
+            .await;
         // 2026-07-28 forbids the code; the rest is the server's.
         let told = URLS.replace("-32042", "-31003");
-        assert_eq!(stdio.line().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":2,"error":{told}}}"#));
+        assert_eq!(
+            stdio.line().await.unwrap(),
+            format!(r#"{{"jsonrpc":"2.0","id":2,"error":{told}}}"#)
+        );
         let wrong = input(&given, r#"{"input-1":{"action":"perhaps"},"input-2":{}}"#);
-        assert!(refusal(&stdio.ask(&call(3, "answer", &arguments, &wrong, URL, "")).await).contains("accept"));
-        let other = call(4, "answer", r#"{"other":1}"#, &input(&given, &responses), URL, "");
+        assert!(
+            refusal(
+                &stdio
+                    .ask(&call(3, "answer", &arguments, &wrong, URL, ""))
+                    .await
+            )
+            .contains("accept")
+        );
+        let other = call(
+            4,
+            "answer",
+            r#"{"other":1}"#,
+            &input(&given, &responses),
+            URL,
+            "",
+        );
         assert!(refusal(&stdio.ask(&other).await).contains("another request"));
     }
 }
@@ -151,7 +256,16 @@ async fn declined_url_elicitation_is_answered_with_the_servers_error() {
 async fn client_without_url_elicitation_gets_an_error() {
     let mut stdio = Stdio::start();
     let arguments = format!(r#"{{"error":{URLS}}}"#);
-    stdio.send(&call(1, "answer", &arguments, "", r#"{"elicitation":{}}"#, "")).await;
+    stdio
+        .send(&call(
+            1,
+            "answer",
+            &arguments,
+            "",
+            r#"{"elicitation":{}}"#,
+            "",
+        ))
+        .await;
     let expected = format!(
         r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32021,"message":"Missing required client capability","data":{{"requiredCapabilities":{{"elicitation":{{"url":{{}}}}}},"dev.fanlight/answer":{{"error":{URLS}}}}}}}}}"#
     );
@@ -161,23 +275,46 @@ async fn client_without_url_elicitation_gets_an_error() {
         r#"{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"answer","arguments":{arguments}}}}}"#
     );
     stdio.send(&legacy).await;
-    assert_eq!(stdio.line().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":2,"error":{URLS}}}"#));
+    assert_eq!(
+        stdio.line().await.unwrap(),
+        format!(r#"{{"jsonrpc":"2.0","id":2,"error":{URLS}}}"#)
+    );
     // Too large for a client to carry.
-    let large =
-        format!(r#"{{"code":-32042,"message":"{}","data":{{"elicitations":[{{"mode":"url"}}]}}}}"#, "x".repeat(20_000));
+    let large = format!(
+        r#"{{"code":-32042,"message":"{}","data":{{"elicitations":[{{"mode":"url"}}]}}}}"#,
+        "x".repeat(20_000)
+    );
     let arguments = format!(r#"{{"error":{large}}}"#);
-    stdio.send(&call(3, "answer", &arguments, "", URL, "")).await;
+    stdio
+        .send(&call(3, "answer", &arguments, "", URL, ""))
+        .await;
     let told = large.replace("-32042", "-31003");
-    assert_eq!(stdio.line().await.unwrap(), format!(r#"{{"jsonrpc":"2.0","id":3,"error":{told}}}"#));
+    assert_eq!(
+        stdio.line().await.unwrap(),
+        format!(r#"{{"jsonrpc":"2.0","id":3,"error":{told}}}"#)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn url_elicitation_state_expires() {
-    let settings = FrontendSettings { input_timeout: Duration::from_secs(5), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        input_timeout: Duration::from_secs(5),
+        ..FrontendSettings::default()
+    };
     let mut stdio = Stdio::with(settings);
     let arguments = format!(r#"{{"error":{URLS}}}"#);
     let given = state(&stdio.ask(&call(1, "answer", &arguments, "", URL, "")).await);
     tokio::time::advance(Duration::from_secs(6)).await;
-    let accepted = input(&given, r#"{"input-1":{"action":"accept"},"input-2":{"action":"accept"}}"#);
-    assert!(refusal(&stdio.ask(&call(2, "answer", &arguments, &accepted, URL, "")).await).contains("expired"));
+    let accepted = input(
+        &given,
+        r#"{"input-1":{"action":"accept"},"input-2":{"action":"accept"}}"#,
+    );
+    assert!(
+        refusal(
+            &stdio
+                .ask(&call(2, "answer", &arguments, &accepted, URL, ""))
+                .await
+        )
+        .contains("expired")
+    );
 }

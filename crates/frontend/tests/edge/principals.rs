@@ -21,7 +21,11 @@ fn named(name: &str) -> Principal {
 }
 
 async fn server() -> Server {
-    Server::with(FrontendSettings { authenticate: Arc::new(ByHeader), ..FrontendSettings::default() }).await
+    Server::with(FrontendSettings {
+        authenticate: Arc::new(ByHeader),
+        ..FrontendSettings::default()
+    })
+    .await
 }
 
 /// The principal of a request is the value of its `X-Principal` header.
@@ -31,19 +35,29 @@ struct ByHeader;
 impl Authenticate for ByHeader {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
         let principal = named(credentials.headers["x-principal"].to_str().unwrap());
-        Authentication::Ready(Ok(Arc::new(Identity { principal, ..Identity::anonymous() })))
+        Authentication::Ready(Ok(Arc::new(Identity {
+            principal,
+            ..Identity::anonymous()
+        })))
     }
 }
 
 /// Opens a session of `principal`.
 async fn open(client: &mut Client, principal: (&str, &str)) -> String {
     let response = client.post(&[principal], INITIALIZE).await;
-    response.header("mcp-session-id").unwrap_or_else(|| panic!("{}", response.body)).to_owned()
+    response
+        .header("mcp-session-id")
+        .unwrap_or_else(|| panic!("{}", response.body))
+        .to_owned()
 }
 
 /// Opens a GET stream of `principal`; returns the head of the response.
 async fn listen(client: &mut Client, principal: (&str, &str), session: &str) -> u16 {
-    let headers = [principal, ("Mcp-Session-Id", session), ("Accept", "text/event-stream")];
+    let headers = [
+        principal,
+        ("Mcp-Session-Id", session),
+        ("Accept", "text/event-stream"),
+    ];
     client.send("GET", "/mcp", &headers, "").await;
     client.head().await.status
 }
@@ -54,10 +68,14 @@ async fn session_of_one_principal_is_unknown_to_another() {
     let id = open(&mut server.connect().await, ANN).await;
     server.log.began().await;
     let session = ("Mcp-Session-Id", id.as_str());
-    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let cancelled =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"roots":[]}}"#;
     let batch = format!("[{PING}]");
-    let last_event = [("Last-Event-ID", "post1-0"), ("Accept", "text/event-stream")];
+    let last_event = [
+        ("Last-Event-ID", "post1-0"),
+        ("Accept", "text/event-stream"),
+    ];
     let get = [("Accept", "text/event-stream")];
     for (what, method, headers, body) in [
         ("request", "POST", &[][..], PING),
@@ -73,41 +91,99 @@ async fn session_of_one_principal_is_unknown_to_another() {
         let mut client = server.connect().await;
         client.send(method, "/mcp", &headers, body).await;
         let refused = client.response().await;
-        assert_eq!((refused.status, refused.json()["error"]["message"].as_str().unwrap().len()), (404, 74), "{what}");
+        assert_eq!(
+            (
+                refused.status,
+                refused.json()["error"]["message"].as_str().unwrap().len()
+            ),
+            (404, 74),
+            "{what}"
+        );
     }
     // Nor is a batch, which is accepted only where the session's revision has batches.
     let refused = server.connect().await.post(&[BOB, session], &batch).await;
     assert_eq!(refused.status, 400);
     // It is there all along for the one that it belongs to.
-    assert!(!server.log.pending().iter().any(|happened| matches!(happened, Happened::Began(_))));
-    assert_eq!(server.connect().await.post(&[ANN, session], PING).await.status, 200);
-    assert_eq!(server.connect().await.call("DELETE", "/mcp", &[ANN, session]).await.status, 204);
+    assert!(
+        !server
+            .log
+            .pending()
+            .iter()
+            .any(|happened| matches!(happened, Happened::Began(_)))
+    );
+    assert_eq!(
+        server
+            .connect()
+            .await
+            .post(&[ANN, session], PING)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        server
+            .connect()
+            .await
+            .call("DELETE", "/mcp", &[ANN, session])
+            .await
+            .status,
+        204
+    );
 }
 
 #[tokio::test]
 async fn running_call_of_one_principal_is_neither_answered_nor_cancelled_by_another() {
     let mut server = server().await;
-    let (ann, bob) = (open(&mut server.connect().await, ANN).await, open(&mut server.connect().await, BOB).await);
+    let (ann, bob) = (
+        open(&mut server.connect().await, ANN).await,
+        open(&mut server.connect().await, BOB).await,
+    );
     let mut calls = server.connect().await;
     let ask = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"ask":[[{"method":"roots/list"}]]}}}"#;
-    calls.send("POST", "/mcp", &[ANN, ("Mcp-Session-Id", &ann)], ask).await;
+    calls
+        .send("POST", "/mcp", &[ANN, ("Mcp-Session-Id", &ann)], ask)
+        .await;
     assert_eq!(calls.head().await.status, 200);
     let asked = calls.event().await.unwrap();
-    assert!(asked.contains(r#""id":"fanlight-1","method":"roots/list""#), "{asked}");
+    assert!(
+        asked.contains(r#""id":"fanlight-1","method":"roots/list""#),
+        "{asked}"
+    );
     // The same ids in the other's session mean nothing to this one.
-    let answer = |roots: &str| format!(r#"{{"jsonrpc":"2.0","id":"fanlight-1","result":{{"roots":[{roots}]}}}}"#);
-    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let answer = |roots: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"fanlight-1","result":{{"roots":[{roots}]}}}}"#)
+    };
+    let cancelled =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let mut others = server.connect().await;
     for body in [answer("6"), cancelled.to_owned()] {
-        assert_eq!(others.post(&[BOB, ("Mcp-Session-Id", &bob)], &body).await.status, 202);
+        assert_eq!(
+            others
+                .post(&[BOB, ("Mcp-Session-Id", &bob)], &body)
+                .await
+                .status,
+            202
+        );
     }
     let mut client = server.connect().await;
-    assert_eq!(client.post(&[ANN, ("Mcp-Session-Id", &ann)], &answer("7")).await.status, 202);
+    assert_eq!(
+        client
+            .post(&[ANN, ("Mcp-Session-Id", &ann)], &answer("7"))
+            .await
+            .status,
+        202
+    );
     let answered = calls.event().await.unwrap();
-    assert!(answered.contains(r#""answers":[{"roots":[7]}]"#), "{answered}");
+    assert!(
+        answered.contains(r#""answers":[{"roots":[7]}]"#),
+        "{answered}"
+    );
     // The calls are made for the principals of their sessions.
     for principal in ["ann", "bob", "ann"] {
-        assert_eq!(*server.log.began().await.context.caller.principal(), named(principal));
+        assert_eq!(
+            *server.log.began().await.context.caller.principal(),
+            named(principal)
+        );
     }
 }
 
@@ -120,18 +196,38 @@ async fn suspended_call_of_one_principal_is_not_resumed_by_another() {
     // A call that is kept, and one whose state stands for it.
     for (tool, arguments, capabilities, answer) in [
         ("ask", ROOTS, r#"{"roots":{}}"#, r#"{"roots":[]}"#),
-        ("answer", URLS, r#"{"elicitation":{"url":{}}}"#, r#"{"action":"accept"}"#),
+        (
+            "answer",
+            URLS,
+            r#"{"elicitation":{"url":{}}}"#,
+            r#"{"action":"accept"}"#,
+        ),
     ] {
         let of = |principal| [modern_headers("tools/call", Some(tool)), vec![principal]].concat();
-        let first = client.post(&of(ANN), &call(1, tool, arguments, "", capabilities, "")).await;
+        let first = client
+            .post(&of(ANN), &call(1, tool, arguments, "", capabilities, ""))
+            .await;
         let state = state(&first.json());
         let retry = input(&state, &format!(r#"{{"input-1":{answer}}}"#));
         let retry = call(2, tool, arguments, &retry, capabilities, "");
         let refused = client.post(&of(BOB), &retry).await;
-        assert!(refused.body.contains("is none that was given to this client"), "{tool}: {}", refused.body);
-        server.core.release.add_permits(usize::from(tool == "answer"));
+        assert!(
+            refused
+                .body
+                .contains("is none that was given to this client"),
+            "{tool}: {}",
+            refused.body
+        );
+        server
+            .core
+            .release
+            .add_permits(usize::from(tool == "answer"));
         let resumed = client.post(&of(ANN), &retry).await;
-        assert!(!resumed.body.contains("requestState"), "{tool}: {}", resumed.body);
+        assert!(
+            !resumed.body.contains("requestState"),
+            "{tool}: {}",
+            resumed.body
+        );
     }
 }
 
@@ -144,16 +240,25 @@ async fn stream_of_one_principal_does_not_reach_another() {
         let id = open(client, principal).await;
         assert_eq!(listen(client, principal, &id).await, 200);
         listens.push(server.log.listens().await);
-        assert_eq!(*listens.last().unwrap().context.caller.principal(), named(principal.1));
+        assert_eq!(
+            *listens.last().unwrap().context.caller.principal(),
+            named(principal.1)
+        );
     }
     for (listen, name) in listens.iter().zip(["ann", "bob"]) {
         let params = format!(r#"{{"level":"error","data":"{name}"}}"#);
         let message = crate::core::notification("notifications/message", &params);
-        listen.messages.send(fanlight_canonical::ServerMessage::Notification(message)).await;
+        listen
+            .messages
+            .send(fanlight_canonical::ServerMessage::Notification(message))
+            .await;
     }
     for (client, name) in [(&mut ann, "ann"), (&mut bob, "bob")] {
         let message = client.event().await.unwrap();
-        assert!(message.contains(&format!(r#""data":"{name}""#)), "{message}");
+        assert!(
+            message.contains(&format!(r#""data":"{name}""#)),
+            "{message}"
+        );
     }
 }
 
@@ -162,11 +267,23 @@ async fn subscription_is_made_for_its_principal() {
     let mut server = server().await;
     for (principal, name) in [(ANN, "ann"), (BOB, "bob")] {
         let mut client = server.connect().await;
-        let headers = [modern_headers("subscriptions/listen", None), vec![principal]].concat();
-        let request = modern_request("1", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+        let headers = [
+            modern_headers("subscriptions/listen", None),
+            vec![principal],
+        ]
+        .concat();
+        let request = modern_request(
+            "1",
+            "subscriptions/listen",
+            r#""notifications":{"toolsListChanged":true}"#,
+            "",
+        );
         client.send("POST", "/mcp", &headers, &request).await;
         assert_eq!(client.head().await.status, 200);
-        assert_eq!(*server.log.listens().await.context.caller.principal(), named(name));
+        assert_eq!(
+            *server.log.listens().await.context.caller.principal(),
+            named(name)
+        );
     }
 }
 
@@ -174,10 +291,15 @@ async fn subscription_is_made_for_its_principal() {
 async fn sse_session_of_one_principal_is_unknown_to_another() {
     let server = server().await;
     let (mut stream, mut posts) = (server.connect().await, server.connect().await);
-    stream.send("GET", "/sse", &[("Accept", "text/event-stream"), ANN], "").await;
+    stream
+        .send("GET", "/sse", &[("Accept", "text/event-stream"), ANN], "")
+        .await;
     assert_eq!(stream.head().await.status, 200);
     let first = String::from_utf8(stream.chunk().await.unwrap()).unwrap();
-    let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
+    let endpoint = first
+        .strip_prefix("event: endpoint\ndata: ")
+        .unwrap()
+        .trim_end();
     for (principal, status) in [(BOB, 404), (ANN, 202)] {
         posts.send("POST", endpoint, &[principal], PING).await;
         assert_eq!(posts.response().await.status, status);

@@ -17,20 +17,37 @@ struct Bounded {
 
 impl Record for Bounded {
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
-        let AuditEvent::Decided { client, subject, refused: None, .. } = event else { return Ok(()) };
+        let AuditEvent::Decided {
+            client,
+            subject,
+            refused: None,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
         let mut taken = self.taken.lock().unwrap();
         if taken.len() >= self.most {
             return Err(NotRecorded);
         }
-        let tool = subject.tool().map(|tool| format!(" {}/{}", tool.server, tool.name)).unwrap_or_default();
+        let tool = subject
+            .tool()
+            .map(|tool| format!(" {}/{}", tool.server, tool.name))
+            .unwrap_or_default();
         taken.push(format!("{} {}{tool}", client.name, subject.method()));
         Ok(())
     }
 }
 
 async fn server(most: usize) -> (Server, Arc<Bounded>) {
-    let record = Arc::new(Bounded { most, ..Bounded::default() });
-    let settings = FrontendSettings { record: Arc::<Bounded>::clone(&record), ..FrontendSettings::default() };
+    let record = Arc::new(Bounded {
+        most,
+        ..Bounded::default()
+    });
+    let settings = FrontendSettings {
+        record: Arc::<Bounded>::clone(&record),
+        ..FrontendSettings::default()
+    };
     (Server::with(settings).await, record)
 }
 
@@ -41,23 +58,46 @@ async fn call_that_cannot_be_put_on_record_is_not_carried_out() {
     let mut client = server.connect().await;
     let first = client.post(&headers, &modern_call("1", "echo", "")).await;
     assert_eq!(first.status, 200, "{}", first.body);
-    assert_eq!(record.taken.lock().unwrap().as_slice(), ["anonymous tools/call one/echo"]);
+    assert_eq!(
+        record.taken.lock().unwrap().as_slice(),
+        ["anonymous tools/call one/echo"]
+    );
     server.log.began().await;
     server.log.pending();
     let listen = modern_request("2", "subscriptions/listen", r#""notifications":{}"#, "");
     for (headers, body) in [
         (headers.clone(), modern_call("2", "echo", "")),
         (modern_headers("subscriptions/listen", None), listen),
-        (modern_headers("tools/list", None), modern_request("2", "tools/list", "", "")),
+        (
+            modern_headers("tools/list", None),
+            modern_request("2", "tools/list", "", ""),
+        ),
     ] {
         let refused = server.connect().await.post(&headers, &body).await;
-        assert_eq!((refused.status, refused.json()["id"].as_i64()), (503, Some(2)), "{}", refused.body);
-        assert!(refused.body.contains("could not be put on record, and was not carried out"), "{}", refused.body);
+        assert_eq!(
+            (refused.status, refused.json()["id"].as_i64()),
+            (503, Some(2)),
+            "{}",
+            refused.body
+        );
+        assert!(
+            refused
+                .body
+                .contains("could not be put on record, and was not carried out"),
+            "{}",
+            refused.body
+        );
     }
     let session = server.session(&mut client).await;
     server.log.pending();
     let in_session = [("Mcp-Session-Id", session.as_str())];
-    assert_eq!(client.post(&in_session, &legacy_call("2", "echo", "")).await.status, 503);
+    assert_eq!(
+        client
+            .post(&in_session, &legacy_call("2", "echo", ""))
+            .await
+            .status,
+        503
+    );
     let ran = |happened: &Happened| matches!(happened, Happened::Began(_) | Happened::Listens(_));
     assert!(!server.log.pending().iter().any(ran));
 }

@@ -25,7 +25,14 @@ fn whole() -> Vec<String> {
 /// Calls `tool`; the head of the answer is still to be read.
 async fn call(server: &Server, session: &str, tool: &str) -> Client {
     let mut client = server.connect().await;
-    client.send("POST", "/mcp", &[("Mcp-Session-Id", session)], &legacy_call("1", tool, "7")).await;
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &[("Mcp-Session-Id", session)],
+            &legacy_call("1", tool, "7"),
+        )
+        .await;
     client
 }
 
@@ -100,10 +107,15 @@ async fn newer_reader_takes_over_the_stream() {
 
 #[tokio::test]
 async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
-    let settings = FrontendSettings { replay_events: 2, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        replay_events: 2,
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
-    let (id, other) =
-        (server.connect().await.open("2025-06-18").await, server.connect().await.open("2025-06-18").await);
+    let (id, other) = (
+        server.connect().await.open("2025-06-18").await,
+        server.connect().await.open("2025-06-18").await,
+    );
     let mut client = call(&server, &id, "count").await;
     server.core.release.add_permits(5);
     client.head().await;
@@ -111,32 +123,60 @@ async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
     while let Some(event) = client.sse().await {
         ids.push(event.id.unwrap());
     }
-    assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), EVENTS);
-    let status = async |session: &str, last: &str| server.connect().await.listen(session, Some(last)).await.status;
-    assert_eq!((status(&id, &ids[2]).await, status(&id, &ids[3]).await), (400, 200));
+    assert_eq!(
+        ids.iter().collect::<std::collections::BTreeSet<_>>().len(),
+        EVENTS
+    );
+    let status = async |session: &str, last: &str| {
+        server
+            .connect()
+            .await
+            .listen(session, Some(last))
+            .await
+            .status
+    };
+    assert_eq!(
+        (status(&id, &ids[2]).await, status(&id, &ids[3]).await),
+        (400, 200)
+    );
     let tag = ids[0].splitn(3, '-').nth(2).unwrap();
     let unknown = |stream: &str| format!("{stream}-{tag}");
-    for wrong in [&unknown("post99-1"), "post1-1", "garbage", &ids[0].replace("post", "get").replace('-', "--")] {
+    for wrong in [
+        &unknown("post99-1"),
+        "post1-1",
+        "garbage",
+        &ids[0].replace("post", "get").replace('-', "--"),
+    ] {
         assert_eq!(status(&id, wrong).await, 400, "{wrong}");
     }
     // Of another session.
     assert_eq!(status(&other, &ids[5]).await, 400);
     // A stream that listens has something to come in any case.
     let mut stream = server.connect().await;
-    assert_eq!(stream.listen(&id, Some(&unknown("get99-1"))).await.status, 200);
+    assert_eq!(
+        stream.listen(&id, Some(&unknown("get99-1"))).await.status,
+        200
+    );
     let listen = server.log.listens().await;
     let note = notification("notifications/tools/list_changed", "{}");
-    listen.messages.send(ServerMessage::Notification(note)).await;
+    listen
+        .messages
+        .send(ServerMessage::Notification(note))
+        .await;
     let event = stream.sse().await.unwrap();
     // And is resumed like any other, without what belongs to a call.
     drop(stream);
     let mut stream = server.connect().await;
     assert_eq!(stream.listen(&id, event.id.as_deref()).await.status, 200);
     let note = notification("notifications/prompts/list_changed", "{}");
-    listen.messages.send(ServerMessage::Notification(note)).await;
+    listen
+        .messages
+        .send(ServerMessage::Notification(note))
+        .await;
     let next = stream.sse().await.unwrap();
     assert!(next.data.contains("prompts"), "{}", next.data);
-    let stream_of = |id: &Option<String>| id.as_deref().unwrap().split_once('-').unwrap().0.to_owned();
+    let stream_of =
+        |id: &Option<String>| id.as_deref().unwrap().split_once('-').unwrap().0.to_owned();
     assert_eq!(stream_of(&event.id), stream_of(&next.id));
 }
 
@@ -151,9 +191,18 @@ async fn server_request_waits_until_the_stream_is_resumed() {
     drop(client);
     let mut client = server.connect().await;
     let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{}}"#;
-    assert_eq!(client.post(&[("Mcp-Session-Id", &id)], answer).await.status, 202);
+    assert_eq!(
+        client.post(&[("Mcp-Session-Id", &id)], answer).await.status,
+        202
+    );
     client.listen(&id, question.id.as_deref()).await;
-    assert!(client.event().await.unwrap().contains("notifications/progress"));
+    assert!(
+        client
+            .event()
+            .await
+            .unwrap()
+            .contains("notifications/progress")
+    );
     server.core.release.add_permits(1);
     assert!(client.event().await.unwrap().contains("result"));
     assert_eq!(client.event().await, None);
@@ -161,7 +210,10 @@ async fn server_request_waits_until_the_stream_is_resumed() {
 
 #[tokio::test]
 async fn server_request_expires_if_the_stream_is_not_resumed() {
-    let settings = FrontendSettings { resume: Duration::from_millis(1), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        resume: Duration::from_millis(1),
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let id = server.connect().await.open("2025-06-18").await;
     let mut client = call(&server, &id, "ask-then-wait").await;
@@ -180,11 +232,19 @@ async fn server_request_expires_if_the_stream_is_not_resumed() {
 #[tokio::test]
 async fn pause_of_a_server_ends_the_stream_with_a_retry_delay() {
     let server = Server::start().await;
-    let (new, old) = (server.connect().await.open("2025-11-25").await, server.connect().await.open("2025-06-18").await);
+    let (new, old) = (
+        server.connect().await.open("2025-11-25").await,
+        server.connect().await.open("2025-06-18").await,
+    );
     let mut client = server.connect().await;
     let request = legacy_call("1", "pause", "7").replace(r#""a":1.0"#, r#""retry":250"#);
-    client.send("POST", "/mcp", &[("Mcp-Session-Id", &new)], &request).await;
-    assert_eq!(client.head().await.header("content-type"), Some("text/event-stream"));
+    client
+        .send("POST", "/mcp", &[("Mcp-Session-Id", &new)], &request)
+        .await;
+    assert_eq!(
+        client.head().await.header("content-type"),
+        Some("text/event-stream")
+    );
     let primed = client.block().await.unwrap();
     assert!(primed.id.is_some() && primed.retry.is_some() && primed.data.is_empty());
     assert_eq!(client.block().await.unwrap().retry, Some(250));
@@ -193,18 +253,44 @@ async fn pause_of_a_server_ends_the_stream_with_a_retry_delay() {
     client.listen(&new, primed.id.as_deref()).await;
     assert_eq!(client.block().await.unwrap().id, primed.id);
     server.core.release.add_permits(1);
-    assert!(client.event().await.unwrap().contains("notifications/progress"));
+    assert!(
+        client
+            .event()
+            .await
+            .unwrap()
+            .contains("notifications/progress")
+    );
     assert!(client.event().await.unwrap().contains("structuredContent"));
     assert_eq!(client.event().await, None);
 
     // Others never learn of it.
     server.core.release.add_permits(3);
-    let response = server.connect().await.post(&[("Mcp-Session-Id", &old)], &request).await;
+    let response = server
+        .connect()
+        .await
+        .post(&[("Mcp-Session-Id", &old)], &request)
+        .await;
     assert_eq!(response.events().len(), 2);
-    let json = [("Mcp-Session-Id", new.as_str()), ("Accept", "application/json")];
-    assert!(server.connect().await.post(&json, &request).await.json().get("result").is_some());
+    let json = [
+        ("Mcp-Session-Id", new.as_str()),
+        ("Accept", "application/json"),
+    ];
+    assert!(
+        server
+            .connect()
+            .await
+            .post(&json, &request)
+            .await
+            .json()
+            .get("result")
+            .is_some()
+    );
     let modern = modern_call("1", "pause", "");
-    let response = server.connect().await.post(&modern_headers("tools/call", Some("pause")), &modern).await;
+    let response = server
+        .connect()
+        .await
+        .post(&modern_headers("tools/call", Some("pause")), &modern)
+        .await;
     assert!(response.json().get("result").is_some());
 }
 
@@ -218,7 +304,14 @@ async fn slow_answer_begins_an_event_stream() {
     let server = Server::with(settings).await;
     let modern = modern_call("1", "wait", "");
     let mut client = server.connect().await;
-    client.send("POST", "/mcp", &modern_headers("tools/call", Some("wait")), &modern).await;
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &modern_headers("tools/call", Some("wait")),
+            &modern,
+        )
+        .await;
     client.head().await;
     for _ in 0..3 {
         assert!(client.block().await.unwrap().comment);
@@ -227,12 +320,20 @@ async fn slow_answer_begins_an_event_stream() {
     assert!(client.event().await.unwrap().contains("resultType"));
     assert_eq!(client.block().await, None);
 
-    for (revision, primed) in [("2024-11-05", false), ("2025-03-26", false), ("2025-11-25", true)] {
+    for (revision, primed) in [
+        ("2024-11-05", false),
+        ("2025-03-26", false),
+        ("2025-11-25", true),
+    ] {
         let id = server.connect().await.open(revision).await;
         let mut client = call(&server, &id, "wait").await;
         client.head().await;
         let opening = client.block().await.unwrap();
-        assert_eq!((opening.comment, opening.id.is_some()), (!primed, primed), "{revision}");
+        assert_eq!(
+            (opening.comment, opening.id.is_some()),
+            (!primed, primed),
+            "{revision}"
+        );
         assert!(client.block().await.unwrap().comment);
         server.core.release.add_permits(1);
         let answer = client.sse().await.unwrap();

@@ -38,15 +38,25 @@ async fn server_requests_and_answers_keep_their_bytes_and_session() {
     let session = [("Mcp-Session-Id", id.as_str())];
     let call = ask("7", &format!("[[{FORM},{ROOTS}]]"));
     calling.send("POST", "/mcp", &session, &call).await;
-    assert_eq!(calling.head().await.header("content-type"), Some("text/event-stream"));
+    assert_eq!(
+        calling.head().await.header("content-type"),
+        Some("text/event-stream")
+    );
     assert_eq!(calling.event().await.unwrap(), form(1));
     assert_eq!(calling.event().await.unwrap(), roots(2));
 
     let answer = r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{ "action":"accept","x":1E400}}"#;
-    let refusal = r#"{"jsonrpc":"2.0","id":"fanlight-2","error":{"code":-1,"message":"no","x":2.0}}"#;
+    let refusal =
+        r#"{"jsonrpc":"2.0","id":"fanlight-2","error":{"code":-1,"message":"no","x":2.0}}"#;
     for wrong in [answer, refusal, r#"{"jsonrpc":"2.0","id":99,"result":{}}"#] {
         // Of another session, where this id would mean a request of its own.
-        assert_eq!(answering.post(&[("Mcp-Session-Id", &other)], &wrong.replace("1E400", "2")).await.status, 202);
+        assert_eq!(
+            answering
+                .post(&[("Mcp-Session-Id", &other)], &wrong.replace("1E400", "2"))
+                .await
+                .status,
+            202
+        );
     }
     assert_eq!(answering.post(&[], answer).await.status, 400);
     for right in [refusal, answer, answer] {
@@ -59,18 +69,36 @@ async fn server_requests_and_answers_keep_their_bytes_and_session() {
 
 #[tokio::test]
 async fn client_without_event_stream_cannot_be_asked() {
-    let settings = FrontendSettings { resume: Duration::from_millis(1), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        resume: Duration::from_millis(1),
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let mut client = server.connect().await;
     let id = server.session_with(&mut client, ALL).await;
     server.log.began().await;
     assert!(matches!(server.log.ended().await, Happened::Answered));
-    let (session, json) = (("Mcp-Session-Id", id.as_str()), ("Accept", "application/json"));
-    let response = client.post(&[session, json], &ask("1", &format!("[[{FORM}]]"))).await;
-    assert_eq!(response.body, r#"{"jsonrpc":"2.0","id":1,"result":{"answers":[null]}}"#);
+    let (session, json) = (
+        ("Mcp-Session-Id", id.as_str()),
+        ("Accept", "application/json"),
+    );
+    let response = client
+        .post(&[session, json], &ask("1", &format!("[[{FORM}]]")))
+        .await;
+    assert_eq!(
+        response.body,
+        r#"{"jsonrpc":"2.0","id":1,"result":{"answers":[null]}}"#
+    );
     assert!(matches!(server.log.ended().await, Happened::Answered));
     // A stream that breaks and is not resumed ends its server requests, not its call.
-    client.send("POST", "/mcp", &[session], &ask("2", &format!("[[{FORM}]]"))).await;
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &[session],
+            &ask("2", &format!("[[{FORM}]]")),
+        )
+        .await;
     client.head().await;
     client.event().await.unwrap();
     drop(client);
@@ -83,20 +111,31 @@ async fn undeclared_server_request_is_refused() {
     stdio.initialize_with(r#"{"elicitation":{}}"#).await;
     let url = r#"{"method":"elicitation/create","params":{"mode":"url"}}"#;
     let answers = stdio.ask(&ask("1", &format!("[[{url},{ROOTS}]]"))).await;
-    let codes: Vec<_> = [0, 1].map(|at| answers["result"]["answers"][at]["code"].as_i64()).into();
+    let codes: Vec<_> = [0, 1]
+        .map(|at| answers["result"]["answers"][at]["code"].as_i64())
+        .into();
     assert_eq!(codes, [Some(-32602), Some(-32601)]);
-    assert_eq!(stdio.log.began().await.context.capabilities.as_text(), r#"{"elicitation":{}}"#);
+    assert_eq!(
+        stdio.log.began().await.context.capabilities.as_text(),
+        r#"{"elicitation":{}}"#
+    );
 }
 
 #[tokio::test]
 async fn stdio_carries_server_requests_and_answers() {
     let mut stdio = Stdio::start();
     stdio.initialize_with(ALL).await;
-    stdio.send(&ask("1", &format!("[[{FORM}],[{ROOTS}]]"))).await;
+    stdio
+        .send(&ask("1", &format!("[[{FORM}],[{ROOTS}]]")))
+        .await;
     assert_eq!(stdio.line().await.unwrap(), form(1));
-    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#).await;
+    stdio
+        .send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{"a":1.0}}"#)
+        .await;
     assert_eq!(stdio.line().await.unwrap(), roots(2));
-    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-2","result":{"b":1.0}}"#).await;
+    stdio
+        .send(r#"{"jsonrpc":"2.0","id":"fanlight-2","result":{"b":1.0}}"#)
+        .await;
     let expected = r#"{"jsonrpc":"2.0","id":1,"result":{"answers":[{"a":1.0},{"b":1.0}]}}"#;
     assert_eq!(stdio.line().await.unwrap(), expected);
     assert!(stdio.end().await.is_empty());
@@ -114,7 +153,9 @@ async fn withdrawn_server_request_is_cancelled_at_the_client() {
     stdio.send(&legacy_call("1", "ask-and-withdraw", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(1));
     cancelled(&stdio.message().await, "fanlight-1");
-    stdio.send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{}}"#).await;
+    stdio
+        .send(r#"{"jsonrpc":"2.0","id":"fanlight-1","result":{}}"#)
+        .await;
     stdio.core.release.add_permits(1);
     assert_eq!(stdio.message().await["id"], 1);
     // With the call that it belongs to.
@@ -126,21 +167,35 @@ async fn withdrawn_server_request_is_cancelled_at_the_client() {
     // By the client, with the call.
     stdio.send(&legacy_call("3", "ask-and-wait", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(3));
-    stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#).await;
+    stdio
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#)
+        .await;
     cancelled(&stdio.message().await, "fanlight-3");
     assert!(stdio.end().await.is_empty());
 }
 
 #[tokio::test]
 async fn open_server_requests_are_bounded_per_client() {
-    let mut stdio = Stdio::with(FrontendSettings { max_server_requests: 2, ..FrontendSettings::default() });
+    let mut stdio = Stdio::with(FrontendSettings {
+        max_server_requests: 2,
+        ..FrontendSettings::default()
+    });
     stdio.initialize_with(ALL).await;
-    stdio.send(&ask("1", &format!("[[{ROOTS},{ROOTS},{ROOTS}]]"))).await;
+    stdio
+        .send(&ask("1", &format!("[[{ROOTS},{ROOTS},{ROOTS}]]")))
+        .await;
     for number in [1, 2] {
         assert_eq!(stdio.line().await.unwrap(), roots(number));
-        stdio.send(&format!(r#"{{"jsonrpc":"2.0","id":"fanlight-{number}","result":{{}}}}"#)).await;
+        stdio
+            .send(&format!(
+                r#"{{"jsonrpc":"2.0","id":"fanlight-{number}","result":{{}}}}"#
+            ))
+            .await;
     }
-    assert_eq!(stdio.message().await["result"]["answers"], serde_json::json!([{}, {}, null]));
+    assert_eq!(
+        stdio.message().await["result"]["answers"],
+        serde_json::json!([{}, {}, null])
+    );
 }
 
 #[tokio::test]
@@ -151,7 +206,13 @@ async fn session_end_is_reported_to_the_core() {
     let deleted = server.log.began().await.context.session().unwrap();
     server.session(&mut client).await;
     let left = server.log.began().await.context.session().unwrap();
-    assert_eq!(client.call("DELETE", "/mcp", &[("Mcp-Session-Id", &first)]).await.status, 204);
+    assert_eq!(
+        client
+            .call("DELETE", "/mcp", &[("Mcp-Session-Id", &first)])
+            .await
+            .status,
+        204
+    );
     assert_eq!(server.log.session_ended().await, deleted);
     // The end of the listener ends what is left.
     drop(client);

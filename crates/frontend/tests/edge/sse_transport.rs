@@ -22,13 +22,24 @@ struct SseClient {
 impl SseClient {
     async fn open(server: &Server) -> Self {
         let mut stream = server.connect().await;
-        stream.send("GET", "/sse", &[("Accept", "text/event-stream")], "").await;
+        stream
+            .send("GET", "/sse", &[("Accept", "text/event-stream")], "")
+            .await;
         let head = stream.head().await;
-        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+        assert_eq!(
+            (head.status, head.header("content-type")),
+            (200, Some("text/event-stream"))
+        );
         let first = String::from_utf8(stream.chunk().await.unwrap()).unwrap();
-        let endpoint = first.strip_prefix("event: endpoint\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
+        let endpoint = first
+            .strip_prefix("event: endpoint\ndata: ")
+            .and_then(|rest| rest.strip_suffix("\n\n"));
         let endpoint = endpoint.unwrap_or_else(|| panic!("{first:?}")).to_owned();
-        Self { stream, posts: server.connect().await, endpoint }
+        Self {
+            stream,
+            posts: server.connect().await,
+            endpoint,
+        }
     }
 
     /// A client that has sent `initialize` with `revision`, and has its answer.
@@ -38,13 +49,21 @@ impl SseClient {
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}},"elicitation":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
         );
         let opened = client.ask(&opening).await;
-        assert_eq!((&opened["id"], &opened["result"]["protocolVersion"]), (&0.into(), &revision.into()), "{opened}");
-        client.tell(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        assert_eq!(
+            (&opened["id"], &opened["result"]["protocolVersion"]),
+            (&0.into(), &revision.into()),
+            "{opened}"
+        );
+        client
+            .tell(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+            .await;
         client
     }
 
     async fn post(&mut self, body: &str) -> Response {
-        self.posts.send("POST", &self.endpoint.clone(), &[], body).await;
+        self.posts
+            .send("POST", &self.endpoint.clone(), &[], body)
+            .await;
         self.posts.response().await
     }
 
@@ -67,18 +86,28 @@ impl SseClient {
 async fn sse_client_of_the_first_revision_is_served_byte_by_byte() {
     let server = Server::start().await;
     let mut client = SseClient::session(&server, "2024-11-05").await;
-    assert!(client.endpoint.starts_with("/sse/message?sessionId="), "{}", client.endpoint);
+    assert!(
+        client.endpoint.starts_with("/sse/message?sessionId="),
+        "{}",
+        client.endpoint
+    );
     assert_eq!(client.endpoint.split('=').nth(1).unwrap().len(), 71);
     client.tell(&legacy_call("\"\\u0041\"", "echo", "")).await;
     let answer = client.stream.event().await.unwrap();
-    assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":"\u0041","result":"#), "{answer}");
+    assert!(
+        answer.starts_with(r#"{"jsonrpc":"2.0","id":"\u0041","result":"#),
+        "{answer}"
+    );
     assert!(answer.contains(r#""a":1.0"#), "{answer}");
     // What belongs to a call comes before its answer.
     client.tell(&legacy_call("2", "notify", "\"p\"")).await;
     for count in 1..=50 {
         let progress = client.message().await;
         assert_eq!(
-            (&progress["params"]["progress"], &progress["params"]["progressToken"]),
+            (
+                &progress["params"]["progress"],
+                &progress["params"]["progressToken"]
+            ),
             (&count.into(), &"p".into())
         );
     }
@@ -90,31 +119,68 @@ async fn sse_stream_carries_server_requests_and_notifications() {
     let mut server = Server::start().await;
     let mut client = SseClient::session(&server, "2025-06-18").await;
     let listen = server.log.listens().await;
-    listen.messages.send(ServerMessage::Notification(notification("notifications/tools/list_changed", "{}"))).await;
-    assert_eq!(client.message().await["method"], "notifications/tools/list_changed");
-    client.tell(&legacy_call("1", "ask", "").replace(r#"{"a":1.0}"#, r#"{"ask":[[{"method":"roots/list"}]]}"#)).await;
+    listen
+        .messages
+        .send(ServerMessage::Notification(notification(
+            "notifications/tools/list_changed",
+            "{}",
+        )))
+        .await;
+    assert_eq!(
+        client.message().await["method"],
+        "notifications/tools/list_changed"
+    );
+    client
+        .tell(
+            &legacy_call("1", "ask", "")
+                .replace(r#"{"a":1.0}"#, r#"{"ask":[[{"method":"roots/list"}]]}"#),
+        )
+        .await;
     let question = client.message().await;
     assert_eq!(question["method"], "roots/list", "{question}");
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, question["id"]);
+    let answer = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#,
+        question["id"]
+    );
     let answered = client.ask(&answer).await;
-    assert_eq!((&answered["id"], &answered["result"]["answers"][0]["roots"]), (&1.into(), &serde_json::json!([])));
+    assert_eq!(
+        (&answered["id"], &answered["result"]["answers"][0]["roots"]),
+        (&1.into(), &serde_json::json!([]))
+    );
 }
 
 #[tokio::test]
 async fn sse_post_without_a_message_is_refused() {
-    let server = Server::with(FrontendSettings { max_body: 1000, ..FrontendSettings::default() }).await;
+    let server = Server::with(FrontendSettings {
+        max_body: 1000,
+        ..FrontendSettings::default()
+    })
+    .await;
     let mut sse = SseClient::open(&server).await;
     let bad = sse.post("{").await;
     assert_eq!((bad.status, bad.code()), (400, -32700));
     let bad = sse.post(r#"{"jsonrpc":"2.0","id":7,"method":8}"#).await;
-    assert_eq!((bad.status, bad.code(), &bad.json()["id"]), (400, -32600, &7.into()));
+    assert_eq!(
+        (bad.status, bad.code(), &bad.json()["id"]),
+        (400, -32600, &7.into())
+    );
     assert_eq!(sse.post(&format!("[{PING}]")).await.status, 400);
     assert_eq!(sse.post(&"x".repeat(1001)).await.status, 413);
     let endpoint = sse.endpoint.clone();
     let mut client = server.connect().await;
     for (verb, path, headers, status) in [
-        ("POST", endpoint.as_str(), &[("Content-Type", "text/plain")][..], 415),
-        ("POST", &endpoint, &[("Origin", "https://evil.example")], 403),
+        (
+            "POST",
+            endpoint.as_str(),
+            &[("Content-Type", "text/plain")][..],
+            415,
+        ),
+        (
+            "POST",
+            &endpoint,
+            &[("Origin", "https://evil.example")],
+            403,
+        ),
         ("POST", &endpoint, &[("Host", "evil.example")], 403),
         ("POST", "/sse/message", &[], 400),
         ("POST", "/sse/message?sessionId=0", &[], 404),
@@ -129,7 +195,10 @@ async fn sse_post_without_a_message_is_refused() {
         client.send(verb, path, headers, PING).await;
         let response = client.response().await;
         assert_eq!(response.status, status, "{verb} {path} {headers:?}");
-        assert!(response.json()["error"]["message"].is_string(), "{verb} {path}");
+        assert!(
+            response.json()["error"]["message"].is_string(),
+            "{verb} {path}"
+        );
     }
     // None of this has harmed the session.
     assert_eq!(sse.ask(PING).await["id"], 1);
@@ -140,11 +209,20 @@ async fn sse_transport_serves_legacy_requests_only() {
     let server = Server::start().await;
     let mut client = SseClient::open(&server).await;
     let refused = client.ask(&modern_call("1", "echo", "")).await;
-    assert_eq!((&refused["id"], &refused["error"]["code"]), (&1.into(), &(-32022).into()));
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&1.into(), &(-32022).into())
+    );
     let supported = refused["error"]["data"]["supported"].as_array().unwrap();
-    assert!(supported.contains(&"2024-11-05".into()) && !supported.contains(&"2026-07-28".into()), "{supported:?}");
+    assert!(
+        supported.contains(&"2024-11-05".into()) && !supported.contains(&"2026-07-28".into()),
+        "{supported:?}"
+    );
     let unopened = client.ask(&legacy_call("2", "echo", "")).await;
-    assert_eq!((&unopened["id"], &unopened["error"]["code"]), (&2.into(), &(-32600).into()));
+    assert_eq!(
+        (&unopened["id"], &unopened["error"]["code"]),
+        (&2.into(), &(-32600).into())
+    );
 }
 
 #[tokio::test]
@@ -154,7 +232,11 @@ async fn sse_session_ends_with_its_stream() {
     let key = server.log.began().await.context.session().unwrap();
     client.tell(&legacy_call("1", "wait", "")).await;
     assert_eq!(server.log.began().await.context.session(), Some(key));
-    let SseClient { stream, mut posts, endpoint } = client;
+    let SseClient {
+        stream,
+        mut posts,
+        endpoint,
+    } = client;
     drop(stream);
     assert!(matches!(server.log.ended().await, Happened::Dropped));
     assert_eq!(server.log.session_ended().await, key);
@@ -164,7 +246,11 @@ async fn sse_session_ends_with_its_stream() {
 
 #[tokio::test]
 async fn sse_sessions_are_bounded() {
-    let server = Server::with(FrontendSettings { max_sessions: 1, ..FrontendSettings::default() }).await;
+    let server = Server::with(FrontendSettings {
+        max_sessions: 1,
+        ..FrontendSettings::default()
+    })
+    .await;
     let first = SseClient::open(&server).await;
     let mut client = server.connect().await;
     let full = client.call("GET", "/sse", &[]).await;
@@ -172,14 +258,21 @@ async fn sse_sessions_are_bounded() {
     drop(first);
     // The end of the first connection is noticed on its own time.
     let again = async {
-        while client.call("GET", "/sse/", &[("Accept", "application/json")]).await.status != 406 {}
+        while client
+            .call("GET", "/sse/", &[("Accept", "application/json")])
+            .await
+            .status
+            != 406
+        {}
         loop {
             client.send("GET", "/sse/", &[], "").await;
             let head = client.head().await;
             if head.status == 200 {
                 break;
             }
-            client.skip(head.header("content-length").unwrap().parse().unwrap()).await;
+            client
+                .skip(head.header("content-length").unwrap().parse().unwrap())
+                .await;
         }
     };
     soon(again).await;
@@ -187,7 +280,10 @@ async fn sse_sessions_are_bounded() {
 
 #[tokio::test]
 async fn sse_stream_is_kept_alive() {
-    let settings = FrontendSettings { keep_alive: Duration::from_millis(20), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        keep_alive: Duration::from_millis(20),
+        ..FrontendSettings::default()
+    };
     let server = Server::with(settings).await;
     let mut client = SseClient::open(&server).await;
     assert!(client.stream.block().await.unwrap().comment);
@@ -196,7 +292,10 @@ async fn sse_stream_is_kept_alive() {
 
 #[tokio::test]
 async fn sse_client_that_does_not_read_is_disconnected() {
-    let settings = FrontendSettings { write_timeout: Duration::from_millis(300), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        write_timeout: Duration::from_millis(300),
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let mut client = SseClient::session(&server, "2024-11-05").await;
     let key = server.log.began().await.context.session().unwrap();
@@ -231,6 +330,13 @@ async fn shutdown_lets_running_sse_requests_finish() {
 
 #[tokio::test]
 async fn sse_transport_can_be_switched_off() {
-    let server = Server::with(FrontendSettings { sse_path: None, ..FrontendSettings::default() }).await;
-    assert_eq!(server.connect().await.call("GET", "/sse", &[]).await.status, 404);
+    let server = Server::with(FrontendSettings {
+        sse_path: None,
+        ..FrontendSettings::default()
+    })
+    .await;
+    assert_eq!(
+        server.connect().await.call("GET", "/sse", &[]).await.status,
+        404
+    );
 }

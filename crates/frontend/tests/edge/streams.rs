@@ -30,13 +30,33 @@ impl Stdio {
         let (input, server_input) = duplex(1 << 16);
         let (output, server_output) = duplex(1 << 12);
         let shutdown = CancellationToken::new();
-        let serve = serve_stdio(server_input, server_output, Arc::clone(&core), Arc::new(settings), shutdown.clone());
+        let serve = serve_stdio(
+            server_input,
+            server_output,
+            Arc::clone(&core),
+            Arc::new(settings),
+            shutdown.clone(),
+        );
         let output = BufReader::new(output);
-        Self { input: Some(input), output, core, log, shutdown, served: tokio::spawn(serve) }
+        Self {
+            input: Some(input),
+            output,
+            core,
+            log,
+            shutdown,
+            served: tokio::spawn(serve),
+        }
     }
 
     pub(crate) async fn send(&mut self, message: &str) {
-        soon(self.input.as_mut().unwrap().write_all(format!("{message}\n").as_bytes())).await.unwrap();
+        soon(
+            self.input
+                .as_mut()
+                .unwrap()
+                .write_all(format!("{message}\n").as_bytes()),
+        )
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn line(&mut self) -> Option<String> {

@@ -19,16 +19,29 @@ fn subscribe(id: &str, filter: &str) -> String {
 }
 
 async fn say(listen: &Listen, method: &str, params: &str) {
-    listen.messages.send(ServerMessage::Notification(notification(method, params))).await;
+    listen
+        .messages
+        .send(ServerMessage::Notification(notification(method, params)))
+        .await;
 }
 
 /// Subscribes on a connection of its own; the acknowledgment is still to be read.
 async fn subscribed(server: &mut Server, id: &str, filter: &str) -> (Client, Listen) {
     let mut client = server.connect().await;
-    client.send("POST", "/mcp", &modern_headers("subscriptions/listen", None), &subscribe(id, filter)).await;
+    client
+        .send(
+            "POST",
+            "/mcp",
+            &modern_headers("subscriptions/listen", None),
+            &subscribe(id, filter),
+        )
+        .await;
     let listen = server.log.listens().await;
     let head = client.head().await;
-    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(
+        (head.status, head.header("content-type")),
+        (200, Some("text/event-stream"))
+    );
     (client, listen)
 }
 
@@ -36,13 +49,21 @@ async fn subscribed(server: &mut Server, id: &str, filter: &str) -> (Client, Lis
 async fn subscription_carries_requested_notifications_under_its_id() {
     let mut server = Server::start().await;
     let (mut client, listen) = subscribed(&mut server, r#""\u0031""#, FILTER).await;
-    assert!(listen.context.session().is_none() && listen.interest.tools && !listen.interest.session);
+    assert!(
+        listen.context.session().is_none() && listen.interest.tools && !listen.interest.session
+    );
     assert_eq!(listen.interest.uris, ["a:b".into(), "ignore:".into()]);
     assert_eq!(
         client.event().await.unwrap(),
         r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"]}}}"#
     );
-    for unwanted in ["prompts/list_changed", "resources/list_changed", "message", "progress", "tasks/status"] {
+    for unwanted in [
+        "prompts/list_changed",
+        "resources/list_changed",
+        "message",
+        "progress",
+        "tasks/status",
+    ] {
         say(&listen, &format!("notifications/{unwanted}"), "{}").await;
     }
     // No client can ask for what nobody knows, so that it is for all that listen.
@@ -83,28 +104,55 @@ async fn subscription_ends_with_a_response_at_shutdown() {
 
 #[tokio::test]
 async fn malformed_subscription_is_refused() {
-    let mut server = Server::with(FrontendSettings { max_subscriptions: 1, ..FrontendSettings::default() }).await;
+    let mut server = Server::with(FrontendSettings {
+        max_subscriptions: 1,
+        ..FrontendSettings::default()
+    })
+    .await;
     let mut client = server.connect().await;
     let headers = modern_headers("subscriptions/listen", None);
     let too_many = r#""notifications":{"resourceSubscriptions":["a:1","a:2"]}"#;
-    for wrong in ["", r#""notifications":[]"#, r#""notifications":{"taskIds":"t"}"#, too_many] {
+    for wrong in [
+        "",
+        r#""notifications":[]"#,
+        r#""notifications":{"taskIds":"t"}"#,
+        too_many,
+    ] {
         let response = client.post(&headers, &subscribe("1", wrong)).await;
         assert_eq!((response.status, response.code()), (200, -32602), "{wrong}");
     }
-    let refused =
-        client.post(&headers, &subscribe("1", r#""notifications":{"resourceSubscriptions":["refuse:"]}"#)).await;
+    let refused = client
+        .post(
+            &headers,
+            &subscribe(
+                "1",
+                r#""notifications":{"resourceSubscriptions":["refuse:"]}"#,
+            ),
+        )
+        .await;
     assert_eq!(refused.code(), -31001);
     let tasks = r#""notifications":{"taskIds":["t"]}"#;
     let lacking = client.post(&headers, &subscribe("1", tasks)).await;
     assert_eq!((lacking.status, lacking.code()), (400, -32021));
     let required = json!({"extensions":{"io.modelcontextprotocol/tasks":{}}});
-    assert_eq!(lacking.json()["error"]["data"]["requiredCapabilities"], required);
+    assert_eq!(
+        lacking.json()["error"]["data"]["requiredCapabilities"],
+        required
+    );
     let mut no_stream = headers.clone();
     no_stream.push(("Accept", "application/json"));
-    assert_eq!(client.post(&no_stream, &subscribe("1", FILTER)).await.status, 406);
+    assert_eq!(
+        client
+            .post(&no_stream, &subscribe("1", FILTER))
+            .await
+            .status,
+        406
+    );
 
-    let able =
-        subscribe("1", tasks).replace(r#"clientCapabilities":{}"#, &format!(r#"clientCapabilities":{required}"#));
+    let able = subscribe("1", tasks).replace(
+        r#"clientCapabilities":{}"#,
+        &format!(r#"clientCapabilities":{required}"#),
+    );
     client.send("POST", "/mcp", &headers, &able).await;
     let listen = server.log.listens().await;
     assert_eq!(
@@ -112,19 +160,35 @@ async fn malformed_subscription_is_refused() {
         (&["t".into()][..], Some(TaskDialect::Extension))
     );
     let mut other = server.connect().await;
-    let refused = other.post(&headers, &subscribe("1", r#""notifications":{"toolsListChanged":true}"#)).await;
-    assert!(refused.code() == -32603 && refused.body.contains("1 subscriptions are open"), "{}", refused.body);
+    let refused = other
+        .post(
+            &headers,
+            &subscribe("1", r#""notifications":{"toolsListChanged":true}"#),
+        )
+        .await;
+    assert!(
+        refused.code() == -32603 && refused.body.contains("1 subscriptions are open"),
+        "{}",
+        refused.body
+    );
     drop(client);
     server.log.listens_no_more().await;
     // A session has no such request.
     let id = other.open("2025-11-25").await;
-    let legacy = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{}}}"#;
-    assert_eq!(other.post(&[("Mcp-Session-Id", &id)], legacy).await.code(), -32601);
+    let legacy =
+        r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{}}}"#;
+    assert_eq!(
+        other.post(&[("Mcp-Session-Id", &id)], legacy).await.code(),
+        -32601
+    );
 }
 
 #[tokio::test]
 async fn silent_subscription_is_kept_alive() {
-    let settings = FrontendSettings { keep_alive: Duration::from_millis(5), ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        keep_alive: Duration::from_millis(5),
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let (mut client, listen) = subscribed(&mut server, "1", FILTER).await;
     client.event().await.unwrap();
@@ -135,7 +199,10 @@ async fn silent_subscription_is_kept_alive() {
 
 #[tokio::test]
 async fn slow_subscriber_delays_no_other() {
-    let settings = FrontendSettings { notification_buffer: 2, ..FrontendSettings::default() };
+    let settings = FrontendSettings {
+        notification_buffer: 2,
+        ..FrontendSettings::default()
+    };
     let mut server = Server::with(settings).await;
     let (_client, listen) = subscribed(&mut server, "1", FILTER).await;
     let params = format!(r#"{{"uri":"a:b","x":"{}"}}"#, "x".repeat(256 << 10));
@@ -154,22 +221,37 @@ async fn slow_subscriber_delays_no_other() {
 
 #[tokio::test]
 async fn subscriptions_on_stdio_are_concurrent_and_cancellable() {
-    let mut stdio = Stdio::with(FrontendSettings { max_concurrent: 1, ..FrontendSettings::default() });
-    let subscription = |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
+    let mut stdio = Stdio::with(FrontendSettings {
+        max_concurrent: 1,
+        ..FrontendSettings::default()
+    });
+    let subscription = |message: &Value| {
+        message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone()
+    };
     stdio.send(&subscribe("1", FILTER)).await;
     let first = stdio.log.listens().await;
     assert_eq!(subscription(&stdio.message().await), json!(1));
-    stdio.send(&subscribe(r#""b""#, r#""notifications":{"toolsListChanged":true}"#)).await;
+    stdio
+        .send(&subscribe(
+            r#""b""#,
+            r#""notifications":{"toolsListChanged":true}"#,
+        ))
+        .await;
     let second = stdio.log.listens().await;
     assert_eq!(subscription(&stdio.message().await), json!("b"));
     say(&second, TOOLS, "{}").await;
     assert_eq!(subscription(&stdio.message().await), json!("b"));
     say(&first, TOOLS, "{}").await;
     assert_eq!(subscription(&stdio.message().await), json!(1));
-    stdio.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).await;
+    stdio
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
+        .await;
     stdio.log.listens_no_more().await;
     // The end of the input ends the other one, with a word.
     let rest = stdio.end().await;
     assert_eq!(rest.len(), 1, "{rest:?}");
-    assert!(rest[0].starts_with(r#"{"jsonrpc":"2.0","id":"b","result":{"resultType":"complete","#), "{rest:?}");
+    assert!(
+        rest[0].starts_with(r#"{"jsonrpc":"2.0","id":"b","result":{"resultType":"complete","#),
+        "{rest:?}"
+    );
 }

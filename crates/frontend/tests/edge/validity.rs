@@ -9,7 +9,9 @@ use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::FrontendSettings;
 use fanlight_identity::{Identity, Source, Validity};
 
-use crate::client::{Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon};
+use crate::client::{
+    Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon,
+};
 use crate::suspended::{call, input, state};
 
 /// A token is `<name>-<number>`; one of these expires soon, if its number is `soon`.
@@ -19,16 +21,29 @@ struct Tokens(Mutex<HashMap<String, Arc<Identity>>>);
 impl Tokens {
     fn identity(&self, token: &str) -> Arc<Identity> {
         let name = token.split_once('-').unwrap().0;
-        let left = if token.ends_with("soon") { Duration::from_millis(400) } else { Duration::from_secs(3600) };
+        let left = if token.ends_with("soon") {
+            Duration::from_millis(400)
+        } else {
+            Duration::from_secs(3600)
+        };
         let expires = Some(SystemTime::now() + left);
         let new = || Identity {
             principal: Principal::named("test", name),
             name: name.into(),
             source: Source::Token,
-            validity: Validity { expires, ..Validity::default() },
+            validity: Validity {
+                expires,
+                ..Validity::default()
+            },
             ..Identity::anonymous()
         };
-        Arc::clone(self.0.lock().unwrap().entry(token.to_owned()).or_insert_with(|| Arc::new(new())))
+        Arc::clone(
+            self.0
+                .lock()
+                .unwrap()
+                .entry(token.to_owned())
+                .or_insert_with(|| Arc::new(new())),
+        )
     }
 
     fn revoke(&self, token: &str) {
@@ -38,13 +53,20 @@ impl Tokens {
 
 impl Authenticate for Tokens {
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a> {
-        let shown = credentials.headers.get("authorization").and_then(|value| value.to_str().ok());
+        let shown = credentials
+            .headers
+            .get("authorization")
+            .and_then(|value| value.to_str().ok());
         let Some(token) = shown.and_then(|shown| shown.strip_prefix("Bearer ")) else {
             return Authentication::Ready(Err(Denial::Missing));
         };
         let identity = self.identity(token);
         let holds = identity.validity.holds_at(SystemTime::now());
-        Authentication::Ready(if holds { Ok(identity) } else { Err(Denial::Invalid("over".into())) })
+        Authentication::Ready(if holds {
+            Ok(identity)
+        } else {
+            Err(Denial::Invalid("over".into()))
+        })
     }
 }
 
@@ -65,8 +87,15 @@ fn bearer(token: &str) -> String {
 /// Opens a legacy session.
 async fn open(server: &Server, token: &str) -> String {
     const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
-    let response = server.connect().await.post(&[("Authorization", &bearer(token))], INITIALIZE).await;
-    response.header("mcp-session-id").unwrap_or_else(|| panic!("{}", response.body)).to_owned()
+    let response = server
+        .connect()
+        .await
+        .post(&[("Authorization", &bearer(token))], INITIALIZE)
+        .await;
+    response
+        .header("mcp-session-id")
+        .unwrap_or_else(|| panic!("{}", response.body))
+        .to_owned()
 }
 
 /// Opens the listen-only streams of all transports with `token`.
@@ -74,10 +103,29 @@ async fn listening(server: &mut Server, token: &str) -> Vec<Client> {
     let (own, session) = (bearer(token), open(server, "ann-other").await);
     let authorization = ("Authorization", own.as_str());
     let events = ("Accept", "text/event-stream");
-    let [mut get, mut listen, mut sse] = [server.connect().await, server.connect().await, server.connect().await];
-    get.send("GET", "/mcp", &[authorization, events, ("Mcp-Session-Id", &session)], "").await;
-    let headers = [modern_headers("subscriptions/listen", None), vec![authorization]].concat();
-    let request = modern_request("1", "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#, "");
+    let [mut get, mut listen, mut sse] = [
+        server.connect().await,
+        server.connect().await,
+        server.connect().await,
+    ];
+    get.send(
+        "GET",
+        "/mcp",
+        &[authorization, events, ("Mcp-Session-Id", &session)],
+        "",
+    )
+    .await;
+    let headers = [
+        modern_headers("subscriptions/listen", None),
+        vec![authorization],
+    ]
+    .concat();
+    let request = modern_request(
+        "1",
+        "subscriptions/listen",
+        r#""notifications":{"toolsListChanged":true}"#,
+        "",
+    );
     listen.send("POST", "/mcp", &headers, &request).await;
     sse.send("GET", "/sse", &[authorization, events], "").await;
     let mut streams = vec![get, listen, sse];
@@ -104,7 +152,11 @@ async fn listen_only_streams_end_when_their_token_is_revoked() {
     }
     // Those of another token of the same principal last.
     for stream in &mut others {
-        assert!(tokio::time::timeout(Duration::from_millis(50), stream.chunk()).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(50), stream.chunk())
+                .await
+                .is_err()
+        );
     }
 }
 
@@ -121,21 +173,45 @@ async fn stream_of_a_running_call_ends_with_an_error_when_its_token_is_revoked()
     let (mut server, tokens) = start().await;
     let session = open(&server, "ann-other").await;
     let own = bearer("ann-1");
-    let legacy = vec![("Authorization", own.as_str()), ("Mcp-Session-Id", &session)];
-    let modern = [modern_headers("tools/call", Some("wait")), vec![("Authorization", own.as_str())]].concat();
+    let legacy = vec![
+        ("Authorization", own.as_str()),
+        ("Mcp-Session-Id", &session),
+    ];
+    let modern = [
+        modern_headers("tools/call", Some("wait")),
+        vec![("Authorization", own.as_str())],
+    ]
+    .concat();
     let mut calls = Vec::new();
-    for (headers, body) in [(legacy, legacy_call("9", "wait", "")), (modern, modern_call("9", "wait", ""))] {
+    for (headers, body) in [
+        (legacy, legacy_call("9", "wait", "")),
+        (modern, modern_call("9", "wait", "")),
+    ] {
         let mut client = server.connect().await;
         client.send("POST", "/mcp", &headers, &body).await;
-        assert_eq!(client.head().await.header("content-type"), Some("text/event-stream"));
+        assert_eq!(
+            client.head().await.header("content-type"),
+            Some("text/event-stream")
+        );
         calls.push(client);
     }
     tokens.revoke("ann-1");
     for client in &mut calls {
-        let error: serde_json::Value = serde_json::from_str(&client.event().await.unwrap()).unwrap();
-        assert_eq!((&error["id"], &error["error"]["code"]), (&9.into(), &(-31004).into()), "{error}");
+        let error: serde_json::Value =
+            serde_json::from_str(&client.event().await.unwrap()).unwrap();
+        assert_eq!(
+            (&error["id"], &error["error"]["code"]),
+            (&9.into(), &(-31004).into()),
+            "{error}"
+        );
         assert_eq!(error["error"]["data"]["mayHaveRun"], true);
-        assert!(error["error"]["message"].as_str().unwrap().contains("have been revoked"), "{error}");
+        assert!(
+            error["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("have been revoked"),
+            "{error}"
+        );
         ended(client).await;
     }
     // Neither runs on at the server.
@@ -147,10 +223,15 @@ async fn detached_call_ends_when_its_token_is_revoked() {
     let (mut server, tokens) = start().await;
     let session = open(&server, "ann-other").await;
     let own = bearer("ann-1");
-    let headers =
-        [("Authorization", own.as_str()), ("Mcp-Session-Id", session.as_str()), ("Accept", "application/json")];
+    let headers = [
+        ("Authorization", own.as_str()),
+        ("Mcp-Session-Id", session.as_str()),
+        ("Accept", "application/json"),
+    ];
     let mut client = server.connect().await;
-    client.send("POST", "/mcp", &headers, &legacy_call("9", "wait", "")).await;
+    client
+        .send("POST", "/mcp", &headers, &legacy_call("9", "wait", ""))
+        .await;
     while server.log.began().await.method != fanlight_protocol::Method::CallTool {}
     drop(client);
     tokens.revoke("ann-1");
@@ -165,10 +246,22 @@ async fn suspended_call_ends_when_its_token_is_revoked_and_outlasts_expiry() {
     let mut client = server.connect().await;
     for (token, is_resumed) in [("ann-soon", true), ("ann-1", false)] {
         let (own, newer) = (bearer(token), bearer("ann-newer"));
-        let headers = |token| [modern_headers("tools/call", Some("ask")), vec![("Authorization", token)]].concat();
-        let first = client.post(&headers(&own), &call(1, "ask", ROOTS, "", CAPABILITIES, "")).await;
+        let headers = |token| {
+            [
+                modern_headers("tools/call", Some("ask")),
+                vec![("Authorization", token)],
+            ]
+            .concat()
+        };
+        let first = client
+            .post(&headers(&own), &call(1, "ask", ROOTS, "", CAPABILITIES, ""))
+            .await;
         // On a busy machine it takes so long that the answer is an event.
-        let answer = first.body.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&first.body);
+        let answer = first
+            .body
+            .lines()
+            .find_map(|line| line.strip_prefix("data: "))
+            .unwrap_or(&first.body);
         let state = state(&serde_json::from_str(answer).unwrap());
         if is_resumed {
             while tokens.identity(token).validity.holds_at(SystemTime::now()) {
@@ -178,11 +271,23 @@ async fn suspended_call_ends_when_its_token_is_revoked_and_outlasts_expiry() {
             tokens.revoke(token);
             server.log.dropped(1).await;
         }
-        let retry = call(2, "ask", ROOTS, &input(&state, r#"{"input-1":{"roots":[]}}"#), CAPABILITIES, "");
+        let retry = call(
+            2,
+            "ask",
+            ROOTS,
+            &input(&state, r#"{"input-1":{"roots":[]}}"#),
+            CAPABILITIES,
+            "",
+        );
         let denied = client.post(&headers(&own), &retry).await;
         assert_eq!(denied.status, 401, "{token}");
         let resumed = client.post(&headers(&newer), &retry).await;
-        assert_eq!(resumed.body.contains(r#""answers""#), is_resumed, "{token}: {}", resumed.body);
+        assert_eq!(
+            resumed.body.contains(r#""answers""#),
+            is_resumed,
+            "{token}: {}",
+            resumed.body
+        );
     }
 }
 
@@ -192,12 +297,24 @@ async fn each_request_and_resumed_stream_needs_valid_credentials_of_its_principa
     let session = open(&server, "ann-1").await;
     tokens.revoke("ann-1");
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    for (token, status) in [(None, 401), (Some("ann-1"), 401), (Some("bob-1"), 404), (Some("ann-2"), 200)] {
+    for (token, status) in [
+        (None, 401),
+        (Some("ann-1"), 401),
+        (Some("bob-1"), 404),
+        (Some("ann-2"), 200),
+    ] {
         let own = token.map(bearer);
         let mut headers = vec![("Mcp-Session-Id", session.as_str())];
         headers.extend(own.as_deref().map(|own| ("Authorization", own)));
-        assert_eq!(server.connect().await.post(&headers, ping).await.status, status, "{token:?}");
-        headers.extend([("Accept", "text/event-stream"), ("Last-Event-ID", "get1-0-AAAAAAAA")]);
+        assert_eq!(
+            server.connect().await.post(&headers, ping).await.status,
+            status,
+            "{token:?}"
+        );
+        headers.extend([
+            ("Accept", "text/event-stream"),
+            ("Last-Event-ID", "get1-0-AAAAAAAA"),
+        ]);
         let mut client = server.connect().await;
         client.send("GET", "/mcp", &headers, "").await;
         assert_eq!(client.head().await.status, status, "{token:?}");

@@ -69,7 +69,9 @@ impl Listener {
         let is_reader = |reader: &Reader| {
             is_told(Audience::Reader(reader.clone()))
                 || (reader.principal().is_named() && is_told(Audience::Readers))
-                || reader.moved_from().any(|backend| is_told(Audience::MovedFrom(backend)))
+                || reader
+                    .moved_from()
+                    .any(|backend| is_told(Audience::MovedFrom(backend)))
         };
         is_told(Audience::Everyone) || self.reader.as_ref().is_some_and(is_reader)
     }
@@ -94,28 +96,53 @@ impl Announcer {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state
-            .listeners
-            .insert(number, Listener { endpoint, reader, wants, on_replacement: wants, heard: None, messages });
+        state.listeners.insert(
+            number,
+            Listener {
+                endpoint,
+                reader,
+                wants,
+                on_replacement: wants,
+                heard: None,
+                messages,
+            },
+        );
         self.demand.set_clients(true);
         drop(state);
-        Registration { announcer: Arc::clone(self), number }
+        Registration {
+            announcer: Arc::clone(self),
+            number,
+        }
     }
 
     /// The endpoints that clients listen at.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let state = self.lock();
-        let distinct: HashSet<&Endpoint> = state.listeners.values().map(|listener| &listener.endpoint).collect();
+        let distinct: HashSet<&Endpoint> = state
+            .listeners
+            .values()
+            .map(|listener| &listener.endpoint)
+            .collect();
         distinct.into_iter().cloned().collect()
     }
 
     /// Makes a notification due at these endpoints once `pause` has passed since the last one.
-    pub(super) fn announce(&self, change: Change, pause: Duration, endpoints: Vec<Endpoint>, audience: &Audience) {
+    pub(super) fn announce(
+        &self,
+        change: Change,
+        pause: Duration,
+        endpoints: Vec<Endpoint>,
+        audience: &Audience,
+    ) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
-            timing.endpoints.extend(endpoints.into_iter().map(|endpoint| (endpoint, audience.clone())));
+            timing.endpoints.extend(
+                endpoints
+                    .into_iter()
+                    .map(|endpoint| (endpoint, audience.clone())),
+            );
         }
         self.woken.notify_one();
     }
@@ -135,7 +162,11 @@ impl Announcer {
 
     /// When [`Announcer::send_due`] is to be called next.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.lock().timing.iter().filter_map(|timing| timing.due).min()
+        self.lock()
+            .timing
+            .iter()
+            .filter_map(|timing| timing.due)
+            .min()
     }
 
     /// Sends what is due. A listener whose channel is full misses it.
@@ -143,7 +174,9 @@ impl Announcer {
         let now = Instant::now();
         let mut state = self.lock();
         for change in Change::ALL {
-            let Some(timing) = state.timing.get_mut(change.index()) else { continue };
+            let Some(timing) = state.timing.get_mut(change.index()) else {
+                continue;
+            };
             if timing.due.is_none_or(|due| due > now) {
                 continue;
             }
@@ -154,7 +187,9 @@ impl Announcer {
                 listener.wants.get(change.index()) == Some(&true) && listener.is_among(&endpoints)
             };
             for listener in state.listeners.values().filter(wants) {
-                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+                let _ = listener
+                    .messages
+                    .try_send(ServerMessage::Notification(notification.clone()));
             }
         }
     }
@@ -167,16 +202,24 @@ impl Announcer {
         is_shown: impl Fn(&Endpoint) -> bool,
     ) {
         for listener in self.lock().listeners.values() {
-            let is_heard = listener.heard.as_ref().is_none_or(|heard| heard.contains(&backend));
+            let is_heard = listener
+                .heard
+                .as_ref()
+                .is_none_or(|heard| heard.contains(&backend));
             if !is_heard && is_shown(&listener.endpoint) {
-                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+                let _ = listener
+                    .messages
+                    .try_send(ServerMessage::Notification(notification.clone()));
             }
         }
     }
 
     /// Whether a listener is interested in a change.
     pub(crate) fn is_wanted(&self, change: Change) -> bool {
-        self.lock().listeners.values().any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
+        self.lock()
+            .listeners
+            .values()
+            .any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
     }
 
     /// Notifies every interested listener that lists have changed with the topology at its endpoint.
@@ -188,16 +231,21 @@ impl Announcer {
                 continue;
             }
             if let Some(timing) = state.timing.get_mut(change.index()) {
-                timing.endpoints.retain(|(endpoint, _)| !differing.includes(endpoint));
+                timing
+                    .endpoints
+                    .retain(|(endpoint, _)| !differing.includes(endpoint));
                 timing.sent = Some(now);
                 timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
             }
             let notification = Notification::new(change.method(), None);
             let interested = |listener: &&Listener| {
-                listener.on_replacement.get(change.index()) == Some(&true) && differing.includes(&listener.endpoint)
+                listener.on_replacement.get(change.index()) == Some(&true)
+                    && differing.includes(&listener.endpoint)
             };
             for listener in state.listeners.values().filter(interested) {
-                let _ = listener.messages.try_send(ServerMessage::Notification(notification.clone()));
+                let _ = listener
+                    .messages
+                    .try_send(ServerMessage::Notification(notification.clone()));
             }
         }
     }
@@ -234,7 +282,9 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut state = self.announcer.lock();
         let gone = state.listeners.remove(&self.number);
-        self.announcer.demand.set_clients(!state.listeners.is_empty());
+        self.announcer
+            .demand
+            .set_clients(!state.listeners.is_empty());
         drop(state);
         drop(gone);
     }

@@ -17,7 +17,8 @@ impl Background {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        self.tasks.spawn(self.end.clone().run_until_cancelled_owned(work))
+        self.tasks
+            .spawn(self.end.clone().run_until_cancelled_owned(work))
     }
 
     /// Ends everything, and waits for that.

@@ -18,7 +18,9 @@ impl Catalogue {
     /// Notes that the list has probably changed since the newest snapshot.
     pub(crate) fn mark_stale(&self) {
         match &self.own {
-            Some(own) if own.parts(&self.topology.load()).is_empty() => own.shared.mark_parts_stale(),
+            Some(own) if own.parts(&self.topology.load()).is_empty() => {
+                own.shared.mark_parts_stale()
+            }
             _ => self.mark_parts_stale(),
         }
     }
@@ -36,12 +38,18 @@ impl Catalogue {
     /// Notes that servers may list more from now on, since more is declared to them.
     pub(super) fn read_with_more(&self) {
         let declared = self.capabilities.current();
-        let was_read_with_it =
-            |part: &Part| part.loaded.as_ref().is_some_and(|loaded| covers(&loaded.declared, &declared));
+        let was_read_with_it = |part: &Part| {
+            part.loaded
+                .as_ref()
+                .is_some_and(|loaded| covers(&loaded.declared, &declared))
+        };
         self.with(|state| {
             state.suspect = true;
             // A list that was kept in an earlier run may have been read with as much.
-            let others = state.parts.values_mut().filter(|part| part.running.is_some() || !was_read_with_it(part));
+            let others = state
+                .parts
+                .values_mut()
+                .filter(|part| part.running.is_some() || !was_read_with_it(part));
             others.for_each(|part| part.announced += 1);
         });
     }
@@ -74,9 +82,17 @@ impl Catalogue {
     }
 
     /// Reads a backend's part again that was read before its connection of `made`: it may differ, since the server may be another process.
-    pub(super) async fn compare(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, made: Instant) {
+    pub(super) async fn compare(
+        self: &Arc<Self>,
+        topology: &Arc<Topology>,
+        backend: BackendId,
+        made: Instant,
+    ) {
         let is_older = self.with(|state| {
-            let part = state.parts.get_mut(&backend).filter(|part| part.is_older_than_connection(made));
+            let part = state
+                .parts
+                .get_mut(&backend)
+                .filter(|part| part.is_older_than_connection(made));
             let Some(part) = part else { return false };
             part.announced += 1;
             part.changes += 1;
@@ -90,18 +106,25 @@ impl Catalogue {
     /// The backends whose part was read in an earlier run of Fanlight, and when.
     pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
         self.with(|state| {
-            let kept = |(backend, part): (&BackendId, &Part)| Some((*backend, part.loaded.as_ref()?.kept_since?));
+            let kept = |(backend, part): (&BackendId, &Part)| {
+                Some((*backend, part.loaded.as_ref()?.kept_since?))
+            };
             state.parts.iter().filter_map(kept).collect()
         })
     }
 
     /// The entries of the backends whose whole list is known, as they themselves give and call them; of lists that are private,
     /// as Fanlight itself is given them, if those are wanted.
-    pub(crate) fn own_entries(&self, with_private: bool) -> HashMap<BackendId, Vec<(String, Json)>> {
+    pub(crate) fn own_entries(
+        &self,
+        with_private: bool,
+    ) -> HashMap<BackendId, Vec<(String, Json)>> {
         self.with(|state| {
             let known = |(backend, part): (&BackendId, &Part)| {
                 let list = &part.loaded.as_ref()?.contribution;
-                let is_known = list.outcome == Outcome::Ok && !list.is_stale && (with_private || !part.is_private);
+                let is_known = list.outcome == Outcome::Ok
+                    && !list.is_stale
+                    && (with_private || !part.is_private);
                 is_known.then(|| (*backend, self.kind.own_entries(&list.results)))
             };
             state.parts.iter().filter_map(known).collect()
@@ -118,7 +141,10 @@ impl Catalogue {
             let is_served = |backend: BackendId, part: &Part| {
                 reader.is_none_or(|reader| !reader.has_own_part(backend, part.is_private))
             };
-            let overdue = state.parts.iter().filter(|(id, part)| is_served(**id, part) && part.is_overdue(now));
+            let overdue = state
+                .parts
+                .iter()
+                .filter(|(id, part)| is_served(**id, part) && part.is_overdue(now));
             overdue.map(|(backend, _)| *backend).collect()
         });
         if !overdue.is_empty() {
@@ -133,24 +159,40 @@ impl Catalogue {
     pub(super) async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
         let now = Instant::now();
         let (is_wanted, need) = self.with(|state| {
-            let part = state.parts.get(&backend).filter(|part| part.loaded.is_some() || part.running.is_some());
-            let need = part.filter(|part| part.is_behind() || part.is_overdue(now)).map(|part| part.announced);
+            let part = state
+                .parts
+                .get(&backend)
+                .filter(|part| part.loaded.is_some() || part.running.is_some());
+            let need = part
+                .filter(|part| part.is_behind() || part.is_overdue(now))
+                .map(|part| part.announced);
             (state.changed_unseen, need)
         });
         if is_wanted {
-            drop(self.current(&View::everything(topology), &Parent::default()).await);
+            drop(
+                self.current(&View::everything(topology), &Parent::default())
+                    .await,
+            );
         } else if let Some(need) = need {
-            self.read(topology, backend, need, Wait::Whole, &Parent::default()).await;
+            self.read(topology, backend, need, Wait::Whole, &Parent::default())
+                .await;
             drop(self.merge(topology));
         }
     }
 
     /// Takes the first snapshot in the background, for a client that is to be notified of changes.
     pub(crate) fn begin(self: &Arc<Self>, topology: &Arc<Topology>) {
-        let first = self.with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
+        let first = self
+            .with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());
         if first {
             let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
-            let taking = async move { drop(catalogue.current(&View::everything(&topology), &Parent::default()).await) };
+            let taking = async move {
+                drop(
+                    catalogue
+                        .current(&View::everything(&topology), &Parent::default())
+                        .await,
+                )
+            };
             drop(self.background.spawn(taking));
         }
     }

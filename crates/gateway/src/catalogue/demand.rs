@@ -29,18 +29,27 @@ type Untimed = watch::Sender<HashSet<ListKind>>;
 
 impl Demand {
     pub(super) fn set_clients(&self, listen: bool) {
-        self.clients.send_if_modified(|listened| std::mem::replace(listened, listen) != listen);
+        self.clients
+            .send_if_modified(|listened| std::mem::replace(listened, listen) != listen);
     }
 
     /// A list of a backend has been read, which says for how long it holds or does not.
     pub(super) fn read(&self, backend: BackendId, kind: ListKind, is_timed: bool) {
-        self.of(backend)
-            .send_if_modified(|untimed| if is_timed { untimed.remove(&kind) } else { untimed.insert(kind) });
+        self.of(backend).send_if_modified(|untimed| {
+            if is_timed {
+                untimed.remove(&kind)
+            } else {
+                untimed.insert(kind)
+            }
+        });
     }
 
     /// Forgets backends other than these.
     pub(super) fn retain(&self, is_there: impl Fn(BackendId) -> bool) {
-        self.untimed.lock().unwrap_or_else(PoisonError::into_inner).retain(|backend, _| is_there(*backend));
+        self.untimed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|backend, _| is_there(*backend));
     }
 
     /// Waits until a backend has to be listened to.
@@ -74,7 +83,12 @@ impl Demand {
     }
 
     fn of(&self, backend: BackendId) -> Untimed {
-        self.untimed.lock().unwrap_or_else(PoisonError::into_inner).entry(backend).or_default().clone()
+        self.untimed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(backend)
+            .or_default()
+            .clone()
     }
 }
 
@@ -88,8 +102,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn backend_is_listened_to_for_clients_and_for_lists_that_do_not_say_how_long_they_hold() {
-        let (demand, [one, other]) = (Arc::new(Demand::default()), [BackendId::fresh(), BackendId::fresh()]);
-        let is_wanted = async |backend| timeout(Duration::ZERO, demand.begins(backend)).await.is_ok();
+        let (demand, [one, other]) = (
+            Arc::new(Demand::default()),
+            [BackendId::fresh(), BackendId::fresh()],
+        );
+        let is_wanted = async |backend| {
+            timeout(Duration::ZERO, demand.begins(backend))
+                .await
+                .is_ok()
+        };
         demand.read(one, ListKind::Tools, true);
         assert!(!is_wanted(one).await && !is_wanted(other).await);
         demand.read(one, ListKind::Prompts, false);

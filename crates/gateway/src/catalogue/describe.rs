@@ -15,7 +15,13 @@ use crate::merge::{self, Contribution, Except};
 use crate::topology::{Filtered, View};
 
 /// Members that have a rule of their own here, or belong to one hop.
-const OWN_RULES: [&str; 5] = ["capabilities", "instructions", "protocolVersion", "supportedVersions", "resultType"];
+const OWN_RULES: [&str; 5] = [
+    "capabilities",
+    "instructions",
+    "protocolVersion",
+    "supportedVersions",
+    "resultType",
+];
 
 /// The merged server is none of the backends, so the identity of each stands under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
@@ -26,16 +32,33 @@ pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> J
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Brief.time(&*backend.client, view.limits().timeout);
         let description = timeout(limit, backend.client.describe_to(client)).await;
-        (backend.name(), description.unwrap_or_else(|_| Err(late(&*backend.client, limit))))
+        (
+            backend.name(),
+            description.unwrap_or_else(|_| Err(late(&*backend.client, limit))),
+        )
     }))
     .await;
-    client.trace.partial_failures(descriptions.iter().filter(|(_, description)| description.is_err()).count());
+    client.trace.partial_failures(
+        descriptions
+            .iter()
+            .filter(|(_, description)| description.is_err())
+            .count(),
+    );
     as_shown(view, merged(&descriptions, identity))
 }
 
-fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], identity: &Json) -> Json {
-    let present = || descriptions.iter().filter_map(|(name, description)| Some((*name, description.as_ref().ok()?)));
-    let each: Vec<_> = present().filter_map(|(_, description)| description.capabilities()).collect();
+fn merged(
+    descriptions: &[(&str, Result<ServerDescription, BackendError>)],
+    identity: &Json,
+) -> Json {
+    let present = || {
+        descriptions
+            .iter()
+            .filter_map(|(name, description)| Some((*name, description.as_ref().ok()?)))
+    };
+    let each: Vec<_> = present()
+        .filter_map(|(_, description)| description.capabilities())
+        .collect();
     let union = |all, one| fanlight_protocol::json::union(&all, one);
     let capabilities = extensions::promised(each.iter().fold(Json::empty_object(), union), &each);
     let is_any_late = descriptions.iter().any(|(_, description)| {
@@ -43,16 +66,33 @@ fn merged(descriptions: &[(&str, Result<ServerDescription, BackendError>)], iden
         matches!(outcome, Some(Outcome::Starting | Outcome::Timeout))
     });
     // A client asks only for the lists that it is promised here, and this server may have any of them.
-    let capabilities = if is_any_late { with_all_lists(&capabilities) } else { capabilities };
+    let capabilities = if is_any_late {
+        with_all_lists(&capabilities)
+    } else {
+        capabilities
+    };
     let capabilities = with_list_changes(&capabilities);
-    let instructions: Vec<_> =
-        present().filter_map(|(name, description)| Some((name, description.instructions()?))).collect();
+    let instructions: Vec<_> = present()
+        .filter_map(|(name, description)| Some((name, description.instructions()?)))
+        .collect();
 
-    let contributions: Vec<_> = descriptions.iter().map(|(name, result)| contribution(name, result)).collect();
-    let rest = merge::merge(&contributions, Except { members: &OWN_RULES, replaced: &REPLACED }, &[]);
+    let contributions: Vec<_> = descriptions
+        .iter()
+        .map(|(name, result)| contribution(name, result))
+        .collect();
+    let rest = merge::merge(
+        &contributions,
+        Except {
+            members: &OWN_RULES,
+            replaced: &REPLACED,
+        },
+        &[],
+    );
 
     let mut result = ObjectBuilder::new();
-    result.member("capabilities", &capabilities).member("serverInfo", identity);
+    result
+        .member("capabilities", &capabilities)
+        .member("serverInfo", identity);
     if let Some(instructions) = merge::join_instructions(&instructions) {
         result.member("instructions", &instructions);
     }
@@ -71,8 +111,11 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
         return description;
     }
     let mut own = ObjectBuilder::new();
-    let replaced: &[&str] =
-        if view.instructions().is_some() { &["capabilities", "instructions"] } else { &["capabilities"] };
+    let replaced: &[&str] = if view.instructions().is_some() {
+        &["capabilities", "instructions"]
+    } else {
+        &["capabilities"]
+    };
     if let Some(capabilities) = description.get("capabilities") {
         own.member("capabilities", &served(view, &capabilities));
     }
@@ -81,14 +124,20 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
     }
     let own = own.finish();
     let added = own.bytes().slice(1..own.bytes().len() - 1);
-    rewrite_object(&description, |member| !replaced.iter().any(|key| member.is(&description, key)), &added)
+    rewrite_object(
+        &description,
+        |member| !replaced.iter().any(|key| member.is(&description, key)),
+        &added,
+    )
 }
 
 /// `capabilities` without kinds of which an endpoint shows nothing, and, where it has filters, without extensions that
 /// Fanlight does not know.
 fn served(view: &View, capabilities: &Json) -> Json {
     let is_empty = |member: &Member| {
-        Filtered::ALL.into_iter().any(|kind| view.shows_none(kind) && member.is(capabilities, kind.capability()))
+        Filtered::ALL
+            .into_iter()
+            .any(|kind| view.shows_none(kind) && member.is(capabilities, kind.capability()))
     };
     let mut extensions = ObjectBuilder::new();
     if view.has_filters()
@@ -100,14 +149,23 @@ fn served(view: &View, capabilities: &Json) -> Json {
     let extensions = extensions.finish();
     let added = extensions.bytes().slice(1..extensions.bytes().len() - 1);
     let is_replaced = |member: &Member| !added.is_empty() && member.is(capabilities, "extensions");
-    rewrite_object(capabilities, |member| !is_empty(member) && !is_replaced(member), &added)
+    rewrite_object(
+        capabilities,
+        |member| !is_empty(member) && !is_replaced(member),
+        &added,
+    )
 }
 
 /// The description of the only backend of a topology that is not transparent.
 pub(crate) fn only(description: &ServerDescription) -> Json {
     let json = description.json();
-    let place = json.members().find(|member| member.is(json, "capabilities")).map(|member| member.value);
-    let Some(place) = place else { return json.clone() };
+    let place = json
+        .members()
+        .find(|member| member.is(json, "capabilities"))
+        .map(|member| member.value);
+    let Some(place) = place else {
+        return json.clone();
+    };
     let capabilities = json.slice(place.clone());
     let mut edits = Edits::new(json.bytes().clone());
     edits.replace(place, with_list_changes(&capabilities).into_bytes());
@@ -116,27 +174,35 @@ pub(crate) fn only(description: &ServerDescription) -> Json {
 
 /// Promises changes of lists: the gateway announces them itself, whatever the servers do.
 fn with_list_changes(capabilities: &Json) -> Json {
-    Change::ALL.into_iter().fold(capabilities.clone(), |all, change| {
-        let name = change.capability();
-        let Some(one) = all.get(name).filter(Json::is_object) else { return all };
-        if one.get("listChanged").is_some_and(|flag| flag.is_true()) {
-            return all;
-        }
-        let mut announced = ObjectBuilder::new();
-        announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
-        fanlight_protocol::json::union(&all, &announced.finish())
-    })
+    Change::ALL
+        .into_iter()
+        .fold(capabilities.clone(), |all, change| {
+            let name = change.capability();
+            let Some(one) = all.get(name).filter(Json::is_object) else {
+                return all;
+            };
+            if one.get("listChanged").is_some_and(|flag| flag.is_true()) {
+                return all;
+            }
+            let mut announced = ObjectBuilder::new();
+            announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
+            fanlight_protocol::json::union(&all, &announced.finish())
+        })
 }
 
 fn with_all_lists(capabilities: &Json) -> Json {
-    Change::ALL.into_iter().fold(capabilities.clone(), |all, change| match all.get(change.capability()) {
-        Some(_) => all,
-        None => {
-            let mut empty = ObjectBuilder::new();
-            empty.member(change.capability(), &Json::empty_object());
-            fanlight_protocol::json::union(&all, &empty.finish())
-        }
-    })
+    Change::ALL
+        .into_iter()
+        .fold(capabilities.clone(), |all, change| {
+            match all.get(change.capability()) {
+                Some(_) => all,
+                None => {
+                    let mut empty = ObjectBuilder::new();
+                    empty.member(change.capability(), &Json::empty_object());
+                    fanlight_protocol::json::union(&all, &empty.finish())
+                }
+            }
+        })
 }
 
 fn contribution(name: &str, description: &Result<ServerDescription, BackendError>) -> Contribution {
@@ -144,13 +210,27 @@ fn contribution(name: &str, description: &Result<ServerDescription, BackendError
         Ok(description) => (Outcome::Ok, None, vec![description.json().clone()]),
         Err(error) => {
             match error {
-                BackendError::Starting { .. } => info!(backend = name, %error, "described without this backend"),
-                _ => warn!(backend = name, %error, "the merged description is without this backend"),
+                BackendError::Starting { .. } => {
+                    info!(backend = name, %error, "described without this backend")
+                }
+                _ => {
+                    warn!(backend = name, %error, "the merged description is without this backend")
+                }
             }
-            (error.outcome(), Some(error.for_clients().to_string()), Vec::new())
+            (
+                error.outcome(),
+                Some(error.for_clients().to_string()),
+                Vec::new(),
+            )
         }
     };
-    Contribution { backend: name.to_owned(), outcome, reason, results, is_stale: false }
+    Contribution {
+        backend: name.to_owned(),
+        outcome,
+        reason,
+        results,
+        is_stale: false,
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +239,8 @@ mod tests {
 
     #[test]
     fn description_promises_changes_of_every_list() {
-        let text = r#"{ "capabilities":{ "tools" : {"listChanged":true}, "x":1.0 },"serverInfo":{} }"#;
+        let text =
+            r#"{ "capabilities":{ "tools" : {"listChanged":true}, "x":1.0 },"serverInfo":{} }"#;
         assert_eq!(only(&Json::literal(text).into()).as_text(), text);
         let text = r#"{"capabilities":{"resources":{"listChanged":false,"subscribe":true},"prompts":null}, "y":0}"#;
         let promised = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
@@ -169,15 +250,23 @@ mod tests {
     #[test]
     fn description_promises_all_lists_while_a_server_is_starting() {
         let modern = Json::literal(r#"{"capabilities":{"tools":{"x":1}}}"#);
-        let starting = BackendError::Starting { elapsed: std::time::Duration::from_secs(2), last_line: None };
+        let starting = BackendError::Starting {
+            elapsed: std::time::Duration::from_secs(2),
+            last_line: None,
+        };
         let identity = Json::literal("{}");
-        let all = merged(&[("a", Ok(modern.clone().into())), ("b", Err(starting))], &identity);
-        let expected =
-            r#"{"tools":{"x":1,"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
+        let all = merged(
+            &[("a", Ok(modern.clone().into())), ("b", Err(starting))],
+            &identity,
+        );
+        let expected = r#"{"tools":{"x":1,"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
         assert_eq!(all.get("capabilities").unwrap().as_text(), expected);
         let down = BackendError::Unreachable { reason: "r".into() };
         let all = merged(&[("a", Ok(modern.into())), ("b", Err(down))], &identity);
-        assert_eq!(all.get("capabilities").unwrap().as_text(), r#"{"tools":{"x":1,"listChanged":true}}"#);
+        assert_eq!(
+            all.get("capabilities").unwrap().as_text(),
+            r#"{"tools":{"x":1,"listChanged":true}}"#
+        );
     }
 
     #[test]
@@ -188,9 +277,15 @@ mod tests {
         let modern = Json::literal(
             r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}},"ttlMs":9,"cacheScope":"public"}"#,
         );
-        let gone = BackendError::Unreachable { reason: "no such command".into() };
+        let gone = BackendError::Unreachable {
+            reason: "no such command".into(),
+        };
         let all = merged(
-            &[("a", Ok(legacy.into())), ("b", Ok(modern.into())), ("c", Err(gone))],
+            &[
+                ("a", Ok(legacy.into())),
+                ("b", Ok(modern.into())),
+                ("c", Err(gone)),
+            ],
             &Json::literal(r#"{"name":"fanlight"}"#),
         );
         let expected = r##"{"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},"serverInfo":{"name":"fanlight"},"instructions":"# a\n\nDo.","x":1,"ttlMs":0,"cacheScope":"private","_meta":{"dev.fanlight/backends":{"a":{"outcome":"ok","serverInfo":{"name":"A"}},"b":{"outcome":"ok","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"B"}}},"c":{"outcome":"unreachable","reason":"cannot be reached"}}}}"##;

@@ -25,7 +25,10 @@ struct Declared {
 impl Default for ListCapabilities {
     fn default() -> Self {
         let capabilities = CallContext::list_capabilities();
-        Self(Mutex::new(Declared { capabilities, of_clients: HashSet::new() }))
+        Self(Mutex::new(Declared {
+            capabilities,
+            of_clients: HashSet::new(),
+        }))
     }
 }
 
@@ -39,13 +42,22 @@ impl ListCapabilities {
     /// of one client are no other's business. At most `most` extensions of clients are declared, since each new one has all
     /// lists read again.
     pub(super) fn add(&self, client: &Json, most: usize) -> bool {
-        let Some(extensions) = client.get("extensions").filter(Json::is_object) else { return false };
+        let Some(extensions) = client.get("extensions").filter(Json::is_object) else {
+            return false;
+        };
         let mut declared = self.lock();
-        let known = declared.capabilities.get("extensions").unwrap_or_else(Json::empty_object);
+        let known = declared
+            .capabilities
+            .get("extensions")
+            .unwrap_or_else(Json::empty_object);
         let mut new = ObjectBuilder::new();
         for member in extensions.members() {
-            let Some(id) = member.name(&extensions).filter(|id| is_identifier(id)) else { continue };
-            let is_declared = extensions.at(member.value).is_some_and(|settings| settings.is_object());
+            let Some(id) = member.name(&extensions).filter(|id| is_identifier(id)) else {
+                continue;
+            };
+            let is_declared = extensions
+                .at(member.value)
+                .is_some_and(|settings| settings.is_object());
             if is_declared && known.peek(&id).is_none() && declared.of_clients.len() < most {
                 new.member(&id, &Json::empty_object());
                 declared.of_clients.insert(id);
@@ -79,7 +91,13 @@ mod tests {
     fn extensions_of_clients_are_declared_without_their_settings() {
         let all = ListCapabilities::default();
         let before = all.current();
-        assert!(before.get("extensions").unwrap().get("io.modelcontextprotocol/ui").is_some());
+        assert!(
+            before
+                .get("extensions")
+                .unwrap()
+                .get("io.modelcontextprotocol/ui")
+                .is_some()
+        );
         for nothing in [
             "{}",
             r#"{"extensions":7}"#,
@@ -100,7 +118,10 @@ mod tests {
     fn extensions_of_clients_are_bounded() {
         let all = ListCapabilities::default();
         let news = (0..1000).filter(|n| {
-            let text = format!(r#"{{"extensions":{{"x/{n}":{{}},"y/{}":{{}}}}}}"#, "y".repeat(LONGEST));
+            let text = format!(
+                r#"{{"extensions":{{"x/{n}":{{}},"y/{}":{{}}}}}}"#,
+                "y".repeat(LONGEST)
+            );
             all.add(&Json::parse(text.into(), 8).unwrap(), 32)
         });
         assert_eq!(news.count(), 32);

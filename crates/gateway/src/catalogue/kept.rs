@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Pending, SessionKey};
+use fanlight_canonical::{
+    BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Pending, SessionKey,
+};
 use fanlight_protocol::Response;
 use fanlight_protocol::json::{Json, Kind};
 use fanlight_protocol::result::ServerDescription;
@@ -15,14 +17,17 @@ use fanlight_protocol::result::ServerDescription;
 /// missing, and nothing else differs.
 pub(super) fn covers(declared: &Json, wanted: &Json) -> bool {
     let is_covered = |member: &str, value: &Json| match (member, declared.get(member)) {
-        ("extensions", Some(declared)) => {
-            value.members().all(|one| one.name(value).is_some_and(|id| declared.get(&id).is_some()))
-        }
+        ("extensions", Some(declared)) => value.members().all(|one| {
+            one.name(value)
+                .is_some_and(|id| declared.get(&id).is_some())
+        }),
         (_, declared) => declared.as_ref() == Some(value),
     };
     declared.members().count() == wanted.members().count()
         && wanted.members().all(|member| {
-            member.name(wanted).is_some_and(|name| is_covered(&name, &wanted.slice(member.value.clone())))
+            member
+                .name(wanted)
+                .is_some_and(|name| is_covered(&name, &wanted.slice(member.value.clone())))
         })
 }
 
@@ -35,9 +40,15 @@ pub(super) struct KeptPages {
 impl KeptPages {
     /// The page that follows the one that ended with `cursor`.
     fn page(&self, cursor: Option<&Json>) -> Option<&Json> {
-        let Some(cursor) = cursor else { return self.pages.first() };
-        let ends_with_it =
-            |page: &Json| page.get("nextCursor").filter(|next| next.kind() == Kind::String).as_ref() == Some(cursor);
+        let Some(cursor) = cursor else {
+            return self.pages.first();
+        };
+        let ends_with_it = |page: &Json| {
+            page.get("nextCursor")
+                .filter(|next| next.kind() == Kind::String)
+                .as_ref()
+                == Some(cursor)
+        };
         let position = self.pages.iter().position(ends_with_it)?;
         self.pages.get(position + 1)
     }
@@ -55,7 +66,9 @@ impl BackendClient for KeptPages {
     fn request(&self, call: Call) -> Pending<'_, Response> {
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let page = self.page(cursor.as_ref()).map(Response::from_result);
-        let page = page.ok_or_else(|| BackendError::Malformed { reason: "the kept list lacks a page".to_owned() });
+        let page = page.ok_or_else(|| BackendError::Malformed {
+            reason: "the kept list lacks a page".to_owned(),
+        });
         Box::pin(std::future::ready(page))
     }
 
@@ -83,8 +96,14 @@ mod tests {
         let more = json(r#"{"roots":{},"extensions":{"b/b":{},"a/a":{}}}"#);
         assert!(covers(&few, &few) && covers(&more, &few) && !covers(&few, &more));
         assert!(!covers(&json(r#"{"extensions":{"a/a":{}}}"#), &few));
-        assert!(!covers(&json(r#"{"roots":{},"sampling":{},"extensions":{"a/a":{}}}"#), &few));
-        assert!(!covers(&json(r#"{"roots":{"x":1},"extensions":{"a/a":{}}}"#), &few));
+        assert!(!covers(
+            &json(r#"{"roots":{},"sampling":{},"extensions":{"a/a":{}}}"#),
+            &few
+        ));
+        assert!(!covers(
+            &json(r#"{"roots":{"x":1},"extensions":{"a/a":{}}}"#),
+            &few
+        ));
         assert!(!covers(&json("7"), &few));
     }
 }

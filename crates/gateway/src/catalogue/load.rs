@@ -32,14 +32,28 @@ pub(super) async fn one(
     let (results, entries, expires) = (Vec::new(), 0, None);
     let declared = context.capabilities.clone();
     let limit = wait.time(backend, limits.timeout);
-    let mut walk = Walk { kind, backend, limits, limit, context, results, entries, reserved, received, expires };
+    let mut walk = Walk {
+        kind,
+        backend,
+        limits,
+        limit,
+        context,
+        results,
+        entries,
+        reserved,
+        received,
+        expires,
+    };
     let (outcome, reason) = match walk.run().await {
         Ok(()) => (Outcome::Ok, None),
         Err(failure) => {
             let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
             match failure.outcome {
                 // The backend's supervisor has logged that already, or there is nothing to log.
-                Outcome::Unreachable | Outcome::Unauthorized | Outcome::SignInNeeded | Outcome::Starting => {
+                Outcome::Unreachable
+                | Outcome::Unauthorized
+                | Outcome::SignInNeeded
+                | Outcome::Starting => {
                     debug!(backend, list, reason, "list is incomplete");
                 }
                 _ => warn!(backend, list, reason, "list is incomplete"),
@@ -47,10 +61,25 @@ pub(super) async fn one(
             (failure.outcome, Some(failure.reason))
         }
     };
-    let Walk { results, reserved, received, expires, .. } = walk;
-    let contribution = Contribution { backend: backend.name().to_owned(), outcome, reason, results, is_stale: false };
+    let Walk {
+        results,
+        reserved,
+        received,
+        expires,
+        ..
+    } = walk;
+    let contribution = Contribution {
+        backend: backend.name().to_owned(),
+        outcome,
+        reason,
+        results,
+        is_stale: false,
+    };
     let names_uris = match kind {
-        ListKind::Tools => contribution.results.iter().any(|page| places::may_name_app(page.bytes())),
+        ListKind::Tools => contribution
+            .results
+            .iter()
+            .any(|page| places::may_name_app(page.bytes())),
         ListKind::Skills => !contribution.results.is_empty(),
         _ => false,
     };
@@ -92,7 +121,10 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limit;
         let described = timeout_at(deadline, self.backend.describe()).await;
         let description = described.map_err(|_| self.late())?.map_err(failed)?;
-        if !description.capabilities().is_some_and(|all| self.kind.is_offered_by(&all)) {
+        if !description
+            .capabilities()
+            .is_some_and(|all| self.kind.is_offered_by(&all))
+        {
             return Ok(());
         }
         let mut seen = HashSet::new();
@@ -101,8 +133,13 @@ impl Walk<'_> {
             let page = timeout_at(deadline, self.page(cursor.as_ref())).await;
             let result = page.map_err(|_| self.late())??;
             // Any string is a cursor, the empty one too (server/utilities/pagination).
-            let next = result.get("nextCursor").filter(|next| next.kind() == Kind::String);
-            let entries = self.entries + result.get(self.kind.member()).map_or(0, |list| list.elements().count());
+            let next = result
+                .get("nextCursor")
+                .filter(|next| next.kind() == Kind::String);
+            let entries = self.entries
+                + result
+                    .get(self.kind.member())
+                    .map_or(0, |list| list.elements().count());
             // A short text can have very many entries, each of which takes memory.
             if entries > self.limits.entries {
                 return Err(self.too_many_entries());
@@ -122,7 +159,10 @@ impl Walk<'_> {
             }
             cursor = Some(next);
         }
-        Err(cut_short(&format!("it has more than {} pages", self.limits.pages)))
+        Err(cut_short(&format!(
+            "it has more than {} pages",
+            self.limits.pages
+        )))
     }
 
     /// The failure of a backend that has not answered in time.
@@ -137,12 +177,18 @@ impl Walk<'_> {
     /// Each page's time counts from its arrival (2026-07-28 server/utilities/caching, Interaction with
     /// Pagination); the first that expires makes the whole list stale.
     fn note_expiry(&mut self, page: &Json) {
-        let ttl = page.get("ttlMs").and_then(|ttl| ttl.as_i64()).and_then(|ttl| u64::try_from(ttl).ok());
+        let ttl = page
+            .get("ttlMs")
+            .and_then(|ttl| ttl.as_i64())
+            .and_then(|ttl| u64::try_from(ttl).ok());
         self.received = Instant::now();
         let expires = ttl.and_then(|ttl| self.received.checked_add(Duration::from_millis(ttl)));
         self.expires = match self.results.is_empty() {
             true => expires,
-            false => self.expires.zip(expires).map(|(earlier, this)| earlier.min(this)),
+            false => self
+                .expires
+                .zip(expires)
+                .map(|(earlier, this)| earlier.min(this)),
         };
     }
 
@@ -161,9 +207,16 @@ impl Walk<'_> {
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {
             // Entries of several backends are put into one text, which an invalid one would break.
-            Some(result) => Json::parse(result.json().bytes().clone(), MAX_NESTING)
-                .map_err(|error| Failure { outcome: Outcome::Error, reason: format!("the list is not JSON: {error}") }),
-            None => Err(Failure { outcome: Outcome::Error, reason: answered(&response.body()) }),
+            Some(result) => {
+                Json::parse(result.json().bytes().clone(), MAX_NESTING).map_err(|error| Failure {
+                    outcome: Outcome::Error,
+                    reason: format!("the list is not JSON: {error}"),
+                })
+            }
+            None => Err(Failure {
+                outcome: Outcome::Error,
+                reason: answered(&response.body()),
+            }),
         }
     }
 }
@@ -171,14 +224,22 @@ impl Walk<'_> {
 /// The reason that is reported for a backend that answered with an error.
 pub(crate) fn answered(error: &Json) -> String {
     const LONGEST: usize = 200;
-    let message = error.get("message").and_then(|message| message.as_str().map(|text| text.into_owned()));
+    let message = error
+        .get("message")
+        .and_then(|message| message.as_str().map(|text| text.into_owned()));
     let message: String = message.unwrap_or_default().chars().take(LONGEST).collect();
-    let code = error.get("code").map(|code| code.as_text().to_owned()).unwrap_or_default();
+    let code = error
+        .get("code")
+        .map(|code| code.as_text().to_owned())
+        .unwrap_or_default();
     format!("answered with error {code}: {message}")
 }
 
 fn failed(error: BackendError) -> Failure {
-    Failure { outcome: error.outcome(), reason: error.for_clients().to_string() }
+    Failure {
+        outcome: error.outcome(),
+        reason: error.for_clients().to_string(),
+    }
 }
 
 /// The reason that is reported for a backend whose list was not read to its end.
@@ -187,5 +248,8 @@ pub(crate) fn cut_off(why: &str) -> String {
 }
 
 fn cut_short(why: &str) -> Failure {
-    Failure { outcome: Outcome::Error, reason: cut_off(why) }
+    Failure {
+        outcome: Outcome::Error,
+        reason: cut_off(why),
+    }
 }

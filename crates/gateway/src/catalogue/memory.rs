@@ -32,7 +32,11 @@ pub(crate) struct ReservedBytes {
 /// What the bytes of a list are part of.
 enum Memory {
     ForAll(Arc<ListMemory>),
-    ForOne { memory: Arc<ReaderMemory>, reader: Reader, held: Option<Reservation<Reader>> },
+    ForOne {
+        memory: Arc<ReaderMemory>,
+        reader: Reader,
+        held: Option<Reservation<Reader>>,
+    },
 }
 
 impl fmt::Debug for Memory {
@@ -63,27 +67,48 @@ impl fmt::Display for TooManyBytes {
 impl ListMemory {
     /// Nothing yet.
     pub(crate) fn reserve(self: &Arc<Self>) -> ReservedBytes {
-        ReservedBytes { memory: Memory::ForAll(Arc::clone(self)), bytes: 0 }
+        ReservedBytes {
+            memory: Memory::ForAll(Arc::clone(self)),
+            bytes: 0,
+        }
     }
 }
 
 impl ReaderMemory {
     /// As many bytes in all; `evict` drops the lists of another principal than the one that it is given.
-    pub(super) fn new(bytes: usize, evict: impl Fn(&Reader) -> bool + Send + Sync + 'static) -> Self {
-        Self { budget: Budget::new(bytes, Part::AS_MUCH_AS_IT_LEAVES), evict: Box::new(evict) }
+    pub(super) fn new(
+        bytes: usize,
+        evict: impl Fn(&Reader) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            budget: Budget::new(bytes, Part::AS_MUCH_AS_IT_LEAVES),
+            evict: Box::new(evict),
+        }
     }
 
     /// Nothing yet, for a list of this principal.
     pub(super) fn reserve(self: &Arc<Self>, reader: &Reader) -> ReservedBytes {
-        let memory = Memory::ForOne { memory: Arc::clone(self), reader: reader.clone(), held: None };
+        let memory = Memory::ForOne {
+            memory: Arc::clone(self),
+            reader: reader.clone(),
+            held: None,
+        };
         ReservedBytes { memory, bytes: 0 }
     }
 
     /// Has `held` be `bytes`, for which others may lose their lists.
-    fn take(&self, reader: &Reader, held: &mut Option<Reservation<Reader>>, bytes: usize) -> Result<(), Spent> {
+    fn take(
+        &self,
+        reader: &Reader,
+        held: &mut Option<Reservation<Reader>>,
+        bytes: usize,
+    ) -> Result<(), Spent> {
         let mut attempt = || match held {
             Some(held) => held.resize(bytes),
-            None => self.budget.reserve(reader, bytes).map(|reservation| *held = Some(reservation)),
+            None => self
+                .budget
+                .reserve(reader, bytes)
+                .map(|reservation| *held = Some(reservation)),
         };
         for _ in 0..EVICTED {
             if attempt().is_ok() {
@@ -106,12 +131,20 @@ impl ReservedBytes {
         match &mut self.memory {
             Memory::ForAll(memory) => {
                 let within = |all: usize| all.checked_add(more).filter(|all| *all <= limits.all);
-                let grown = memory.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+                let grown = memory
+                    .0
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
                 grown.map_err(|_| TooManyBytes::All(limits.all))?;
             }
-            Memory::ForOne { memory, reader, held } => {
+            Memory::ForOne {
+                memory,
+                reader,
+                held,
+            } => {
                 let all = memory.budget.limit();
-                memory.take(reader, held, self.bytes + more).map_err(|_| TooManyBytes::All(all))?;
+                memory
+                    .take(reader, held, self.bytes + more)
+                    .map_err(|_| TooManyBytes::All(all))?;
             }
         }
         self.bytes += more;
@@ -139,11 +172,18 @@ mod tests {
         let count = Arc::clone(&evicted);
         let evict = move |_: &Reader| count.fetch_add(1, Ordering::Relaxed) < 2;
         let memory = Arc::new(ReaderMemory::new(100, evict));
-        let limits = ByteLimits { one: 1000, all: 1000 };
+        let limits = ByteLimits {
+            one: 1000,
+            all: 1000,
+        };
         let [ann, bob] = ["ann", "bob"].map(|name| Reader::from(Principal::named("issuer", name)));
         let mut lists = [&ann, &ann, &bob].map(|reader| memory.reserve(reader));
         assert_eq!(lists[0].grow(40, limits), Ok(()));
-        assert_eq!(lists[1].grow(40, limits), Err(TooManyBytes::All(100)), "half of all for one");
+        assert_eq!(
+            lists[1].grow(40, limits),
+            Err(TooManyBytes::All(100)),
+            "half of all for one"
+        );
         assert_eq!(evicted.load(Ordering::Relaxed), 3);
         assert_eq!(lists[2].grow(60, limits), Ok(()));
         drop(lists);

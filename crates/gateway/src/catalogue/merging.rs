@@ -56,18 +56,25 @@ impl Merging<'_> {
     /// Whether the configuration gives this name to another entry of the same list.
     fn is_given_away(&self, name: &str) -> bool {
         let renamed = self.member.naming.renamed_to(name);
-        self.kind.is_named() && renamed.is_some_and(|original| self.mentioned.contains_key(original))
+        self.kind.is_named()
+            && renamed.is_some_and(|original| self.mentioned.contains_key(original))
     }
 
     /// The backend that has `uri` by another list, or whose alias it is.
     fn owner(&self, uri: &str) -> Option<BackendId> {
         let alias_of = self.topology.unalias(uri).map(|(owner, _)| owner.id);
-        alias_of.or_else(|| self.claiming.iter().find_map(|list| list.backend_naming(uri)))
+        alias_of.or_else(|| {
+            self.claiming
+                .iter()
+                .find_map(|list| list.backend_naming(uri))
+        })
     }
 
     /// The backend whose alias a URI is. No backend's own URI may look so: it would take the place of the other's.
     fn owner_of_alias(&self, uri: &Json) -> Option<BackendId> {
-        let uri = uri.as_str().filter(|_| !self.kind.is_named() || self.kind == ListKind::Tools)?;
+        let uri = uri
+            .as_str()
+            .filter(|_| !self.kind.is_named() || self.kind == ListKind::Tools)?;
         self.topology.unalias(&uri).map(|(owner, _)| owner.id)
     }
 }
@@ -75,32 +82,69 @@ impl Merging<'_> {
 impl Snapshot {
     /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
     /// lists that say which backends have the URIs that entries name.
-    pub(super) fn new(kind: ListKind, parts: Vec<ReadPart>, topology: &Topology, claiming: &[Arc<Self>]) -> Self {
+    pub(super) fn new(
+        kind: ListKind,
+        parts: Vec<ReadPart>,
+        topology: &Topology,
+        claiming: &[Arc<Self>],
+    ) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
-        let mut snapshot = Self { generation, topology: topology.number(), kind: Some(kind), ..Self::default() };
-        for ReadPart { backend, contribution, needs, is_private } in parts {
+        let mut snapshot = Self {
+            generation,
+            topology: topology.number(),
+            kind: Some(kind),
+            ..Self::default()
+        };
+        for ReadPart {
+            backend,
+            contribution,
+            needs,
+            is_private,
+        } in parts
+        {
             snapshot.is_private |= is_private;
             let start = snapshot.entries.len();
             let member = topology.get(backend);
-            let mentioned = member.map(|member| rewritten::mentioned(kind, member, &contribution)).unwrap_or_default();
+            let mentioned = member
+                .map(|member| rewritten::mentioned(kind, member, &contribution))
+                .unwrap_or_default();
             for result in &contribution.results {
                 let list = result.get(kind.member()).unwrap_or_else(Json::null);
                 for element in list.elements() {
                     let mentioned = &mentioned;
-                    let merging = member.map(|member| Merging { kind, member, topology, claiming, mentioned });
-                    merging.iter().for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
+                    let merging = member.map(|member| Merging {
+                        kind,
+                        member,
+                        topology,
+                        claiming,
+                        mentioned,
+                    });
+                    merging
+                        .iter()
+                        .for_each(|merging| snapshot.add(list.slice(element.clone()), merging));
                 }
             }
             if let Some(member) = member {
-                snapshot.unknown.extend(rewritten::unknown(kind, member, &contribution, &mentioned));
+                snapshot.unknown.extend(rewritten::unknown(
+                    kind,
+                    member,
+                    &contribution,
+                    &mentioned,
+                ));
             }
             snapshot.restrict(start, &needs);
-            snapshot.parts.push(Part { backend, entries: start..snapshot.entries.len(), contribution });
+            snapshot.parts.push(Part {
+                backend,
+                entries: start..snapshot.entries.len(),
+                contribution,
+            });
         }
         let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
         snapshot.rest = view::rest(kind.member(), snapshot.contributions(), collisions);
-        snapshot.views = std::iter::repeat_with(OnceLock::new).take(topology.endpoints.len()).collect();
+        snapshot.views = std::iter::repeat_with(OnceLock::new)
+            .take(topology.endpoints.len())
+            .collect();
         snapshot.endpoints = Some(Arc::clone(&topology.endpoints));
         snapshot
     }
@@ -111,23 +155,44 @@ impl Snapshot {
             return;
         }
         for entry in self.entries.iter_mut().skip(start) {
-            entry.needs = entry.original.as_ref().and_then(|key| needs.of(key)).cloned();
-            self.needed.extend(entry.needs.clone().filter(|need| !self.needed.contains(need)));
+            entry.needs = entry
+                .original
+                .as_ref()
+                .and_then(|key| needs.of(key))
+                .cloned();
+            self.needed.extend(
+                entry
+                    .needs
+                    .clone()
+                    .filter(|need| !self.needed.contains(need)),
+            );
         }
     }
 
     fn add(&mut self, element: Json, merging: &Merging<'_>) {
         let Merging { kind, member, .. } = *merging;
         let (backend, naming) = (member.id, &member.naming);
-        let key_of =
-            |entry: &Json| entry.members().find(|member| member.is(entry, kind.key())).map(|member| member.value);
+        let key_of = |entry: &Json| {
+            entry
+                .members()
+                .find(|member| member.is(entry, kind.key()))
+                .map(|member| member.value)
+        };
         let range = key_of(&element);
-        let original = range.clone().map(|range| element.slice(range)).filter(|key| key.kind() == Kind::String);
-        let name = original.as_ref().and_then(|key| key.as_str().map(|name| name.into_owned()));
+        let original = range
+            .clone()
+            .map(|range| element.slice(range))
+            .filter(|key| key.kind() == Kind::String);
+        let name = original
+            .as_ref()
+            .and_then(|key| key.as_str().map(|name| name.into_owned()));
         if kind == ListKind::Tools && name.as_ref().is_some_and(|name| !member.permits_tool(name)) {
             return;
         }
-        if name.as_ref().is_some_and(|name| !member.admits(kind.policy_kind(), name, &element)) {
+        if name
+            .as_ref()
+            .is_some_and(|name| !member.admits(kind.policy_kind(), name, &element))
+        {
             if !self.withholds_of(backend) {
                 self.withholding.push(backend);
             }
@@ -137,19 +202,33 @@ impl Snapshot {
             // No request can name this entry, but the backend lists it.
             let visible = Arc::new(element);
             let (rewriting, rewritten, needs) = (None, Rewritten::NONE, None);
-            let entry =
-                Entry { visible, key: None, original: None, backend, shows_app: false, rewriting, rewritten, needs };
+            let entry = Entry {
+                visible,
+                key: None,
+                original: None,
+                backend,
+                shows_app: false,
+                rewriting,
+                rewritten,
+                needs,
+            };
             return self.entries.push(entry);
         };
         let (key, mut rewritten) = match kind.is_named() {
             true => naming.rewritten(&original).into_parts(),
             false => (original.clone(), Rewritten::NONE),
         };
-        if name.as_ref().is_some_and(|name| merging.is_given_away(name)) {
+        if name
+            .as_ref()
+            .is_some_and(|name| merging.is_given_away(name))
+        {
             self.collide(&key, backend, None, merging);
             return;
         }
-        let rewriting = name.as_ref().filter(|_| kind == ListKind::Tools).and_then(|name| member.rewritings.of(name));
+        let rewriting = name
+            .as_ref()
+            .filter(|_| kind == ListKind::Tools)
+            .and_then(|name| member.rewritings.of(name));
         let (element, range) = match rewriting {
             Some(rewriting) => {
                 rewritten = rewritten.and(rewriting.changes());
@@ -159,32 +238,66 @@ impl Snapshot {
             }
             None => (element, range),
         };
-        let Ok(renamed) = self.rename(&element, &key, merging) else { return };
+        let Ok(renamed) = self.rename(&element, &key, merging) else {
+            return;
+        };
         let mut edits = Edits::new(element.bytes().clone());
         let key = renamed.key.unwrap_or(key);
         if key != original {
             edits.replace(range.clone(), key.bytes().clone());
         }
         let is_edited = key != original || !renamed.uris.is_empty();
-        for (place, uri) in renamed.uris.into_iter().filter(|(place, _)| *place != range) {
+        for (place, uri) in renamed
+            .uris
+            .into_iter()
+            .filter(|(place, _)| *place != range)
+        {
             edits.replace(place, uri.into_bytes());
         }
-        let visible = Arc::new(if is_edited { edits.finish_json() } else { element });
+        let visible = Arc::new(if is_edited {
+            edits.finish_json()
+        } else {
+            element
+        });
         if let (ListKind::Tools, Some(name)) = (kind, name)
             && let bare = naming.bare(&name)
             && !key.is_str(bare)
         {
-            self.bare.entry(bare.to_owned()).or_default().push(self.entries.len());
+            self.bare
+                .entry(bare.to_owned())
+                .or_default()
+                .push(self.entries.len());
         }
         let (key, original, shows_app) = (Some(key), Some(original), renamed.shows_app);
         let rewriting = rewriting.map(Arc::clone);
-        self.insert(kind, Entry { visible, key, original, backend, shows_app, rewriting, rewritten, needs: None });
+        self.insert(
+            kind,
+            Entry {
+                visible,
+                key,
+                original,
+                backend,
+                shows_app,
+                rewriting,
+                rewritten,
+                needs: None,
+            },
+        );
     }
 
     /// What of an entry clients know under other names than its key says; an error if they cannot have it.
-    fn rename(&mut self, element: &Json, key: &Json, merging: &Merging<'_>) -> Result<Renamed, LeftOut> {
-        let taken = key.as_str().and_then(|key| self.index.get(key.as_ref()).copied());
-        let taken = taken.and_then(|taken| self.entries.get(taken)).map(|entry| entry.backend);
+    fn rename(
+        &mut self,
+        element: &Json,
+        key: &Json,
+        merging: &Merging<'_>,
+    ) -> Result<Renamed, LeftOut> {
+        let taken = key
+            .as_str()
+            .and_then(|key| self.index.get(key.as_ref()).copied());
+        let taken = taken
+            .and_then(|taken| self.entries.get(taken))
+            .map(|entry| entry.backend);
         match merging.kind {
             ListKind::Tools => {
                 if let Some(kept) = taken {
@@ -201,7 +314,12 @@ impl Snapshot {
                     Some(kept) => {
                         let alias = self.alias(key, taken, merging);
                         self.collide(key, kept, alias.as_ref(), merging);
-                        alias.map(|alias| Renamed { key: Some(alias), ..Renamed::default() }).ok_or(LeftOut)
+                        alias
+                            .map(|alias| Renamed {
+                                key: Some(alias),
+                                ..Renamed::default()
+                            })
+                            .ok_or(LeftOut)
                     }
                 }
             }
@@ -212,7 +330,10 @@ impl Snapshot {
     /// lead to the same resource.
     fn alias(&self, key: &Json, taken: Option<BackendId>, merging: &Merging<'_>) -> Option<Json> {
         let is_its_own = merging.kind.is_named() || taken == Some(merging.member.id);
-        let alias = merging.member.naming.alias(&key.as_str().filter(|_| !is_its_own)?);
+        let alias = merging
+            .member
+            .naming
+            .alias(&key.as_str().filter(|_| !is_its_own)?);
         (!self.index.contains_key(&alias)).then(|| Json::string(&alias))
     }
 
@@ -224,10 +345,14 @@ impl Snapshot {
             let Some(uri) = text.as_str() else { continue };
             renamed.shows_app = true;
             let backend = merging.member.id;
-            let owner = merging.owner(&uri).or_else(|| self.named.get(uri.as_ref()).copied());
+            let owner = merging
+                .owner(&uri)
+                .or_else(|| self.named.get(uri.as_ref()).copied());
             match owner {
                 Some(owner) if owner != backend || merging.owner_of_alias(&text).is_some() => {
-                    renamed.uris.push((place, Json::string(&merging.member.naming.alias(&uri))));
+                    renamed
+                        .uris
+                        .push((place, Json::string(&merging.member.naming.alias(&uri))));
                 }
                 Some(_) => {}
                 None => drop(self.named.insert(uri.into_owned(), backend)),
@@ -267,8 +392,15 @@ impl Snapshot {
         self.collide(key, kept, alias.as_ref(), merging);
         let alias = alias.ok_or(LeftOut)?;
         let naming = &merging.member.naming;
-        let uris = uris.into_iter().map(|(place, uri)| (place, Json::string(&naming.alias(&uri)))).collect();
-        Ok(Renamed { key: Some(alias), uris, shows_app: false })
+        let uris = uris
+            .into_iter()
+            .map(|(place, uri)| (place, Json::string(&naming.alias(&uri))))
+            .collect();
+        Ok(Renamed {
+            key: Some(alias),
+            uris,
+            shows_app: false,
+        })
     }
 
     fn insert(&mut self, kind: ListKind, entry: Entry) {
@@ -286,13 +418,21 @@ impl Snapshot {
     }
 
     /// Notes the collision of a key that is taken.
-    fn collide(&mut self, key: &Json, kept: BackendId, alias: Option<&Json>, merging: &Merging<'_>) {
+    fn collide(
+        &mut self,
+        key: &Json,
+        kept: BackendId,
+        alias: Option<&Json>,
+        merging: &Merging<'_>,
+    ) {
         let Some(key) = key.as_str() else { return };
         self.collisions.push(Collision {
             key: key.into_owned(),
             kept: merging.topology.name(kept).to_owned(),
             other: merging.member.name().to_owned(),
-            alias: alias.and_then(|alias| alias.as_str()).map(|alias| alias.into_owned()),
+            alias: alias
+                .and_then(|alias| alias.as_str())
+                .map(|alias| alias.into_owned()),
         });
     }
 }

@@ -122,10 +122,19 @@ fn chained(new: impl Fn(ListKind, &[&Arc<Catalogue>]) -> Arc<Catalogue>) -> [Arc
     let resources = new(ListKind::Resources, &[]);
     let skills = new(ListKind::Skills, &[&resources]);
     let tools = new(ListKind::Tools, &[&resources, &skills]);
-    [tools, resources, new(ListKind::ResourceTemplates, &[]), new(ListKind::Prompts, &[]), skills]
+    [
+        tools,
+        resources,
+        new(ListKind::ResourceTemplates, &[]),
+        new(ListKind::Prompts, &[]),
+        skills,
+    ]
 }
 
-fn of_kind([tools, resources, templates, prompts, skills]: &[Arc<Catalogue>; 5], kind: ListKind) -> &Arc<Catalogue> {
+fn of_kind(
+    [tools, resources, templates, prompts, skills]: &[Arc<Catalogue>; 5],
+    kind: ListKind,
+) -> &Arc<Catalogue> {
     match kind {
         ListKind::Tools => tools,
         ListKind::Resources => resources,
@@ -136,7 +145,11 @@ fn of_kind([tools, resources, templates, prompts, skills]: &[Arc<Catalogue>; 5],
 }
 
 impl Catalogues {
-    fn new(topology: &Arc<CurrentTopology>, announcer: &Arc<Announcer>, background: &Background) -> Self {
+    fn new(
+        topology: &Arc<CurrentTopology>,
+        announcer: &Arc<Announcer>,
+        background: &Background,
+    ) -> Self {
         let memory = Arc::<ListMemory>::default();
         let capabilities = Arc::<ListCapabilities>::default();
         let all = chained(|kind, claiming| {
@@ -153,7 +166,10 @@ impl Catalogues {
                 merging: Mutex::default(),
             })
         });
-        Self { all, own: OwnLists::new(topology.load().limits.bytes.all / OWN_BYTES) }
+        Self {
+            all,
+            own: OwnLists::new(topology.load().limits.bytes.all / OWN_BYTES),
+        }
     }
 
     /// The catalogues that a change may concern.
@@ -179,14 +195,18 @@ impl Catalogues {
     pub(crate) fn declare_extensions(&self, client: &Json, most: usize) {
         let [tools, ..] = &self.all;
         if tools.capabilities.add(client, most) {
-            self.all.iter().for_each(|catalogue| catalogue.read_with_more());
+            self.all
+                .iter()
+                .for_each(|catalogue| catalogue.read_with_more());
         }
     }
 }
 
 impl State {
     fn newest_of(&self, topology: &Topology) -> Option<&Arc<Snapshot>> {
-        self.snapshots.front().filter(|snapshot| snapshot.topology() == topology.number())
+        self.snapshots
+            .front()
+            .filter(|snapshot| snapshot.topology() == topology.number())
     }
 
     fn part(&mut self, backend: BackendId) -> &mut Part {
@@ -227,7 +247,9 @@ impl Catalogue {
 /// Whether the process of a backend has been ended because nothing used it, or not been started yet; that of the version whose
 /// lists `reader` sees.
 fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bool {
-    topology.get(backend).is_some_and(|backend| is_resting(&**backend.client_for(reader)))
+    topology
+        .get(backend)
+        .is_some_and(|backend| is_resting(&**backend.client_for(reader)))
 }
 
 fn is_resting(client: &dyn BackendClient) -> bool {

@@ -28,16 +28,27 @@ pub(super) struct ListReading<'a> {
 
 impl Needs {
     /// What is known after another reading, before which the server has announced no change.
-    pub(super) fn after(&self, kind: ListKind, before: ListReading<'_>, now: ListReading<'_>) -> Self {
-        let is_whole = |reading: ListReading<'_>| reading.list.outcome == Outcome::Ok && !reading.list.is_stale;
+    pub(super) fn after(
+        &self,
+        kind: ListKind,
+        before: ListReading<'_>,
+        now: ListReading<'_>,
+    ) -> Self {
+        let is_whole = |reading: ListReading<'_>| {
+            reading.list.outcome == Outcome::Ok && !reading.list.is_stale
+        };
         let is_same = before.declared == now.declared;
         if !is_whole(before) || !is_whole(now) || (is_same && self.0.is_empty()) {
             return self.clone();
         }
         let (old, new) = (entries(kind, before.list), entries(kind, now.list));
-        let unchanged =
-            self.0.iter().filter(|(key, _)| old.get(&***key).is_some_and(|entry| new.get(&***key) == Some(entry)));
-        let mut needs: HashMap<_, _> = unchanged.map(|(key, need)| (key.clone(), Arc::clone(need))).collect();
+        let unchanged = self.0.iter().filter(|(key, _)| {
+            old.get(&***key)
+                .is_some_and(|entry| new.get(&***key) == Some(entry))
+        });
+        let mut needs: HashMap<_, _> = unchanged
+            .map(|(key, need)| (key.clone(), Arc::clone(need)))
+            .collect();
         if let Some(extension) = only_new_extension(before.declared, now.declared) {
             let added = new.keys().filter(|key| !old.contains_key(*key));
             needs.extend(added.map(|key| (key.clone(), Arc::clone(&extension))));
@@ -47,7 +58,11 @@ impl Needs {
 
     /// The extension that a client needs to be shown the entry with this key.
     pub(super) fn of(&self, key: &Json) -> Option<&Arc<str>> {
-        if self.0.is_empty() { None } else { self.0.get(key.as_text()) }
+        if self.0.is_empty() {
+            None
+        } else {
+            self.0.get(key.as_text())
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,16 +72,31 @@ impl Needs {
 
 /// The entries of a list by their keys, as the server writes both.
 fn entries(kind: ListKind, list: &Contribution) -> HashMap<Box<str>, Json> {
-    let lists = list.results.iter().filter_map(|result| result.get(kind.member()));
-    let all = lists.flat_map(|list| list.elements().map(|place| list.slice(place)).collect::<Vec<_>>());
-    all.filter_map(|entry| Some((entry.get(kind.key())?.as_text().into(), entry))).collect()
+    let lists = list
+        .results
+        .iter()
+        .filter_map(|result| result.get(kind.member()));
+    let all = lists.flat_map(|list| {
+        list.elements()
+            .map(|place| list.slice(place))
+            .collect::<Vec<_>>()
+    });
+    all.filter_map(|entry| Some((entry.get(kind.key())?.as_text().into(), entry)))
+        .collect()
 }
 
 /// The extension that is declared now and was not before, if there is exactly one. Declared extensions are never withdrawn.
 fn only_new_extension(before: &Json, now: &Json) -> Option<Arc<str>> {
-    let extensions = |declared: &Json| declared.get("extensions").unwrap_or_else(Json::empty_object);
+    let extensions = |declared: &Json| {
+        declared
+            .get("extensions")
+            .unwrap_or_else(Json::empty_object)
+    };
     let (before, now) = (extensions(before), extensions(now));
-    let mut new = now.members().filter_map(|member| member.name(&now)).filter(|id| before.peek(id).is_none());
+    let mut new = now
+        .members()
+        .filter_map(|member| member.name(&now))
+        .filter(|id| before.peek(id).is_none());
     let only = new.next()?;
     new.next().is_none().then(|| only.as_str().into())
 }
@@ -76,14 +106,31 @@ mod tests {
     use super::*;
 
     fn declared(extensions: &[&str]) -> Json {
-        let members: Vec<_> = extensions.iter().map(|id| format!(r#""{id}":{{}}"#)).collect();
-        Json::parse(format!(r#"{{"roots":{{}},"extensions":{{{}}}}}"#, members.join(",")).into(), 8).unwrap()
+        let members: Vec<_> = extensions
+            .iter()
+            .map(|id| format!(r#""{id}":{{}}"#))
+            .collect();
+        Json::parse(
+            format!(r#"{{"roots":{{}},"extensions":{{{}}}}}"#, members.join(",")).into(),
+            8,
+        )
+        .unwrap()
     }
 
     fn list(outcome: Outcome, names: &[&str]) -> Contribution {
-        let tools: Vec<_> = names.iter().map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
-        let result = Json::parse(format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into(), 8).unwrap();
-        Contribution { backend: "a".into(), outcome, reason: None, results: vec![result], is_stale: false }
+        let tools: Vec<_> = names
+            .iter()
+            .map(|name| format!(r#"{{"name":"{name}"}}"#))
+            .collect();
+        let result =
+            Json::parse(format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into(), 8).unwrap();
+        Contribution {
+            backend: "a".into(),
+            outcome,
+            reason: None,
+            results: vec![result],
+            is_stale: false,
+        }
     }
 
     fn need(needs: &Needs, name: &str) -> Option<String> {
@@ -92,18 +139,39 @@ mod tests {
 
     #[test]
     fn entry_that_appears_with_an_extension_needs_it() {
-        let (without, with, more) = (declared(&["k/k"]), declared(&["k/k", "x/x"]), declared(&["k/k", "x/x", "y/y"]));
+        let (without, with, more) = (
+            declared(&["k/k"]),
+            declared(&["k/k", "x/x"]),
+            declared(&["k/k", "x/x", "y/y"]),
+        );
         let (few, many) = (list(Outcome::Ok, &["a"]), list(Outcome::Ok, &["a", "b"]));
         let reading = |declared, list| ListReading { declared, list };
         let after = |needs: &Needs, before, now| needs.after(ListKind::Tools, before, now);
-        let learnt = after(&Needs::default(), reading(&without, &few), reading(&with, &many));
-        assert_eq!((need(&learnt, "a"), need(&learnt, "b")), (None, Some("x/x".into())));
+        let learnt = after(
+            &Needs::default(),
+            reading(&without, &few),
+            reading(&with, &many),
+        );
+        assert_eq!(
+            (need(&learnt, "a"), need(&learnt, "b")),
+            (None, Some("x/x".into()))
+        );
         // Read again, and with another extension.
         let again = after(&learnt, reading(&with, &many), reading(&more, &many));
         assert_eq!(need(&again, "b").as_deref(), Some("x/x"));
-        assert!(after(&again, reading(&more, &many), reading(&more, &few)).is_empty(), "it is gone");
+        assert!(
+            after(&again, reading(&more, &many), reading(&more, &few)).is_empty(),
+            "it is gone"
+        );
         let failed = list(Outcome::Error, &[]);
-        assert_eq!(need(&after(&learnt, reading(&with, &many), reading(&with, &failed)), "b").as_deref(), Some("x/x"));
+        assert_eq!(
+            need(
+                &after(&learnt, reading(&with, &many), reading(&with, &failed)),
+                "b"
+            )
+            .as_deref(),
+            Some("x/x")
+        );
     }
 
     #[test]
@@ -112,11 +180,21 @@ mod tests {
         let (few, many) = (list(Outcome::Ok, &["a"]), list(Outcome::Ok, &["a", "b"]));
         let part = list(Outcome::Error, &["a"]);
         let learnt = |before: (&Json, &Contribution), now: (&Json, &Contribution)| {
-            let [before, now] = [before, now].map(|(declared, list)| ListReading { declared, list });
+            let [before, now] =
+                [before, now].map(|(declared, list)| ListReading { declared, list });
             Needs::default().after(ListKind::Tools, before, now)
         };
-        assert!(learnt((&without, &few), (&two, &many)).is_empty(), "either of two extensions");
-        assert!(learnt((&one, &few), (&one, &many)).is_empty(), "no new extension");
-        assert!(learnt((&without, &part), (&one, &many)).is_empty(), "the list was not whole");
+        assert!(
+            learnt((&without, &few), (&two, &many)).is_empty(),
+            "either of two extensions"
+        );
+        assert!(
+            learnt((&one, &few), (&one, &many)).is_empty(),
+            "no new extension"
+        );
+        assert!(
+            learnt((&without, &part), (&one, &many)).is_empty(),
+            "the list was not whole"
+        );
     }
 }

@@ -30,7 +30,10 @@ impl Catalogue {
         topology.backends().len() > 1
             && !self.claiming.is_empty()
             && (self.with(|state| state.parts.values().any(names_uris))
-                || self.own.as_ref().is_some_and(|own| own.shared.needs_claims(topology)))
+                || self
+                    .own
+                    .as_ref()
+                    .is_some_and(|own| own.shared.needs_claims(topology)))
     }
 
     /// Merges the parts again if they name URIs that may have got other owners.
@@ -44,9 +47,8 @@ impl Catalogue {
     pub(super) fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let merged = match &self.own {
             None => self.merge_parts(topology),
-            Some(own) if own.parts(topology).is_empty() => {
-                Some(own.shared.merge(topology)).filter(|shared| shared.may_be_seen_by(Some(&own.reader)))
-            }
+            Some(own) if own.parts(topology).is_empty() => Some(own.shared.merge(topology))
+                .filter(|shared| shared.may_be_seen_by(Some(&own.reader))),
             Some(_) => self.merge_parts(topology),
         };
         merged.unwrap_or_default()
@@ -57,28 +59,53 @@ impl Catalogue {
     fn merge_parts(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let claiming: Vec<_> = match self.needs_claims(topology) {
-            true => self.claiming.iter().filter_map(|list| list.newest(topology)).collect(),
+            true => self
+                .claiming
+                .iter()
+                .filter_map(|list| list.newest(topology))
+                .collect(),
             false => Vec::new(),
         };
         let claims = claiming.iter().map(|list| list.generation()).sum();
-        let of_all = self.own.as_ref().map_or(0, |own| own.shared.with(|state| state.version));
+        let of_all = self
+            .own
+            .as_ref()
+            .map_or(0, |own| own.shared.with(|state| state.version));
         let (basis, kept) = self.with(|state| {
-            state.suspect &= state.parts.values().any(|part| part.reflects < part.announced);
+            state.suspect &= state
+                .parts
+                .values()
+                .any(|part| part.reflects < part.announced);
             // Each version only grows, so that their sum stays the same only if both do.
-            let basis = Basis { version: state.version + of_all, topology: topology.number(), claims };
+            let basis = Basis {
+                version: state.version + of_all,
+                topology: topology.number(),
+                claims,
+            };
             let is_same = state.merged == Some(basis);
-            (basis, state.newest_of(topology).filter(|_| is_same).cloned())
+            (
+                basis,
+                state.newest_of(topology).filter(|_| is_same).cloned(),
+            )
         });
         if kept.is_some() {
             return kept;
         }
-        let parts: Option<Vec<_>> = topology.ids().map(|backend| self.readable_part(backend)).collect();
-        let Some(parts) = parts else { return self.with(|state| state.newest_of(topology).cloned()) };
+        let parts: Option<Vec<_>> = topology
+            .ids()
+            .map(|backend| self.readable_part(backend))
+            .collect();
+        let Some(parts) = parts else {
+            return self.with(|state| state.newest_of(topology).cloned());
+        };
         let mut snapshot = Snapshot::new(self.kind, parts, topology, &claiming);
         if let Some(own) = &self.own {
             snapshot.reader = Some(own.reader.clone());
             let mut reserved = self.reserve();
-            let unlimited = ByteLimits { one: usize::MAX, all: usize::MAX };
+            let unlimited = ByteLimits {
+                one: usize::MAX,
+                all: usize::MAX,
+            };
             // Without memory for it, it is made for each request.
             if reserved.grow(snapshot.size(), unlimited).is_err() {
                 return Some(Arc::new(snapshot));
@@ -95,20 +122,38 @@ impl Catalogue {
             let part = state.parts.get(&backend)?;
             let loaded = part.loaded.as_ref()?;
             let (contribution, needs) = (loaded.contribution.clone(), loaded.needs.clone());
-            Some(ReadPart { backend, contribution, needs, is_private: part.is_private })
+            Some(ReadPart {
+                backend,
+                contribution,
+                needs,
+                is_private: part.is_private,
+            })
         };
-        let Some(own) = &self.own else { return self.with(|state| of(state)) };
+        let Some(own) = &self.own else {
+            return self.with(|state| of(state));
+        };
         let shared = own.shared.with(|state| of(state));
-        if !own.reader.has_own_part(backend, shared.as_ref().is_some_and(|shared| shared.is_private)) {
+        if !own.reader.has_own_part(
+            backend,
+            shared.as_ref().is_some_and(|shared| shared.is_private),
+        ) {
             return shared;
         }
         // Whatever its server says of this one, it was read for the principal.
-        self.with(|state| of(state)).map(|part| ReadPart { is_private: true, ..part })
+        self.with(|state| of(state)).map(|part| ReadPart {
+            is_private: true,
+            ..part
+        })
     }
 
     /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
     /// earlier topology serves only the requests that began with that.
-    fn accept(&self, basis: Basis, snapshot: Arc<Snapshot>, topology: &Arc<Topology>) -> Arc<Snapshot> {
+    fn accept(
+        &self,
+        basis: Basis,
+        snapshot: Arc<Snapshot>,
+        topology: &Arc<Topology>,
+    ) -> Arc<Snapshot> {
         let limits = &topology.limits;
         let previous = self.with(|state| state.snapshots.front().cloned());
         let earlier = previous.as_ref().map_or(0, |previous| previous.topology());
@@ -116,10 +161,15 @@ impl Catalogue {
             return snapshot;
         }
         let is_same_topology = earlier == snapshot.topology();
-        let is_news = !is_same_topology || previous.as_ref().is_none_or(|previous| !previous.equals(&snapshot));
+        let is_news = !is_same_topology
+            || previous
+                .as_ref()
+                .is_none_or(|previous| !previous.equals(&snapshot));
         let listening = self.announcer.endpoints();
         let reader = self.own.as_ref().map(|own| &own.reader);
-        let changed = previous.as_ref().map(|previous| changed_at(previous, &snapshot, topology, &listening, reader));
+        let changed = previous
+            .as_ref()
+            .map(|previous| changed_at(previous, &snapshot, topology, &listening, reader));
         let (newest, changed, pause) = self.with(|state| {
             state.merged = Some(basis);
             if is_news {
@@ -132,7 +182,11 @@ impl Catalogue {
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;
-            let pause = if announced { limits.settle } else { limits.unannounced };
+            let pause = if announced {
+                limits.settle
+            } else {
+                limits.unannounced
+            };
             let first = || if unseen { listening } else { Vec::new() };
             let changed = changed.unwrap_or_else(first);
             // The gateway announces a new topology once for all lists that one announcement concerns.
@@ -151,8 +205,11 @@ impl Catalogue {
             snapshot.log_findings(previous.as_deref());
         }
         if !changed.is_empty() {
-            let audience = reader.map_or(Audience::Everyone, |reader| Audience::Reader(reader.clone()));
-            self.announcer.announce(self.kind.change(), pause, changed, &audience);
+            let audience = reader.map_or(Audience::Everyone, |reader| {
+                Audience::Reader(reader.clone())
+            });
+            self.announcer
+                .announce(self.kind.change(), pause, changed, &audience);
         }
         newest.unwrap_or(snapshot)
     }

@@ -52,7 +52,9 @@ impl Own {
                 let part = state.parts.get(&backend);
                 let is_private = part.is_some_and(|part| part.is_private);
                 let announced = part.map_or(0, |part| part.announced);
-                self.reader.has_own_part(backend, is_private).then_some((backend, announced))
+                self.reader
+                    .has_own_part(backend, is_private)
+                    .then_some((backend, announced))
             });
             own.collect()
         })
@@ -64,13 +66,25 @@ impl OwnLists {
     pub(super) fn new(bytes: usize) -> Arc<Self> {
         Arc::new_cyclic(|itself: &Weak<Self>| {
             let itself = Weak::clone(itself);
-            let evict = move |reader: &Reader| itself.upgrade().is_some_and(|lists| lists.evict_another(reader));
-            Self { readers: Mutex::default(), memory: Arc::new(ReaderMemory::new(bytes, evict)) }
+            let evict = move |reader: &Reader| {
+                itself
+                    .upgrade()
+                    .is_some_and(|lists| lists.evict_another(reader))
+            };
+            Self {
+                readers: Mutex::default(),
+                memory: Arc::new(ReaderMemory::new(bytes, evict)),
+            }
         })
     }
 
     /// The list of a principal beside that of `all`.
-    pub(super) fn of(&self, reader: &Reader, kind: ListKind, all: &[Arc<Catalogue>; 5]) -> Arc<Catalogue> {
+    pub(super) fn of(
+        &self,
+        reader: &Reader,
+        kind: ListKind,
+        all: &[Arc<Catalogue>; 5],
+    ) -> Arc<Catalogue> {
         let mut readers = self.lock();
         readers.uses += 1;
         let used = readers.uses;
@@ -78,14 +92,24 @@ impl OwnLists {
             lists.used = used;
             return Arc::clone(of_kind(&lists.catalogues, kind));
         }
-        let left = if readers.lists.len() < READERS { None } else { readers.remove_oldest(None) };
+        let left = if readers.lists.len() < READERS {
+            None
+        } else {
+            readers.remove_oldest(None)
+        };
         let catalogues = chained(|kind, claiming| {
             let shared = Arc::clone(of_kind(all, kind));
-            let own = Own { reader: reader.clone(), shared: Arc::clone(&shared), memory: Arc::clone(&self.memory) };
+            let own = Own {
+                reader: reader.clone(),
+                shared: Arc::clone(&shared),
+                memory: Arc::clone(&self.memory),
+            };
             Arc::new(shared.for_reader(claiming, own))
         });
         let found = Arc::clone(of_kind(&catalogues, kind));
-        readers.lists.insert(reader.clone(), Lists { catalogues, used });
+        readers
+            .lists
+            .insert(reader.clone(), Lists { catalogues, used });
         drop(readers);
         // Not under the lock: much may be dropped.
         drop(left);
@@ -94,7 +118,11 @@ impl OwnLists {
 
     /// Does something to the lists of each principal.
     pub(super) fn for_each(&self, act: impl Fn(&Catalogue)) {
-        self.lock().lists.values().flat_map(|lists| &lists.catalogues).for_each(|catalogue| act(catalogue));
+        self.lock()
+            .lists
+            .values()
+            .flat_map(|lists| &lists.catalogues)
+            .for_each(|catalogue| act(catalogue));
     }
 
     /// Drops the lists of the principal other than `reader` that has not used them for longest.
@@ -111,8 +139,13 @@ impl OwnLists {
 impl Readers {
     /// Takes the lists of the principal that has not used them for longest.
     fn remove_oldest(&mut self, except: Option<&Reader>) -> Option<Lists> {
-        let others = self.lists.iter().filter(|(reader, _)| Some(*reader) != except);
-        let oldest = others.min_by_key(|(_, lists)| lists.used).map(|(reader, _)| reader.clone())?;
+        let others = self
+            .lists
+            .iter()
+            .filter(|(reader, _)| Some(*reader) != except);
+        let oldest = others
+            .min_by_key(|(_, lists)| lists.used)
+            .map(|(reader, _)| reader.clone())?;
         self.lists.remove(&oldest)
     }
 }

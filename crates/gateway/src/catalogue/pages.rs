@@ -26,7 +26,10 @@ pub(super) struct Pages {
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { kept: Mutex::default(), most: (KEPT, usize::MAX) }
+        Self {
+            kept: Mutex::default(),
+            most: (KEPT, usize::MAX),
+        }
     }
 }
 
@@ -51,13 +54,24 @@ struct Page {
 impl Pages {
     /// Those of a list that is there once for each kind of clients.
     pub(super) fn of_some_clients() -> Self {
-        Self { most: (1, LARGEST), ..Self::default() }
+        Self {
+            most: (1, LARGEST),
+            ..Self::default()
+        }
     }
 
     /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
-    pub(super) fn kept_or(&self, key: &Key, end: usize, ttl_left: Duration, write: impl FnOnce() -> Json) -> Response {
+    pub(super) fn kept_or(
+        &self,
+        key: &Key,
+        end: usize,
+        ttl_left: Duration,
+        write: impl FnOnce() -> Json,
+    ) -> Response {
         let kept = |pages: &HashMap<Key, Page, RandomState>| {
-            let page = pages.get(key).filter(|page| page.end == end && page.ttl_left == ttl_left)?;
+            let page = pages
+                .get(key)
+                .filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
         if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -73,7 +87,14 @@ impl Pages {
         if pages.len() >= most && !pages.contains_key(key) {
             pages.clear();
         }
-        pages.insert(key.clone(), Page { end, ttl_left, answer: answer.clone() });
+        pages.insert(
+            key.clone(),
+            Page {
+                end,
+                ttl_left,
+                answer: answer.clone(),
+            },
+        );
         answer
     }
 }
@@ -106,7 +127,19 @@ mod tests {
                 written.set(written.get() + 1);
                 Json::string(&format!("{start} {left:?}"))
             };
-            pages.kept_or(&Key { start, ..Key::default() }, start + 5, rounded(left), write).body().as_text().to_owned()
+            pages
+                .kept_or(
+                    &Key {
+                        start,
+                        ..Key::default()
+                    },
+                    start + 5,
+                    rounded(left),
+                    write,
+                )
+                .body()
+                .as_text()
+                .to_owned()
         };
         let second = Duration::from_secs(1);
         assert_eq!(page(0, 60 * second), page(0, 60 * second + second / 3));
@@ -122,16 +155,35 @@ mod tests {
     fn page_with_a_cursor_is_kept_for_one_principal_alone() {
         let pages = Pages::default();
         let page = |name: &str| {
-            let key = Key { holder: Some(Principal::named("issuer", name).into()), ..Key::default() };
-            pages.kept_or(&key, 5, Duration::ZERO, || Json::string(name)).body().as_text().to_owned()
+            let key = Key {
+                holder: Some(Principal::named("issuer", name).into()),
+                ..Key::default()
+            };
+            pages
+                .kept_or(&key, 5, Duration::ZERO, || Json::string(name))
+                .body()
+                .as_text()
+                .to_owned()
         };
-        assert_eq!([page("ann"), page("bob"), page("ann")], ["\"ann\"", "\"bob\"", "\"ann\""]);
+        assert_eq!(
+            [page("ann"), page("bob"), page("ann")],
+            ["\"ann\"", "\"bob\"", "\"ann\""]
+        );
     }
 
     #[test]
     fn short_ttl_is_given_in_milliseconds() {
-        assert_eq!(rounded(Duration::from_micros(1500)), Duration::from_millis(1));
-        assert_eq!(rounded(Duration::from_millis(9999)), Duration::from_millis(9999));
-        assert_eq!(rounded(Duration::from_millis(10_999)), Duration::from_secs(10));
+        assert_eq!(
+            rounded(Duration::from_micros(1500)),
+            Duration::from_millis(1)
+        );
+        assert_eq!(
+            rounded(Duration::from_millis(9999)),
+            Duration::from_millis(9999)
+        );
+        assert_eq!(
+            rounded(Duration::from_millis(10_999)),
+            Duration::from_secs(10)
+        );
     }
 }

@@ -104,7 +104,11 @@ impl Part {
 
     /// Whether it is a whole list of an earlier run.
     pub(super) fn is_kept(&self) -> bool {
-        !self.is_behind() && self.loaded.as_ref().is_some_and(|loaded| loaded.kept_since.is_some())
+        !self.is_behind()
+            && self
+                .loaded
+                .as_ref()
+                .is_some_and(|loaded| loaded.kept_since.is_some())
     }
 
     /// Whether the list was read before its backend's connection of `made`.
@@ -112,19 +116,27 @@ impl Part {
         match &self.running {
             // It may end with the list of an earlier run.
             Some(running) => running.may_use_kept,
-            None => self.loaded.as_ref().is_some_and(|loaded| loaded.received < made),
+            None => self
+                .loaded
+                .as_ref()
+                .is_some_and(|loaded| loaded.received < made),
         }
     }
 
     /// Whether the loaded list is known to be outdated or not whole.
     pub(super) fn is_behind(&self) -> bool {
-        let ok = self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.outcome == Outcome::Ok);
+        let ok = self
+            .loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.contribution.outcome == Outcome::Ok);
         !ok || self.reflects < self.announced
     }
 
     /// Whether it is missing because its server wants the user to sign in.
     pub(super) fn wants_sign_in(&self) -> bool {
-        self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.outcome == Outcome::SignInNeeded)
+        self.loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.contribution.outcome == Outcome::SignInNeeded)
     }
 
     /// Whether the list is served because no change was announced, although its `ttlMs` is over.
@@ -135,16 +147,29 @@ impl Part {
 
     /// Whether the list has no `ttlMs`, or has outlived it.
     fn has_expired(&self, now: Instant) -> bool {
-        self.loaded.as_ref().and_then(|loaded| loaded.expires).is_none_or(|expires| expires <= now)
+        self.loaded
+            .as_ref()
+            .and_then(|loaded| loaded.expires)
+            .is_none_or(|expires| expires <= now)
     }
 
     /// Stores the result of a reading that began when `reflects` changes had been announced. If it failed, the last
     /// whole list stays for at most `stale`. Returns whether there is anything new.
-    pub(super) fn store(&mut self, mut loaded: Loaded, reflects: u64, stale: Duration, took: Duration) -> bool {
-        let Contribution { outcome, ref reason, .. } = loaded.contribution;
+    pub(super) fn store(
+        &mut self,
+        mut loaded: Loaded,
+        reflects: u64,
+        stale: Duration,
+        took: Duration,
+    ) -> bool {
+        let Contribution {
+            outcome,
+            ref reason,
+            ..
+        } = loaded.contribution;
         // A host that is lost without a word fails in several ways, but always slowly.
-        self.is_hanging =
-            matches!(outcome, Outcome::Timeout | Outcome::Starting) || (outcome != Outcome::Ok && took >= SLOW);
+        self.is_hanging = matches!(outcome, Outcome::Timeout | Outcome::Starting)
+            || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
         // What wants its user to sign in tells each user something else.
@@ -153,7 +178,9 @@ impl Part {
         let last = self.loaded.take();
         let is_other = |last: &Contribution| last.outcome != outcome || last.reason != *reason;
         let is_new = match last {
-            Some(last) if outcome != Outcome::Ok && last.is_whole() && last.read.elapsed() < stale => {
+            Some(last)
+                if outcome != Outcome::Ok && last.is_whole() && last.read.elapsed() < stale =>
+            {
                 let is_new = is_other(&last.contribution);
                 loaded.contribution.results = last.contribution.results;
                 loaded.contribution.is_stale = true;
@@ -163,7 +190,11 @@ impl Part {
                 loaded.kept_since = last.kept_since;
                 is_new
             }
-            Some(Loaded { contribution: last, needs, .. }) => {
+            Some(Loaded {
+                contribution: last,
+                needs,
+                ..
+            }) => {
                 let is_new = is_other(&last) || last.is_stale || needs != loaded.needs;
                 let is_same_list = last.results == loaded.contribution.results;
                 if is_same_list {
@@ -181,19 +212,27 @@ impl Part {
     /// Learns from a reading that began after `changes` changes what clients need to be shown some of the entries.
     pub(super) fn learn_needs(&self, kind: ListKind, loaded: &mut Loaded, changes: u64) {
         loaded.changes = changes;
-        let Some(last) = self.loaded.as_ref().filter(|last| self.announces && last.changes == self.changes) else {
+        let Some(last) = self
+            .loaded
+            .as_ref()
+            .filter(|last| self.announces && last.changes == self.changes)
+        else {
             return;
         };
         if self.changes == changes {
-            let [before, now] =
-                [last, &*loaded].map(|loaded| ListReading { declared: &loaded.declared, list: &loaded.contribution });
+            let [before, now] = [last, &*loaded].map(|loaded| ListReading {
+                declared: &loaded.declared,
+                list: &loaded.contribution,
+            });
             loaded.needs = last.needs.after(kind, before, now);
         }
     }
 
     /// Whether the loaded list is from before a failure.
     pub(super) fn is_stale(&self) -> bool {
-        self.loaded.as_ref().is_some_and(|loaded| loaded.contribution.is_stale)
+        self.loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.contribution.is_stale)
     }
 
     /// When the loaded list is too old to be served, if it is from before a failure and no task waits for that.
@@ -206,7 +245,10 @@ impl Part {
 impl Loaded {
     /// Whether the reading did not wait for the end of the backend's start.
     pub(super) fn is_of_start(&self) -> bool {
-        matches!(self.contribution.outcome, Outcome::Starting | Outcome::Timeout)
+        matches!(
+            self.contribution.outcome,
+            Outcome::Starting | Outcome::Timeout
+        )
     }
 
     /// Whether its server has said for how long it holds, and that is some time.

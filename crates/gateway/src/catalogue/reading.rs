@@ -27,7 +27,9 @@ impl Catalogue {
         wait: Wait,
         trace: &Parent,
     ) -> bool {
-        let Some(member) = topology.get(backend) else { return false };
+        let Some(member) = topology.get(backend) else {
+            return false;
+        };
         let mut began = false;
         // If the running one is too old or gives up too early, the next one does not.
         for _ in 0..2 {
@@ -38,11 +40,21 @@ impl Catalogue {
                 let running = part.running.get_or_insert_with(|| {
                     (part.readings, began) = (number, true);
                     let (reflects, changes) = (part.announced, part.changes);
-                    let begun = Begun { backend, number, reflects, changes, may_use_kept, wait };
+                    let begun = Begun {
+                        backend,
+                        number,
+                        reflects,
+                        changes,
+                        may_use_kept,
+                        wait,
+                    };
                     // What is one principal's is never kept.
                     let store = member.store.clone().filter(|_| self.own.is_none());
                     let client = member.client_for(self.own.as_ref().map(|own| &own.reader));
-                    let source = Source { client: Arc::clone(client), store };
+                    let source = Source {
+                        client: Arc::clone(client),
+                        store,
+                    };
                     self.begin_reading(begun, source, topology.limits, trace.clone())
                 });
                 (running.reflects, running.wait, running.done.clone())
@@ -58,17 +70,30 @@ impl Catalogue {
 
     /// Whether the last reading did not wait for the end of the backend's start.
     fn is_starting(&self, backend: BackendId) -> bool {
-        self.with(|state| state.part(backend).loaded.as_ref().is_some_and(Loaded::is_of_start))
+        self.with(|state| {
+            state
+                .part(backend)
+                .loaded
+                .as_ref()
+                .is_some_and(Loaded::is_of_start)
+        })
     }
 
     /// Reads a part for which no request waits, and merges it.
-    pub(super) fn read_in_background(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId, need: u64) {
+    pub(super) fn read_in_background(
+        self: &Arc<Self>,
+        topology: &Arc<Topology>,
+        backend: BackendId,
+        need: u64,
+    ) {
         if self.with(|state| state.part(backend).running.is_some()) {
             return;
         }
         let (catalogue, topology) = (Arc::clone(self), Arc::clone(topology));
         drop(self.background.spawn(async move {
-            catalogue.read(&topology, backend, need, Wait::Whole, &Parent::default()).await;
+            catalogue
+                .read(&topology, backend, need, Wait::Whole, &Parent::default())
+                .await;
             drop(catalogue.merge(&topology));
         }));
     }
@@ -78,7 +103,9 @@ impl Catalogue {
         let catalogue = Arc::downgrade(self);
         drop(self.background.spawn(async move {
             sleep_until(time).await;
-            let Some(catalogue) = catalogue.upgrade() else { return };
+            let Some(catalogue) = catalogue.upgrade() else {
+                return;
+            };
             let topology = catalogue.topology.load();
             let need = catalogue.with(|state| {
                 let part = state.parts.get_mut(&backend)?;
@@ -102,17 +129,36 @@ impl Catalogue {
 
     /// Reads in a task, so that the reading survives the request that began it. Bounded by the time a
     /// list may take.
-    fn begin_reading(self: &Arc<Self>, begun: Begun, source: Source, limits: ListLimits, trace: Parent) -> Running {
-        let Begun { backend, number, reflects, changes, may_use_kept, wait } = begun;
+    fn begin_reading(
+        self: &Arc<Self>,
+        begun: Begun,
+        source: Source,
+        limits: ListLimits,
+        trace: Parent,
+    ) -> Running {
+        let Begun {
+            backend,
+            number,
+            reflects,
+            changes,
+            may_use_kept,
+            wait,
+        } = begun;
         let (reader, catalogue) = (Arc::clone(self), Arc::clone(self));
         let reading = trace.clone().scope(async move {
             let began = Instant::now();
-            let kept = if may_use_kept { reader.load_kept(&source, &limits, &trace).await } else { None };
+            let kept = if may_use_kept {
+                reader.load_kept(&source, &limits, &trace).await
+            } else {
+                None
+            };
             let mut loaded = match kept {
                 Some(kept) => kept,
                 None => {
                     let declared = reader.capabilities.current();
-                    reader.load(source.client.as_ref(), wait, &limits, declared, &trace).await
+                    reader
+                        .load(source.client.as_ref(), wait, &limits, declared, &trace)
+                        .await
                 }
             };
             let expires = reader.with(|state| {
@@ -122,7 +168,10 @@ impl Catalogue {
                 part.learn_needs(reader.kind, &mut loaded, changes);
                 source.keep(reader.kind, &loaded);
                 if reader.own.is_none() && loaded.contribution.outcome == Outcome::Ok {
-                    reader.announcer.demand.read(backend, reader.kind, loaded.has_time());
+                    reader
+                        .announcer
+                        .demand
+                        .read(backend, reader.kind, loaded.has_time());
                 }
                 let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
                 let expires = part.expire(limits.stale);
@@ -138,10 +187,21 @@ impl Catalogue {
         let done = async move {
             if !matches!(task.await, Ok(Some(()))) {
                 // The gateway is ending, or the reading panicked: the next request reads again.
-                catalogue.with(|state| state.part(backend).running.take_if(|running| running.number == number));
+                catalogue.with(|state| {
+                    state
+                        .part(backend)
+                        .running
+                        .take_if(|running| running.number == number)
+                });
             }
         };
-        Running { number, reflects, wait, may_use_kept, done: done.boxed().shared() }
+        Running {
+            number,
+            reflects,
+            wait,
+            may_use_kept,
+            done: done.boxed().shared(),
+        }
     }
 }
 
@@ -162,20 +222,40 @@ impl Catalogue {
     }
 
     /// The list as it was kept in an earlier run, if that can be used.
-    async fn load_kept(&self, source: &Source, limits: &ListLimits, trace: &Parent) -> Option<Loaded> {
-        let KeptList { pages, declared, read } = source.store.as_ref()?.kept(self.kind)?;
+    async fn load_kept(
+        &self,
+        source: &Source,
+        limits: &ListLimits,
+        trace: &Parent,
+    ) -> Option<Loaded> {
+        let KeptList {
+            pages,
+            declared,
+            read,
+        } = source.store.as_ref()?.kept(self.kind)?;
         if !covers(&declared, &self.capabilities.current()) {
             return None;
         }
-        let kept = KeptPages { backend: Arc::clone(&source.client), pages };
+        let kept = KeptPages {
+            backend: Arc::clone(&source.client),
+            pages,
+        };
         let loaded = self.load(&kept, Wait::Whole, limits, declared, trace).await;
         if loaded.contribution.outcome != Outcome::Ok {
-            let (backend, list, reason) = (source.client.name(), self.kind.member(), &loaded.contribution.reason);
+            let (backend, list, reason) = (
+                source.client.name(),
+                self.kind.member(),
+                &loaded.contribution.reason,
+            );
             warn!(backend, list, reason, "kept list ignored: it is not usable");
             return None;
         }
         // What is left of the time that the server gave it for is unknown.
-        Some(Loaded { kept_since: Some(read), expires: None, ..loaded })
+        Some(Loaded {
+            kept_since: Some(read),
+            expires: None,
+            ..loaded
+        })
     }
 }
 
@@ -189,13 +269,23 @@ impl Source {
     /// Keeps a list that the backend itself gave. One of which some clients see less is not kept, since it is not known later
     /// which.
     fn keep(&self, kind: ListKind, loaded: &Loaded) {
-        let Some(store) = self.store.as_ref().filter(|_| loaded.kept_since.is_none()) else { return };
-        let Loaded { contribution, declared, needs, .. } = loaded;
+        let Some(store) = self.store.as_ref().filter(|_| loaded.kept_since.is_none()) else {
+            return;
+        };
+        let Loaded {
+            contribution,
+            declared,
+            needs,
+            ..
+        } = loaded;
         if contribution.outcome != Outcome::Ok {
             return;
         }
-        let list =
-            || KeptList { pages: contribution.results.clone(), declared: declared.clone(), read: SystemTime::now() };
+        let list = || KeptList {
+            pages: contribution.results.clone(),
+            declared: declared.clone(),
+            read: SystemTime::now(),
+        };
         store.keep(kind, needs.is_empty().then(list));
     }
 }
@@ -216,6 +306,13 @@ struct Begun {
 /// Whether the list of an earlier run is served, where one may have been kept: while a backend rests, or until it has been
 /// started.
 fn may_serve_kept(topology: &Topology, backend: BackendId) -> bool {
-    let keeping = topology.get(backend).filter(|member| member.store.is_some());
-    keeping.is_some_and(|member| matches!(member.client.status().state, BackendState::Idle | BackendState::Connecting))
+    let keeping = topology
+        .get(backend)
+        .filter(|member| member.store.is_some());
+    keeping.is_some_and(|member| {
+        matches!(
+            member.client.status().state,
+            BackendState::Idle | BackendState::Connecting
+        )
+    })
 }

@@ -13,19 +13,35 @@ use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
 
 /// The entries of a backend's list that the configuration mentions, by name.
-pub(super) fn mentioned(kind: ListKind, member: &Member, list: &Contribution) -> HashMap<String, Json> {
-    if !kind.is_named() || !(member.naming.renames_any() || kind == ListKind::Tools && !member.rewritings.is_empty()) {
+pub(super) fn mentioned(
+    kind: ListKind,
+    member: &Member,
+    list: &Contribution,
+) -> HashMap<String, Json> {
+    if !kind.is_named()
+        || !(member.naming.renames_any()
+            || kind == ListKind::Tools && !member.rewritings.is_empty())
+    {
         return HashMap::new();
     }
-    let is_mentioned = |name: &str| member.naming.bare(name) != name || member.rewritings.of(name).is_some();
-    named(kind, list).filter(|(name, _)| is_mentioned(name)).collect()
+    let is_mentioned =
+        |name: &str| member.naming.bare(name) != name || member.rewritings.of(name).is_some();
+    named(kind, list)
+        .filter(|(name, _)| is_mentioned(name))
+        .collect()
 }
 
 fn named(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, Json)> + '_ {
-    list.results.iter().filter_map(move |result| result.get(kind.member())).flat_map(move |entries| {
-        let named = |entry: Json| Some((entry.get(kind.key())?.as_str()?.into_owned(), entry));
-        entries.elements().filter_map(|place| named(entries.slice(place))).collect::<Vec<_>>()
-    })
+    list.results
+        .iter()
+        .filter_map(move |result| result.get(kind.member()))
+        .flat_map(move |entries| {
+            let named = |entry: Json| Some((entry.get(kind.key())?.as_str()?.into_owned(), entry));
+            entries
+                .elements()
+                .filter_map(|place| named(entries.slice(place)))
+                .collect::<Vec<_>>()
+        })
 }
 
 /// The names in the configuration that a backend's list lacks, as far as the list is whole.
@@ -46,10 +62,17 @@ pub(super) fn unknown(
     };
     let is_missing = |name: &&str| !mentioned.contains_key(*name);
     let renamed = member.naming.renamed().into_iter().filter(is_missing);
-    let mut all: Vec<_> = renamed.map(|name| UnknownName { may_be_prompt: true, ..unknown(name, None) }).collect();
+    let mut all: Vec<_> = renamed
+        .map(|name| UnknownName {
+            may_be_prompt: true,
+            ..unknown(name, None)
+        })
+        .collect();
     if kind == ListKind::Tools {
         for tool in member.rewritings.tools() {
-            let Some(rewriting) = member.rewritings.of(tool) else { continue };
+            let Some(rewriting) = member.rewritings.of(tool) else {
+                continue;
+            };
             match mentioned.get(tool) {
                 None if all.iter().any(|other| other.name == tool) => {}
                 None => all.push(unknown(tool, None)),
@@ -64,10 +87,19 @@ pub(super) fn unknown(
 }
 
 /// The arguments in the configuration that the input schema of a tool does not have among its properties.
-fn missing_arguments<'a>(rewriting: &'a ToolRewriting, tool: &Json) -> impl Iterator<Item = &'a str> {
-    let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties"));
+fn missing_arguments<'a>(
+    rewriting: &'a ToolRewriting,
+    tool: &Json,
+) -> impl Iterator<Item = &'a str> {
+    let properties = tool
+        .get("inputSchema")
+        .and_then(|schema| schema.get("properties"));
     let arguments = rewriting.arguments().all().iter().map(Argument::name);
-    arguments.filter(move |name| properties.as_ref().is_none_or(|all| all.peek(name).is_none()))
+    arguments.filter(move |name| {
+        properties
+            .as_ref()
+            .is_none_or(|all| all.peek(name).is_none())
+    })
 }
 
 impl Snapshot {
@@ -98,10 +130,17 @@ impl Entry {
                 changes.push(format!("has another {name}"));
             }
         }
-        let arguments = self.rewriting.as_ref().map(|rewriting| rewriting.arguments().all()).unwrap_or_default();
+        let arguments = self
+            .rewriting
+            .as_ref()
+            .map(|rewriting| rewriting.arguments().all())
+            .unwrap_or_default();
         changes.extend(arguments.iter().map(|argument| match argument.rule() {
             ArgumentRule::Value(_) => format!("has a fixed argument {:?}", argument.name()),
-            ArgumentRule::Default(value) => format!("has {value} as default of the argument {:?}", argument.name()),
+            ArgumentRule::Default(value) => format!(
+                "has {value} as default of the argument {:?}",
+                argument.name()
+            ),
             ArgumentRule::Hidden => format!("hides the argument {:?}", argument.name()),
         }));
         changes

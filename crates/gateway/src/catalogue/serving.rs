@@ -62,16 +62,24 @@ impl Catalogue {
             // The list is merged of all parts, but the client waits for no news of what it is not shown.
             false => part.loaded.is_some(),
         };
-        let (snapshot, is_cached) = self.snapshot_with(view, &serves, Patience::Brief, trace).await;
+        let (snapshot, is_cached) = self
+            .snapshot_with(view, &serves, Patience::Brief, trace)
+            .await;
         let list = ListView::new(snapshot, view);
         let ttl_left = self.ttl_left(&list, arrived);
-        Served { list, ttl_left, is_cached }
+        Served {
+            list,
+            ttl_left,
+            is_cached,
+        }
     }
 
     /// The list as it is now, asking every backend. Requests that arrive while they are being asked
     /// get the same answer.
     pub(crate) async fn refresh(self: &Arc<Self>, view: &View) -> ListView {
-        let (whole, _) = self.snapshot_with(view, &|_, _| false, Patience::Long, &Parent::default()).await;
+        let (whole, _) = self
+            .snapshot_with(view, &|_, _| false, Patience::Long, &Parent::default())
+            .await;
         ListView::new(whole, view)
     }
 
@@ -82,11 +90,17 @@ impl Catalogue {
     }
 
     /// [`Catalogue::known`], and whether no backend was asked for it.
-    pub(crate) async fn newest_or_first(self: &Arc<Self>, view: &View, trace: &Parent) -> (ListView, bool) {
+    pub(crate) async fn newest_or_first(
+        self: &Arc<Self>,
+        view: &View,
+        trace: &Parent,
+    ) -> (ListView, bool) {
         match self.trusted(view) {
             Some(list) => (list, true),
             None => {
-                let Served { list, is_cached, .. } = self.current(view, trace).await;
+                let Served {
+                    list, is_cached, ..
+                } = self.current(view, trace).await;
                 (list, is_cached)
             }
         }
@@ -96,8 +110,15 @@ impl Catalogue {
     pub(crate) fn trusted(&self, view: &View) -> Option<ListView> {
         let topology = view.topology();
         let whole = match &self.own {
-            None => self.with(|state| state.newest_of(topology).filter(|_| !state.suspect).cloned()),
-            Some(own) => self.newest(topology).filter(|_| !self.is_outdated(own, topology)),
+            None => self.with(|state| {
+                state
+                    .newest_of(topology)
+                    .filter(|_| !state.suspect)
+                    .cloned()
+            }),
+            Some(own) => self
+                .newest(topology)
+                .filter(|_| !self.is_outdated(own, topology)),
         };
         whole.map(|whole| ListView::new(whole, view))
     }
@@ -105,44 +126,66 @@ impl Catalogue {
     /// Whether any part of a principal's list is known to be outdated.
     fn is_outdated(&self, own: &Own, topology: &Topology) -> bool {
         let private = self.follow(own, topology);
-        let is_behind = |state: &State, backend: BackendId| state.parts.get(&backend).is_none_or(Part::is_outdated);
+        let is_behind = |state: &State, backend: BackendId| {
+            state.parts.get(&backend).is_none_or(Part::is_outdated)
+        };
         own.shared.with(|state| {
             let mut public = topology.ids().filter(|backend| !private.contains(backend));
             public.any(|backend| is_behind(state, backend))
-        }) || self.with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
+        }) || self
+            .with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
     }
 
     /// The backends whose parts are private, after those of this principal have counted the changes announced since.
     fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
         let private = own.parts(topology);
         self.with(|state| {
-            private.iter().for_each(|(backend, announced)| state.part(*backend).follow(*announced));
+            private
+                .iter()
+                .for_each(|(backend, announced)| state.part(*backend).follow(*announced));
         });
         private.into_iter().map(|(backend, _)| backend).collect()
     }
 
     fn is_private(&self, backend: BackendId) -> bool {
-        self.with(|state| state.parts.get(&backend).is_some_and(|part| part.is_private))
+        self.with(|state| {
+            state
+                .parts
+                .get(&backend)
+                .is_some_and(|part| part.is_private)
+        })
     }
 
     /// What a view shows of the newest snapshot, if any has been taken of its topology.
     pub(crate) fn newest_in(&self, view: &View) -> Option<ListView> {
-        self.newest(view.topology()).map(|whole| ListView::new(whole, view))
+        self.newest(view.topology())
+            .map(|whole| ListView::new(whole, view))
     }
 
     /// The newest snapshot of this topology, if any has been taken.
     pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
-        let Some(own) = &self.own else { return self.with(|state| state.newest_of(topology).cloned()) };
+        let Some(own) = &self.own else {
+            return self.with(|state| state.newest_of(topology).cloned());
+        };
         let private = own.parts(topology);
         if private.is_empty() {
-            return own.shared.newest(topology).filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
+            return own
+                .shared
+                .newest(topology)
+                .filter(|whole| whole.may_be_seen_by(Some(&own.reader)));
         }
-        let is_read =
-            |state: &State, backend: BackendId| state.parts.get(&backend).is_some_and(|part| part.loaded.is_some());
-        let is_whole = self.with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
+        let is_read = |state: &State, backend: BackendId| {
+            state
+                .parts
+                .get(&backend)
+                .is_some_and(|part| part.loaded.is_some())
+        };
+        let is_whole = self
+            .with(|state| private.iter().all(|(backend, _)| is_read(state, *backend)))
             && own.shared.with(|state| {
-                let mut others =
-                    topology.ids().filter(|backend| !private.iter().any(|(private, _)| private == backend));
+                let mut others = topology
+                    .ids()
+                    .filter(|backend| !private.iter().any(|(private, _)| private == backend));
                 others.all(|backend| is_read(state, backend))
             });
         is_whole.then(|| self.merge(topology))
@@ -151,9 +194,18 @@ impl Catalogue {
     /// The snapshot of this topology and generation, if it is still kept.
     pub(crate) fn generation(&self, view: &View, generation: u64) -> Option<ListView> {
         let topology = view.topology();
-        let is_it = |found: &Snapshot| found.generation() == generation && found.topology() == topology.number();
-        let kept_in =
-            |catalogue: &Self| catalogue.with(|state| state.snapshots.iter().find(|snapshot| is_it(snapshot)).cloned());
+        let is_it = |found: &Snapshot| {
+            found.generation() == generation && found.topology() == topology.number()
+        };
+        let kept_in = |catalogue: &Self| {
+            catalogue.with(|state| {
+                state
+                    .snapshots
+                    .iter()
+                    .find(|snapshot| is_it(snapshot))
+                    .cloned()
+            })
+        };
         let whole = kept_in(self).or_else(|| kept_in(&self.own.as_ref()?.shared));
         let whole = whole.filter(|whole| whole.may_be_seen_by(view.reader()));
         whole.map(|whole| ListView::new(whole, view))
@@ -164,10 +216,15 @@ impl Catalogue {
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
         let unknown = view.limits().unknown;
-        let is_due =
-            |catalogue: &Self| catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown));
+        let is_due = |catalogue: &Self| {
+            catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
+        };
         let shared = self.own.as_ref().map(|own| &own.shared);
-        let private = self.own.as_ref().map(|own| own.parts(view.topology())).unwrap_or_default();
+        let private = self
+            .own
+            .as_ref()
+            .map(|own| own.parts(view.topology()))
+            .unwrap_or_default();
         // The parts that all share are not asked for more often because many principals do.
         let is_shared_due = shared.is_none_or(|shared| is_due(shared));
         let is_any_due = match shared {
@@ -182,20 +239,25 @@ impl Catalogue {
             true if part.wants_sign_in() => false,
             true if !is_any_due => part.loaded.is_some(),
             true => {
-                let is_current =
-                    (part.announces || rests(view.topology(), backend, view.reader())) && !part.is_behind();
+                let is_current = (part.announces || rests(view.topology(), backend, view.reader()))
+                    && !part.is_behind();
                 let is_own = private.iter().any(|(private, _)| *private == backend);
                 is_current || (!is_shared_due && part.loaded.is_some() && !is_own)
             }
             false => part.loaded.is_some(),
         };
-        let (whole, _) = self.snapshot_with(view, &serves, Patience::Short, trace).await;
+        let (whole, _) = self
+            .snapshot_with(view, &serves, Patience::Short, trace)
+            .await;
         Some(ListView::new(whole, view))
     }
 
     /// Whether the part of this backend is read for a principal.
     fn own_is_private(&self, backend: BackendId) -> bool {
-        self.own.as_ref().is_some_and(|own| own.reader.has_own_part(backend, own.shared.is_private(backend)))
+        self.own.as_ref().is_some_and(|own| {
+            own.reader
+                .has_own_part(backend, own.shared.is_private(backend))
+        })
     }
 
     /// The entry that one backend's own list has under its name `original`, asking that backend alone.
@@ -208,7 +270,10 @@ impl Catalogue {
     ) -> Option<Arc<Json>> {
         if let Some(own) = &self.own {
             if !self.own_is_private(backend) {
-                let found = own.shared.entry_of_part(topology, backend, original, trace).await;
+                let found = own
+                    .shared
+                    .entry_of_part(topology, backend, original, trace)
+                    .await;
                 // Only its list says whether it is private.
                 if !self.own_is_private(backend) {
                     return found;
@@ -232,7 +297,9 @@ impl Catalogue {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             let found = snapshot::find_in(&loaded.contribution, self.kind, original)?;
             let member = topology.get(backend)?;
-            member.admits(self.kind.policy_kind(), original, &found).then(|| Arc::new(found))
+            member
+                .admits(self.kind.policy_kind(), original, &found)
+                .then(|| Arc::new(found))
         })
     }
 
@@ -241,9 +308,19 @@ impl Catalogue {
     pub(crate) fn ttl_left(&self, list: &ListView, arrived: Instant) -> Duration {
         let now = Instant::now();
         let is_newest_of = |catalogue: &Self| {
-            catalogue.with(|state| state.snapshots.front().is_some_and(|newest| Arc::ptr_eq(newest, list.whole())))
+            catalogue.with(|state| {
+                state
+                    .snapshots
+                    .front()
+                    .is_some_and(|newest| Arc::ptr_eq(newest, list.whole()))
+            })
         };
-        if !is_newest_of(self) && !self.own.as_ref().is_some_and(|own| is_newest_of(&own.shared)) {
+        if !is_newest_of(self)
+            && !self
+                .own
+                .as_ref()
+                .is_some_and(|own| is_newest_of(&own.shared))
+        {
             return Duration::ZERO;
         }
         let left = list.backends().map(|backend| {
@@ -274,15 +351,24 @@ impl Catalogue {
     ) -> (Arc<Snapshot>, bool) {
         let topology = view.topology();
         let mut is_cached = match &self.own {
-            None => self.read_parts(topology, topology.ids().collect(), serves, patience, trace).await,
+            None => {
+                self.read_parts(topology, topology.ids().collect(), serves, patience, trace)
+                    .await
+            }
             Some(own) => {
                 // What is known to be private need not be read for Fanlight itself.
-                let serves_all =
-                    |backend, part: &Part| own.reader.has_own_part(backend, part.is_private) || serves(backend, part);
+                let serves_all = |backend, part: &Part| {
+                    own.reader.has_own_part(backend, part.is_private) || serves(backend, part)
+                };
                 let all = topology.ids().collect();
-                let is_cached = own.shared.read_parts(topology, all, &serves_all, patience, trace).await;
+                let is_cached = own
+                    .shared
+                    .read_parts(topology, all, &serves_all, patience, trace)
+                    .await;
                 let private = self.follow(own, topology);
-                self.read_parts(topology, private, serves, patience, trace).await && is_cached
+                self.read_parts(topology, private, serves, patience, trace)
+                    .await
+                    && is_cached
             }
         };
         if self.needs_claims(topology) {
@@ -310,17 +396,30 @@ impl Catalogue {
             needed.collect()
         });
         // Each request would else take as long as a list may.
-        let (hanging, others): (Vec<_>, Vec<_>) =
-            needed.into_iter().partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);
-        hanging.iter().for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
-        let wait = if patience == Patience::Brief { Wait::Brief } else { Wait::Whole };
-        let reading = others.into_iter().map(|(backend, need, _)| self.read(topology, backend, need, wait, trace));
+        let (hanging, others): (Vec<_>, Vec<_>) = needed
+            .into_iter()
+            .partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);
+        hanging
+            .iter()
+            .for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
+        let wait = if patience == Patience::Brief {
+            Wait::Brief
+        } else {
+            Wait::Whole
+        };
+        let reading = others
+            .into_iter()
+            .map(|(backend, need, _)| self.read(topology, backend, need, wait, trace));
         let began = join_all(reading).await;
         hanging.is_empty() && !began.contains(&true)
     }
 
     /// Reads the list if it has not been read. Returns whether it had been.
-    pub(super) fn has_been_read<'a>(self: &'a Arc<Self>, view: &'a View, trace: &'a Parent) -> BoxFuture<'a, bool> {
+    pub(super) fn has_been_read<'a>(
+        self: &'a Arc<Self>,
+        view: &'a View,
+        trace: &'a Parent,
+    ) -> BoxFuture<'a, bool> {
         let everything = View::everything_for(view.topology(), view.reader());
         Box::pin(async move { self.newest_or_first(&everything, trace).await.1 })
     }

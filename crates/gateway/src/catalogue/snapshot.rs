@@ -107,7 +107,9 @@ impl Snapshot {
 
     /// The entry that clients know as `key`.
     pub(crate) fn find(&self, key: &str) -> Option<&Entry> {
-        self.index.get(key).and_then(|position| self.entries.get(*position))
+        self.index
+            .get(key)
+            .and_then(|position| self.entries.get(*position))
     }
 
     /// The backend to whose entry this URI belongs: that is its own, or it names it.
@@ -121,9 +123,13 @@ impl Snapshot {
     /// Whether each entry of the list in `result` is one of these, in the same text.
     pub(crate) fn has_all_of(&self, result: &Json) -> bool {
         let list_of = |result: &Json| result.get(self.kind?.member());
-        let Some(list) = list_of(result) else { return true };
+        let Some(list) = list_of(result) else {
+            return true;
+        };
         // Mostly it is a page as it was read. Comparing that whole is much cheaper than finding entries.
-        let known = self.contributions().flat_map(|contribution| &contribution.results);
+        let known = self
+            .contributions()
+            .flat_map(|contribution| &contribution.results);
         known.filter_map(list_of).any(|known| known == list)
             || list.elements().map(|place| list.slice(place)).all(|entry| {
                 let key = self.kind.and_then(|kind| entry.get(kind.key()));
@@ -139,8 +145,14 @@ impl Snapshot {
 
     /// Whether a template of this backend can have produced `uri`, its own name of something.
     pub(crate) fn explains(&self, uri: &str, backend: BackendId) -> bool {
-        let is_of = |at: usize| self.entries.get(at).is_some_and(|entry| entry.backend == backend);
-        self.templates.iter().any(|(template, at)| is_of(*at) && template.matches(uri))
+        let is_of = |at: usize| {
+            self.entries
+                .get(at)
+                .is_some_and(|entry| entry.backend == backend)
+        };
+        self.templates
+            .iter()
+            .any(|(template, at)| is_of(*at) && template.matches(uri))
     }
 
     /// The first entry whose template can have produced `uri`.
@@ -166,15 +178,19 @@ impl Snapshot {
 
     /// Whether clients would get the same texts of `other`.
     pub(super) fn equals(&self, other: &Self) -> bool {
-        let places = |snapshot: &Self| -> Vec<_> { snapshot.parts.iter().map(|part| part.entries.clone()).collect() };
+        let places = |snapshot: &Self| -> Vec<_> {
+            snapshot
+                .parts
+                .iter()
+                .map(|part| part.entries.clone())
+                .collect()
+        };
         self.rest == other.rest
             && self.entries.len() == other.entries.len()
             && places(self) == places(other)
-            && self
-                .entries
-                .iter()
-                .zip(&other.entries)
-                .all(|(a, b)| a.visible == b.visible && a.original == b.original && a.needs == b.needs)
+            && self.entries.iter().zip(&other.entries).all(|(a, b)| {
+                a.visible == b.visible && a.original == b.original && a.needs == b.needs
+            })
     }
 
     /// Logs what is wrong with it, as far as that is not so with `previous`.
@@ -183,8 +199,16 @@ impl Snapshot {
             let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
             // Whether a prompt has the name, this list does not say; `fanlight check` does.
             if is_news && !unknown.may_be_prompt {
-                let UnknownName { backend, name, tool, .. } = unknown;
-                warn!(backend, name, tool, "the configuration names what the server does not list");
+                let UnknownName {
+                    backend,
+                    name,
+                    tool,
+                    ..
+                } = unknown;
+                warn!(
+                    backend,
+                    name, tool, "the configuration names what the server does not list"
+                );
             }
         }
         let list = self.kind.map_or("", ListKind::member);
@@ -196,20 +220,38 @@ impl Snapshot {
     /// The collisions for the log, one line for each kind: how many, some of them, and what happened to
     /// them.
     pub(crate) fn findings(&self) -> Vec<(usize, String, &'static str)> {
-        let (aliased, left_out): (Vec<_>, Vec<_>) = self.collisions.iter().partition(|found| found.alias.is_some());
+        let (aliased, left_out): (Vec<_>, Vec<_>) = self
+            .collisions
+            .iter()
+            .partition(|found| found.alias.is_some());
         let kinds = [
-            (aliased, "backends claim the same URIs; those of a later one get aliases"),
-            (left_out, "backends claim the same names; those of a later one are left out"),
+            (
+                aliased,
+                "backends claim the same URIs; those of a later one get aliases",
+            ),
+            (
+                left_out,
+                "backends claim the same names; those of a later one are left out",
+            ),
         ];
         let present = kinds.into_iter().filter(|(found, _)| !found.is_empty());
-        present.map(|(found, what)| (found.len(), named(&found), what)).collect()
+        present
+            .map(|(found, what)| (found.len(), named(&found), what))
+            .collect()
     }
 }
 
 /// Some of `collisions`, with the backends that claim each.
 fn named(collisions: &[&Collision]) -> String {
-    let some = collisions.iter().take(NAMED).map(|found| format!("{} ({}, {})", found.key, found.kept, found.other));
-    let more = collisions.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!("{more} more"));
+    let some = collisions
+        .iter()
+        .take(NAMED)
+        .map(|found| format!("{} ({}, {})", found.key, found.kept, found.other));
+    let more = collisions
+        .len()
+        .checked_sub(NAMED)
+        .filter(|more| *more > 0)
+        .map(|more| format!("{more} more"));
     some.chain(more).collect::<Vec<_>>().join(", ")
 }
 
@@ -217,7 +259,14 @@ fn named(collisions: &[&Collision]) -> String {
 pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Option<Json> {
     list.results.iter().find_map(|result| {
         let entries = result.get(kind.member())?;
-        let is_it = |entry: &Json| entry.get(kind.key()).is_some_and(|key| key.as_str().as_deref() == Some(original));
-        entries.elements().map(|place| entries.slice(place)).find(is_it)
+        let is_it = |entry: &Json| {
+            entry
+                .get(kind.key())
+                .is_some_and(|key| key.as_str().as_deref() == Some(original))
+        };
+        entries
+            .elements()
+            .map(|place| entries.slice(place))
+            .find(is_it)
     })
 }

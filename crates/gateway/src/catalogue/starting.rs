@@ -44,9 +44,15 @@ fn start_of(status: &BackendStatus) -> Option<&Starting> {
 pub(super) fn late(backend: &dyn BackendClient, limit: Duration) -> BackendError {
     let status = backend.status();
     match start_of(&status) {
-        Some(Starting { elapsed, last_line, .. }) if status.transport == "stdio" => {
-            BackendError::Starting { elapsed: *elapsed, last_line: last_line.clone() }
-        }
-        _ => BackendError::Timeout { after: limit, sent: true },
+        Some(Starting {
+            elapsed, last_line, ..
+        }) if status.transport == "stdio" => BackendError::Starting {
+            elapsed: *elapsed,
+            last_line: last_line.clone(),
+        },
+        _ => BackendError::Timeout {
+            after: limit,
+            sent: true,
+        },
     }
 }

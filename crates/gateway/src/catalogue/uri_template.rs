@@ -48,11 +48,15 @@ impl UriTemplate {
         let mut text = uri.as_bytes();
         let mut parts = self.0.as_slice();
         if let [Part::Literal(prefix), rest @ ..] = parts {
-            let Some(after) = text.strip_prefix(prefix.as_bytes()) else { return false };
+            let Some(after) = text.strip_prefix(prefix.as_bytes()) else {
+                return false;
+            };
             (text, parts) = (after, rest);
         }
         if let [rest @ .., Part::Literal(suffix)] = parts {
-            let Some(before) = text.strip_suffix(suffix.as_bytes()) else { return false };
+            let Some(before) = text.strip_suffix(suffix.as_bytes()) else {
+                return false;
+            };
             (text, parts) = (before, rest);
         }
         // reached[i]: the parts so far can have produced the first i bytes.
@@ -111,8 +115,14 @@ mod tests {
         assert!(!matches("file:///{path}", "file:///a/b"));
         assert!(!matches("file:///{path}", "file:///"));
         assert!(matches("file:///{+path}", "file:///a/b"));
-        assert!(matches("db://{table}/rows/{id}.json", "db://users/rows/7.json"));
-        assert!(!matches("db://{table}/rows/{id}.json", "db://users/rows/7.xml"));
+        assert!(matches(
+            "db://{table}/rows/{id}.json",
+            "db://users/rows/7.json"
+        ));
+        assert!(!matches(
+            "db://{table}/rows/{id}.json",
+            "db://users/rows/7.xml"
+        ));
         assert!(matches("q://x{?a,b}", "q://x?a=1&b=2"));
         assert!(matches("q://x{?a,b}", "q://x"));
         assert!(matches("{a}{b}", "xy"));

@@ -49,29 +49,53 @@ impl Shown {
             rest: Merged::default(),
             collisions: Vec::new(),
             rewritten: Rewritten::NONE,
-            pages: if view.rights().is_some() { Pages::of_some_clients() } else { Pages::default() },
+            pages: if view.rights().is_some() {
+                Pages::of_some_clients()
+            } else {
+                Pages::default()
+            },
         };
-        for (index, part) in whole.parts.iter().enumerate().filter(|(_, part)| view.shows(part.backend)) {
+        for (index, part) in whole
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| view.shows(part.backend))
+        {
             let start = shown.positions.len();
             let entries = part.entries.clone().filter(|position| {
-                whole.kind.zip(whole.entries.get(*position)).is_some_and(|(kind, entry)| shows(view, kind, entry))
+                whole
+                    .kind
+                    .zip(whole.entries.get(*position))
+                    .is_some_and(|(kind, entry)| shows(view, kind, entry))
             });
-            shown.positions.extend(entries.filter_map(|position| u32::try_from(position).ok()));
+            shown
+                .positions
+                .extend(entries.filter_map(|position| u32::try_from(position).ok()));
             shown.parts.push((index, start..shown.positions.len()));
         }
         shown.positions.shrink_to_fit();
-        let entries = shown.positions.iter().filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
+        let entries = shown
+            .positions
+            .iter()
+            .filter_map(|position| whole.entries.get(usize::try_from(*position).ok()?));
         shown.rewritten = entries.fold(Rewritten::NONE, |all, entry| all.and(entry.rewritten));
         let is_shown = |name: &str| view.backends().any(|backend| backend.name() == name);
-        let position = |visible: &str| whole.index.get(visible).and_then(|position| u32::try_from(*position).ok());
+        let position = |visible: &str| {
+            whole
+                .index
+                .get(visible)
+                .and_then(|position| u32::try_from(*position).ok())
+        };
         let is_among = |position: u32| shown.positions.binary_search(&position).is_ok();
         // It names both, so that both must be shown.
         let is_known = |collision: &Collision| {
             let visible = collision.alias.as_deref().unwrap_or(&collision.key);
             position(visible).is_some_and(is_among) && position(&collision.key).is_none_or(is_among)
         };
-        let collisions =
-            whole.collisions.iter().filter(|one| is_shown(&one.kept) && is_shown(&one.other) && is_known(one));
+        let collisions = whole
+            .collisions
+            .iter()
+            .filter(|one| is_shown(&one.kept) && is_shown(&one.other) && is_known(one));
         shown.collisions = collisions.cloned().collect();
         let kind = whole.kind.map_or("entries", ListKind::member);
         let contributions: Vec<_> = shown
@@ -80,14 +104,21 @@ impl Shown {
             .filter_map(|(index, _)| whole.parts.get(*index))
             .map(|part| &part.contribution)
             .collect();
-        shown.rest = rest(kind, contributions.iter().copied(), collisions_json(whole.kind, &shown.collisions));
+        shown.rest = rest(
+            kind,
+            contributions.iter().copied(),
+            collisions_json(whole.kind, &shown.collisions),
+        );
         shown
     }
 }
 
 /// Whether a view shows an entry of a list, whose backend it shows.
 fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
-    let (backend, original) = (entry.backend, entry.original.as_ref().and_then(Json::as_str));
+    let (backend, original) = (
+        entry.backend,
+        entry.original.as_ref().and_then(Json::as_str),
+    );
     let filtered = match kind {
         ListKind::Tools => Filtered::Tools,
         ListKind::Prompts => Filtered::Prompts,
@@ -97,20 +128,26 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
         return true;
     }
     match kind {
-        ListKind::Tools | ListKind::Prompts => {
-            original.is_some_and(|name| view.permits_name(filtered, backend, &name, Some(&entry.visible)))
-        }
+        ListKind::Tools | ListKind::Prompts => original
+            .is_some_and(|name| view.permits_name(filtered, backend, &name, Some(&entry.visible))),
         ListKind::Resources | ListKind::ResourceTemplates => {
             original.is_some_and(|uri| view.permits_uri(backend, &uri))
         }
         // A skill is read by references from one of its files to others.
         ListKind::Skills => {
-            let uri_of =
-                |uri: &str| view.topology().unalias(uri).map_or_else(|| uri.to_owned(), |(_, original)| original);
+            let uri_of = |uri: &str| {
+                view.topology()
+                    .unalias(uri)
+                    .map_or_else(|| uri.to_owned(), |(_, original)| original)
+            };
             let mut files = places::in_skill(&entry.visible).into_iter();
             original.is_some_and(|uri| view.permits_skill(backend, &uri))
                 && files.all(|place| {
-                    entry.visible.slice(place).as_str().is_some_and(|uri| view.permits_uri(backend, &uri_of(&uri)))
+                    entry
+                        .visible
+                        .slice(place)
+                        .as_str()
+                        .is_some_and(|uri| view.permits_uri(backend, &uri_of(&uri)))
                 })
         }
     }
@@ -122,8 +159,18 @@ pub(super) fn rest<'a>(
     contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
     collisions: Option<Json>,
 ) -> Merged {
-    let more: Vec<_> = collisions.map(|list| (merge::COLLISIONS_KEY, list)).into_iter().collect();
-    merge::merge(contributions, Except { members: &[member, "nextCursor", "resultType"], replaced: &[] }, &more)
+    let more: Vec<_> = collisions
+        .map(|list| (merge::COLLISIONS_KEY, list))
+        .into_iter()
+        .collect();
+    merge::merge(
+        contributions,
+        Except {
+            members: &[member, "nextCursor", "resultType"],
+            replaced: &[],
+        },
+        &more,
+    )
 }
 
 /// The collisions as clients get them.
@@ -135,7 +182,9 @@ pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) 
     for collision in collisions {
         let mut object = ObjectBuilder::new();
         object.string(kind.map_or("key", ListKind::key), &collision.key);
-        object.string("kept", &collision.kept).string("other", &collision.other);
+        object
+            .string("kept", &collision.kept)
+            .string("other", &collision.other);
         if let Some(alias) = &collision.alias {
             object.string("alias", alias);
         }
@@ -165,11 +214,18 @@ impl ListView {
 
     /// What `endpoint` shows of a merged list by the rules of its time, if that was found then.
     pub(super) fn kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
-        let shown = match whole.endpoints.as_ref().and_then(|endpoints| endpoints.hiding(endpoint)) {
+        let shown = match whole
+            .endpoints
+            .as_ref()
+            .and_then(|endpoints| endpoints.hiding(endpoint))
+        {
             Some(position) => Some(Arc::clone(whole.views.get(position)?.get()?)),
             None => None,
         };
-        Some(Self { whole: Arc::clone(whole), shown })
+        Some(Self {
+            whole: Arc::clone(whole),
+            shown,
+        })
     }
 
     /// The whole list.
@@ -180,7 +236,9 @@ impl ListView {
     /// How many entries it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shown.as_ref().map_or(self.whole.entries.len(), |shown| shown.positions.len())
+        self.shown
+            .as_ref()
+            .map_or(self.whole.entries.len(), |shown| shown.positions.len())
     }
 
     /// Whether it has no entries.
@@ -201,14 +259,20 @@ impl ListView {
     fn at(&self, at: usize) -> Option<&Entry> {
         match &self.shown {
             None => self.whole.entries.get(at),
-            Some(shown) => self.whole.entries.get(usize::try_from(*shown.positions.get(at)?).ok()?),
+            Some(shown) => self
+                .whole
+                .entries
+                .get(usize::try_from(*shown.positions.get(at)?).ok()?),
         }
     }
 
     /// The entry at this position of the whole list, if it is shown.
     fn shown_at(&self, position: usize) -> Option<&Entry> {
         if let Some(shown) = &self.shown {
-            shown.positions.binary_search(&u32::try_from(position).ok()?).ok()?;
+            shown
+                .positions
+                .binary_search(&u32::try_from(position).ok()?)
+                .ok()?;
         }
         self.whole.entries.get(position)
     }
@@ -227,9 +291,16 @@ impl ListView {
 
     /// The parts, each with which entries are its.
     fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
-        let count = self.shown.as_ref().map_or(self.whole.parts.len(), |shown| shown.parts.len());
+        let count = self
+            .shown
+            .as_ref()
+            .map_or(self.whole.parts.len(), |shown| shown.parts.len());
         (0..count).filter_map(|at| match &self.shown {
-            None => self.whole.parts.get(at).map(|part| (part, part.entries.clone())),
+            None => self
+                .whole
+                .parts
+                .get(at)
+                .map(|part| (part, part.entries.clone())),
             Some(shown) => {
                 let (index, entries) = shown.parts.get(at)?;
                 Some((self.whole.parts.get(*index)?, entries.clone()))
@@ -249,14 +320,20 @@ impl ListView {
     /// The name of the backend that an entry came from.
     #[must_use]
     pub fn backend_of(&self, entry: &Entry) -> &str {
-        let part = self.whole.parts.iter().find(|part| part.backend == entry.backend);
+        let part = self
+            .whole
+            .parts
+            .iter()
+            .find(|part| part.backend == entry.backend);
         part.map_or("", |part| &part.contribution.backend)
     }
 
     /// The names or URIs that two backends claim.
     #[must_use]
     pub fn collisions(&self) -> &[Collision] {
-        self.shown.as_ref().map_or(&self.whole.collisions, |shown| &shown.collisions)
+        self.shown
+            .as_ref()
+            .map_or(&self.whole.collisions, |shown| &shown.collisions)
     }
 
     /// How many backends have a part in it that is missing or not whole.
@@ -266,8 +343,12 @@ impl ListView {
 
     /// Backends whose lists are missing or incomplete, each with its outcome.
     pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
-        let failed = self.contributions().filter(|contribution| contribution.outcome != Outcome::Ok);
-        failed.map(|contribution| (contribution.backend.clone(), contribution.outcome)).collect()
+        let failed = self
+            .contributions()
+            .filter(|contribution| contribution.outcome != Outcome::Ok);
+        failed
+            .map(|contribution| (contribution.backend.clone(), contribution.outcome))
+            .collect()
     }
 
     /// Why common clients would reject some of the tool names.
@@ -276,15 +357,22 @@ impl ListView {
         if self.whole.kind != Some(ListKind::Tools) {
             return Vec::new();
         }
-        let keys = self.entries().filter_map(|entry| entry.key.as_ref()?.as_str());
-        keys.filter_map(|name| topology::client_objection(&name)).collect()
+        let keys = self
+            .entries()
+            .filter_map(|entry| entry.key.as_ref()?.as_str());
+        keys.filter_map(|name| topology::client_objection(&name))
+            .collect()
     }
 
     /// The entry as its server gave it.
     #[must_use]
     pub fn given(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
-        let part = self.whole.parts.iter().find(|part| part.backend == entry.backend)?;
+        let part = self
+            .whole
+            .parts
+            .iter()
+            .find(|part| part.backend == entry.backend)?;
         find_in(&part.contribution, kind, &original)
     }
 
@@ -296,7 +384,9 @@ impl ListView {
 
     /// What the configuration has changed of any entry.
     pub(crate) fn rewritten(&self) -> Rewritten {
-        self.shown.as_ref().map_or(self.whole.rewritten, |shown| shown.rewritten)
+        self.shown
+            .as_ref()
+            .map_or(self.whole.rewritten, |shown| shown.rewritten)
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -310,20 +400,47 @@ impl ListView {
         }
         let extensions = capabilities.get("extensions");
         let has = |id: &Arc<str>| {
-            extensions.as_ref().and_then(|extensions| extensions.get(id)).is_some_and(|settings| settings.is_object())
+            extensions
+                .as_ref()
+                .and_then(|extensions| extensions.get(id))
+                .is_some_and(|settings| settings.is_object())
         };
-        self.whole.needed.iter().filter(|id| !has(id)).cloned().collect()
+        self.whole
+            .needed
+            .iter()
+            .filter(|id| !has(id))
+            .cloned()
+            .collect()
     }
 
     /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
     /// name of its backend and its offset within that one's part.
-    pub(crate) fn page(&self, page: PageOf<'_>, next_cursor: impl FnOnce(&str, u32) -> Option<String>) -> Response {
-        let PageOf { start, size, ttl_left, holder, taking_tasks, lacking } = page;
+    pub(crate) fn page(
+        &self,
+        page: PageOf<'_>,
+        next_cursor: impl FnOnce(&str, u32) -> Option<String>,
+    ) -> Response {
+        let PageOf {
+            start,
+            size,
+            ttl_left,
+            holder,
+            taking_tasks,
+            lacking,
+        } = page;
         let end = self.len().min(start.saturating_add(size.max(1)));
         let ttl_left = pages::rounded(ttl_left);
         let next = self.place(end);
-        let key = pages::Key { start: start.min(end), holder: next.map(|_| holder.clone()), taking_tasks, lacking };
-        let pages = self.shown.as_ref().map_or(&self.whole.pages, |shown| &shown.pages);
+        let key = pages::Key {
+            start: start.min(end),
+            holder: next.map(|_| holder.clone()),
+            taking_tasks,
+            lacking,
+        };
+        let pages = self
+            .shown
+            .as_ref()
+            .map_or(&self.whole.pages, |shown| &shown.pages);
         pages.kept_or(&key, end, ttl_left, || {
             let cursor = next.and_then(|(backend, offset)| next_cursor(backend, offset));
             self.write_page(start..end, &key, ttl_left, cursor)
@@ -337,24 +454,45 @@ impl ListView {
         ttl_left: Duration,
         next_cursor: Option<String>,
     ) -> Json {
-        let size = self.range(range.clone()).map(|entry| entry.visible.bytes().len() + 1).sum();
+        let size = self
+            .range(range.clone())
+            .map(|entry| entry.visible.bytes().len() + 1)
+            .sum();
         let mut list = ArrayBuilder::with_capacity(size);
-        let is_shown = |entry: &&Entry| entry.needs.as_ref().is_none_or(|need| !client.lacking.contains(need));
+        let is_shown = |entry: &&Entry| {
+            entry
+                .needs
+                .as_ref()
+                .is_none_or(|need| !client.lacking.contains(need))
+        };
         for entry in self.range(range).filter(is_shown) {
             let takes_tasks = client.taking_tasks.contains(&entry.backend);
-            match takes_tasks.then(|| task_support::optional_for_tool(&entry.visible)).flatten() {
+            match takes_tasks
+                .then(|| task_support::optional_for_tool(&entry.visible))
+                .flatten()
+            {
                 Some(offered) => list.push(&offered),
                 None => list.push(&entry.visible),
             };
         }
         let mut result = ObjectBuilder::new();
-        result.member(self.whole.kind.map_or("entries", ListKind::member), &list.finish());
+        result.member(
+            self.whole.kind.map_or("entries", ListKind::member),
+            &list.finish(),
+        );
         if let Some(cursor) = next_cursor {
             result.string("nextCursor", &cursor);
         }
-        let rest = self.shown.as_ref().map_or(&self.whole.rest, |shown| &shown.rest);
+        let rest = self
+            .shown
+            .as_ref()
+            .map_or(&self.whole.rest, |shown| &shown.rest);
         for (key, value) in &rest.members {
-            match (key.as_text(), value.as_i64(), i64::try_from(ttl_left.as_millis())) {
+            match (
+                key.as_text(),
+                value.as_i64(),
+                i64::try_from(ttl_left.as_millis()),
+            ) {
                 ("\"ttlMs\"", Some(ttl), Ok(left)) if left < ttl => result.integer("ttlMs", left),
                 _ => result.raw_member(key, value),
             };
@@ -368,12 +506,17 @@ impl ListView {
     /// The name of the backend of the entry at a position, and the entry's offset within its part.
     fn place(&self, at: usize) -> Option<(&str, u32)> {
         let (part, entries) = self.parts().find(|(_, entries)| entries.contains(&at))?;
-        Some((&part.contribution.backend, u32::try_from(at - entries.start).ok()?))
+        Some((
+            &part.contribution.backend,
+            u32::try_from(at - entries.start).ok()?,
+        ))
     }
 
     /// The position of an entry, at most the end of its backend's part should that have become shorter.
     pub(crate) fn position(&self, backend: &str, offset: u32) -> Option<usize> {
-        let (_, Range { start, end }) = self.parts().find(|(part, _)| part.contribution.backend == backend)?;
+        let (_, Range { start, end }) = self
+            .parts()
+            .find(|(part, _)| part.contribution.backend == backend)?;
         Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
     }
 

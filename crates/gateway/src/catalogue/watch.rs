@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fanlight_canonical::{
-    BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage, ServerMessages,
+    BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage,
+    ServerMessages,
 };
 use fanlight_protocol::{Json, Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
@@ -90,9 +91,17 @@ impl ListWatcher {
     }
 
     /// What a view shows of the newest state of a list, which is read if it has not been.
-    pub(crate) async fn known(self: &Arc<Self>, kind: ListKind, view: &View, trace: &Parent) -> ListView {
+    pub(crate) async fn known(
+        self: &Arc<Self>,
+        kind: ListKind,
+        view: &View,
+        trace: &Parent,
+    ) -> ListView {
         self.begin();
-        self.catalogues.seen_by(kind, view.reader()).known(view, trace).await
+        self.catalogues
+            .seen_by(kind, view.reader())
+            .known(view, trace)
+            .await
     }
 
     /// The definition of the tool that a backend calls `original`, as clients see it, asking that backend alone.
@@ -105,7 +114,9 @@ impl ListWatcher {
     ) -> Option<Arc<Json>> {
         self.begin();
         let tools = self.catalogues.seen_by(ListKind::Tools, view.reader());
-        let tool = tools.entry_of(view.topology(), backend.id, original, trace).await?;
+        let tool = tools
+            .entry_of(view.topology(), backend.id, original, trace)
+            .await?;
         Some(backend.rewritings.definition(original, tool))
     }
 
@@ -152,10 +163,15 @@ impl ListWatcher {
         // What has changed of it for whom is known to nobody but its server.
         let topology = self.topology();
         if is_private {
-            self.announcer.announce_to(&Audience::Readers, change, &topology, backend);
+            self.announcer
+                .announce_to(&Audience::Readers, change, &topology, backend);
         }
-        if topology.get(backend).is_some_and(|member| member.canary.is_some()) {
-            self.announcer.announce_to(&Audience::MovedFrom(backend), change, &topology, backend);
+        if topology
+            .get(backend)
+            .is_some_and(|member| member.canary.is_some())
+        {
+            self.announcer
+                .announce_to(&Audience::MovedFrom(backend), change, &topology, backend);
         }
         if change == Change::Resources {
             self.reads.all_changed(backend);
@@ -211,9 +227,13 @@ impl ListWatcher {
         let topology = self.topology();
         let canary_of = |backend: &Member| backend.canary.as_ref().map(|canary| canary.id);
         listened.retain(|(backend, canary), _| {
-            topology.get(*backend).is_some_and(|backend| canary.is_none() || *canary == canary_of(backend))
+            topology
+                .get(*backend)
+                .is_some_and(|backend| canary.is_none() || *canary == canary_of(backend))
         });
-        self.announcer.demand.retain(|backend| topology.get(backend).is_some());
+        self.announcer
+            .demand
+            .retain(|backend| topology.get(backend).is_some());
         self.latest
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -226,24 +246,36 @@ impl ListWatcher {
             });
         };
         for backend in topology.backends() {
-            let client = backend.canary.as_ref().map_or(&backend.client, |canary| &canary.others);
+            let client = backend
+                .canary
+                .as_ref()
+                .map_or(&backend.client, |canary| &canary.others);
             let listen = |client: &Arc<dyn BackendClient>, version| {
                 Arc::clone(self).keep_listening(backend.id, Arc::clone(client), version)
             };
             begin((backend.id, None), &|| {
-                let (listen, compare) =
-                    (listen(client, Listened::Itself), self.clone().keep_comparing(backend.id, Arc::clone(client)));
+                let (listen, compare) = (
+                    listen(client, Listened::Itself),
+                    self.clone().keep_comparing(backend.id, Arc::clone(client)),
+                );
                 async { _ = tokio::join!(listen, compare) }.boxed()
             });
             if let Some(canary) = &backend.canary {
-                begin((backend.id, Some(canary.id)), &|| listen(&canary.client, Listened::Canary).boxed());
+                begin((backend.id, Some(canary.id)), &|| {
+                    listen(&canary.client, Listened::Canary).boxed()
+                });
             }
         }
     }
 
     async fn update(&self, part: Part) -> Part {
         let ((change, backend), topology) = (part, self.topology());
-        join_all(self.catalogues.changed_by(change).map(|catalogue| catalogue.update(&topology, backend))).await;
+        join_all(
+            self.catalogues
+                .changed_by(change)
+                .map(|catalogue| catalogue.update(&topology, backend)),
+        )
+        .await;
         if change == Change::Resources {
             for kind in [ListKind::Skills, ListKind::Tools] {
                 self.catalogues.of(kind).reconsider_claims(&topology);
@@ -253,7 +285,12 @@ impl ListWatcher {
     }
 
     /// Listens to one version of a backend.
-    async fn keep_listening(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>, version: Listened) {
+    async fn keep_listening(
+        self: Arc<Self>,
+        backend: BackendId,
+        client: Arc<dyn BackendClient>,
+        version: Listened,
+    ) {
         // It is not started for this.
         if is_resting(&*client) {
             client.connection_made(None).await;
@@ -268,14 +305,21 @@ impl ListWatcher {
             // none of a burst is dropped because the channel is full.
             let (messages, _receiver) = ServerMessages::channel(1);
             let listen = Listen {
-                interest: Interest { tools: true, prompts: true, resources: true, ..Interest::default() },
+                interest: Interest {
+                    tools: true,
+                    prompts: true,
+                    resources: true,
+                    ..Interest::default()
+                },
                 context: CallContext::internal(),
                 messages: messages.mapped(notifying(Arc::downgrade(&self), backend)),
             };
             match timeout(self.topology().limits.timeout, client.listen(listen)).await {
                 Ok(Ok(listening)) => {
-                    let honoured: Vec<_> =
-                        Change::ALL.into_iter().filter(|change| change.is_in(&listening.honoured)).collect();
+                    let honoured: Vec<_> = Change::ALL
+                        .into_iter()
+                        .filter(|change| change.is_in(&listening.honoured))
+                        .collect();
                     if version == Listened::Itself {
                         self.now_listening(backend, &honoured, pause > shortest);
                     }
@@ -283,14 +327,21 @@ impl ListWatcher {
                     self.listened_enough(backend).await;
                     drop(listening);
                     if version == Listened::Itself {
-                        let catalogues = honoured.into_iter().flat_map(|change| self.catalogues.changed_by(change));
+                        let catalogues = honoured
+                            .into_iter()
+                            .flat_map(|change| self.catalogues.changed_by(change));
                         catalogues.for_each(|catalogue| catalogue.announces_no_more(backend));
                     }
                     pause = shortest;
                     continue;
                 }
-                Ok(Err(error)) => debug!(backend = client.name(), %error, "not listening for changes of lists"),
-                Err(_) => debug!(backend = client.name(), "no answer to listening for changes of lists"),
+                Ok(Err(error)) => {
+                    debug!(backend = client.name(), %error, "not listening for changes of lists")
+                }
+                Err(_) => debug!(
+                    backend = client.name(),
+                    "no answer to listening for changes of lists"
+                ),
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).min(longest);
@@ -312,7 +363,11 @@ impl ListWatcher {
             let made = client.connection_made(last).await;
             last = Some(made);
             let topology = self.topology();
-            join_all(ListKind::ALL.map(|kind| self.catalogues.of(kind).compare(&topology, backend, made))).await;
+            join_all(
+                ListKind::ALL
+                    .map(|kind| self.catalogues.of(kind).compare(&topology, backend, made)),
+            )
+            .await;
         }
     }
 
@@ -320,9 +375,13 @@ impl ListWatcher {
     /// the lists themselves were probably unreadable as well, and can be read now.
     fn now_listening(&self, backend: BackendId, honoured: &[Change], is_late: bool) {
         for change in honoured {
-            self.catalogues.changed_by(*change).for_each(|catalogue| catalogue.announces(backend));
+            self.catalogues
+                .changed_by(*change)
+                .for_each(|catalogue| catalogue.announces(backend));
         }
-        let unsure = Change::ALL.into_iter().filter(|change| is_late || honoured.contains(change));
+        let unsure = Change::ALL
+            .into_iter()
+            .filter(|change| is_late || honoured.contains(change));
         unsure.for_each(|change| self.read_again(change, backend));
     }
 
@@ -341,7 +400,10 @@ impl ListWatcher {
 
 /// Acts on notifications and drops them. Has only a weak reference: the backend that calls it is itself
 /// owned by the watcher.
-fn notifying(watcher: Weak<ListWatcher>, backend: BackendId) -> impl Fn(ServerMessage) -> Option<ServerMessage> {
+fn notifying(
+    watcher: Weak<ListWatcher>,
+    backend: BackendId,
+) -> impl Fn(ServerMessage) -> Option<ServerMessage> {
     move |message| {
         if let ServerMessage::Notification(notification) = message
             && let Some(watcher) = watcher.upgrade()
@@ -358,5 +420,12 @@ fn notifying(watcher: Weak<ListWatcher>, backend: BackendId) -> impl Fn(ServerMe
 /// The URI in a notification that a resource has changed.
 pub(crate) fn updated_uri(notification: &Notification) -> Option<String> {
     let is_update = notification.method == Method::ResourceUpdated;
-    Some(notification.params().filter(|_| is_update)?.get("uri")?.as_str()?.into_owned())
+    Some(
+        notification
+            .params()
+            .filter(|_| is_update)?
+            .get("uri")?
+            .as_str()?
+            .into_owned(),
+    )
 }

@@ -25,7 +25,9 @@ impl Gateway {
             return response;
         }
         let response = match method {
-            Method::ReadDirectory if view.filters(Filtered::Resources) => shown_directory(view, backend, &response),
+            Method::ReadDirectory if view.filters(Filtered::Resources) => {
+                shown_directory(view, backend, &response)
+            }
             _ => response,
         };
         // Names are those of all backends together, also where an endpoint shows only one.
@@ -39,7 +41,13 @@ impl Gateway {
         match view.get(backend) {
             Some(backend) if !places.is_empty() => {
                 let (lists, handed_out) = (&self.lists, &*self.handed_out);
-                let renaming = Renaming { view, lists, handed_out, context, backend };
+                let renaming = Renaming {
+                    view,
+                    lists,
+                    handed_out,
+                    context,
+                    backend,
+                };
                 // Boxed: most answers name no URI.
                 Box::pin(renaming.apply(response, places, given.asked.as_ref())).await
             }
@@ -64,7 +72,10 @@ fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Resp
     let all = result.get(MEMBER).unwrap_or_else(Json::null);
     let mut shown = ArrayBuilder::default();
     for entry in all.elements().map(|place| all.slice(place)) {
-        if entry.get("uri").is_some_and(|uri| uri.as_str().is_some_and(|uri| view.permits_uri(backend, &uri))) {
+        if entry.get("uri").is_some_and(|uri| {
+            uri.as_str()
+                .is_some_and(|uri| view.permits_uri(backend, &uri))
+        }) {
             shown.push(&entry);
         }
     }
@@ -72,20 +83,27 @@ fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Resp
     own.member(MEMBER, &shown.finish());
     let own = own.finish();
     let added = own.bytes().slice(1..own.bytes().len() - 1);
-    response.with_body(&rewrite_object(&result, |member| !member.is(&result, MEMBER), &added))
+    response.with_body(&rewrite_object(
+        &result,
+        |member| !member.is(&result, MEMBER),
+        &added,
+    ))
 }
 
 /// The channel to a client without what an endpoint hides: servers send more during a call than its progress.
 pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMessages {
     let view = view.clone();
     messages.mapped(move |message| {
-        let ServerMessage::Notification(notification) = &message else { return Some(message) };
+        let ServerMessage::Notification(notification) = &message else {
+            return Some(message);
+        };
         let is_shown = match &notification.method {
             Method::Other(_) => false,
             method if Change::of(method).is_some() => false,
             // The sending server is not known here, so every server must show it.
             Method::ResourceUpdated => {
-                let is_permitted = |uri: &str| view.ids().all(|backend| view.permits_update(backend, uri));
+                let is_permitted =
+                    |uri: &str| view.ids().all(|backend| view.permits_update(backend, uri));
                 updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
             }
             _ => true,

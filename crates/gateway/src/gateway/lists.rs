@@ -18,31 +18,67 @@ use crate::tasks::offered;
 use crate::topology::{Filtered, View};
 
 impl Gateway {
-    pub(super) async fn list(&self, view: &View, kind: ListKind, call: &Call) -> Result<Response, RpcError> {
+    pub(super) async fn list(
+        &self,
+        view: &View,
+        kind: ListKind,
+        call: &Call,
+    ) -> Result<Response, RpcError> {
         self.lists.begin();
-        self.lists.catalogues.declare_extensions(&call.context.capabilities, view.limits().client_extensions);
+        self.lists
+            .catalogues
+            .declare_extensions(&call.context.capabilities, view.limits().client_extensions);
         let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
-        let cursor = call.params.as_ref().and_then(|params| params.get("cursor")).filter(|cursor| !cursor.is_null());
-        let (Served { list, ttl_left, is_cached }, start) = match cursor {
+        let cursor = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("cursor"))
+            .filter(|cursor| !cursor.is_null());
+        let (
+            Served {
+                list,
+                ttl_left,
+                is_cached,
+            },
+            start,
+        ) = match cursor {
             None => {
                 let served = catalogue.current(view, trace).await;
-                catalogue.expired().into_iter().for_each(|backend| self.lists.read_again(kind.change(), backend));
+                catalogue
+                    .expired()
+                    .into_iter()
+                    .for_each(|backend| self.lists.read_again(kind.change(), backend));
                 (served, 0)
             }
             Some(cursor) => {
-                let position = cursor.as_str().and_then(|text| self.seal.open(&text, holder));
-                let position = position.filter(|position| position.list == kind.index()).ok_or_else(|| {
-                    fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
-                })?;
+                let position = cursor
+                    .as_str()
+                    .and_then(|text| self.seal.open(&text, holder));
+                let position = position
+                    .filter(|position| position.list == kind.index())
+                    .ok_or_else(|| {
+                        fault::invalid_params(
+                            "params.cursor is no cursor of this list; start from the first page",
+                        )
+                    })?;
                 let (list, is_cached) = match catalogue.generation(view, position.generation) {
                     Some(list) => (list, true),
                     None => catalogue.newest_or_first(view, trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&list, Instant::now());
                 // A removed backend has nothing to list.
-                let start = list.position(&position.backend, position.offset).unwrap_or(usize::MAX);
-                (Served { list, ttl_left, is_cached }, start)
+                let start = list
+                    .position(&position.backend, position.offset)
+                    .unwrap_or(usize::MAX);
+                (
+                    Served {
+                        list,
+                        ttl_left,
+                        is_cached,
+                    },
+                    start,
+                )
             }
         };
         trace.cache_hit(is_cached);
@@ -55,15 +91,34 @@ impl Gateway {
         trace.rewritten(list.rewritten());
         let next_cursor = |backend: &str, offset| {
             let (kind, generation) = (kind.index(), list.generation());
-            self.seal.seal(&Position { list: kind, generation, backend: backend.into(), offset }, holder)
+            self.seal.seal(
+                &Position {
+                    list: kind,
+                    generation,
+                    backend: backend.into(),
+                    offset,
+                },
+                holder,
+            )
         };
-        let page = PageOf { start, size: view.limits().page_size, ttl_left, holder, taking_tasks, lacking };
+        let page = PageOf {
+            start,
+            size: view.limits().page_size,
+            ttl_left,
+            holder,
+            taking_tasks,
+            lacking,
+        };
         Ok(list.page(page, next_cursor))
     }
 
     /// What an endpoint shows of the merged list as it is now, asking every backend.
     pub async fn catalogue(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
-        self.lists.catalogues.of(kind).refresh(&self.view(endpoint)).await
+        self.lists
+            .catalogues
+            .of(kind)
+            .refresh(&self.view(endpoint))
+            .await
     }
 
     /// What an endpoint shows of the merged list as clients are served it: backends are asked only if their list may have
@@ -73,7 +128,12 @@ impl Gateway {
         if view.transparent().is_none() {
             self.lists.begin();
         }
-        self.lists.catalogues.of(kind).current(&view, &Parent::default()).await.list
+        self.lists
+            .catalogues
+            .of(kind)
+            .current(&view, &Parent::default())
+            .await
+            .list
     }
 
     /// The tool that clients know as `name`, if the newest list can be trusted and has it.
@@ -81,13 +141,28 @@ impl Gateway {
         if view.transparent().is_none() {
             self.lists.begin();
         }
-        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader()).trusted(view)?;
-        tools.find(name).or_else(|| only_bare(view, &tools, name)).and_then(listed)
+        let tools = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, view.reader())
+            .trusted(view)?;
+        tools
+            .find(name)
+            .or_else(|| only_bare(view, &tools, name))
+            .and_then(listed)
     }
 
     /// The tool that clients know as `name`, after reading lists.
-    pub(super) async fn read_tool(&self, view: &View, name: &str, trace: &Parent) -> Option<ListedTool> {
-        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader());
+    pub(super) async fn read_tool(
+        &self,
+        view: &View,
+        name: &str,
+        trace: &Parent,
+    ) -> Option<ListedTool> {
+        let tools = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, view.reader());
         let from_all = async {
             let known = tools.known(view, trace).await;
             if let Some(tool) = known.find(name) {
@@ -99,7 +174,8 @@ impl Gateway {
         match by_prefix(view, name) {
             // Backends that are slow to list must not delay a call of this one's tool.
             Some((backend, original))
-                if backend.permits_tool(original) && view.permits_name(Filtered::Tools, backend.id, original, None) =>
+                if backend.permits_tool(original)
+                    && view.permits_name(Filtered::Tools, backend.id, original, None) =>
             {
                 let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
                 let found = tokio::select! {
@@ -111,7 +187,11 @@ impl Gateway {
                     },
                     found = from_one.as_mut() => found,
                 };
-                Some(ListedTool { backend: backend.id, original: Json::string(original), definition: found? })
+                Some(ListedTool {
+                    backend: backend.id,
+                    original: Json::string(original),
+                    definition: found?,
+                })
             }
             _ => from_all.await,
         }
@@ -120,7 +200,11 @@ impl Gateway {
 
 fn listed(tool: &Entry) -> Option<ListedTool> {
     let (backend, definition) = (tool.backend, Arc::clone(&tool.visible));
-    Some(ListedTool { backend, original: tool.original.clone()?, definition })
+    Some(ListedTool {
+        backend,
+        original: tool.original.clone()?,
+        definition,
+    })
 }
 
 /// The only tool that its backend calls `name`, unless the name has a prefix.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest, Listen, Listening,
-    Pending, Policy, ResolvedOperation as _, Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
+    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest,
+    Listen, Listening, Pending, Policy, ResolvedOperation as _, Rewritten, SentTo, ServerMessages,
+    SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -28,7 +29,8 @@ use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
 use crate::tasks::{self, CommonTaskOwners, TaskLimits, Tasks, offered};
 use crate::topology::{
-    BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology, View,
+    BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology,
+    View,
 };
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
@@ -87,7 +89,9 @@ pub struct Gateway {
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("backends", &self.topology.load()).finish_non_exhaustive()
+        f.debug_struct("Gateway")
+            .field("backends", &self.topology.load())
+            .finish_non_exhaustive()
     }
 }
 
@@ -99,8 +103,13 @@ impl Gateway {
     /// If a key cannot be used, or the system has no random numbers for one.
     pub fn new(settings: GatewaySettings) -> Result<Self, KeyError> {
         let seal = CursorSeal::new(&settings.keys)?;
-        let new =
-            Topology::new(settings.backends, &settings.naming, settings.lists, settings.endpoints, settings.policy);
+        let new = Topology::new(
+            settings.backends,
+            &settings.naming,
+            settings.lists,
+            settings.endpoints,
+            settings.policy,
+        );
         let topology = CurrentTopology::new(new);
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
@@ -148,7 +157,12 @@ impl Gateway {
         if call.method == Method::Discover {
             return Box::pin(describe(view, only, &call.context)).await;
         }
-        sent(&call.context, &call.method, call.params.as_ref(), Some(only));
+        sent(
+            &call.context,
+            &call.method,
+            call.params.as_ref(),
+            Some(only),
+        );
         let answer = self.ask(only, call).await;
         let response = answer.map_err(|error| view.no_answer(only.id, &error))?;
         match lists_tools_to {
@@ -162,16 +176,31 @@ impl Gateway {
 
     /// Marks the known tools as stale if a list that is passed to a client defines one differently.
     fn compare_tools(&self, view: &View, response: &Response) {
-        let tools = self.lists.catalogues.seen_by(ListKind::Tools, view.reader());
-        let Some(known) = tools.newest(&self.topology.load()) else { return };
-        if response.result().is_some_and(|list| !known.has_all_of(&list)) {
+        let tools = self
+            .lists
+            .catalogues
+            .seen_by(ListKind::Tools, view.reader());
+        let Some(known) = tools.newest(&self.topology.load()) else {
+            return;
+        };
+        if response
+            .result()
+            .is_some_and(|list| !known.has_all_of(&list))
+        {
             tools.mark_stale();
         }
     }
 
-    async fn route(&self, view: &View, target: &mut FoundTarget, call: Call) -> Result<Response, RpcError> {
+    async fn route(
+        &self,
+        view: &View,
+        target: &mut FoundTarget,
+        call: Call,
+    ) -> Result<Response, RpcError> {
         if target.is_none() {
-            let known = self.lookup(view, &call.context).known_target(&call.method, call.params.as_ref());
+            let known = self
+                .lookup(view, &call.context)
+                .known_target(&call.method, call.params.as_ref());
             *target = known.map(Box::new);
         }
         match target.as_deref() {
@@ -182,16 +211,29 @@ impl Gateway {
     }
 
     fn lookup<'a>(&'a self, view: &'a View, context: &'a CallContext) -> Lookup<'a> {
-        Lookup { view, lists: &self.lists, handed_out: &self.handed_out, context }
+        Lookup {
+            view,
+            lists: &self.lists,
+            handed_out: &self.handed_out,
+            context,
+        }
     }
 
     /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
-    async fn find_and_send(&self, view: &View, target: &mut FoundTarget, call: Call) -> Result<Response, RpcError> {
+    async fn find_and_send(
+        &self,
+        view: &View,
+        target: &mut FoundTarget,
+        call: Call,
+    ) -> Result<Response, RpcError> {
         if let Some(kind) = ListKind::of(&call.method) {
             return self.list(view, kind, &call).await;
         }
         if target.is_none() {
-            let found = self.lookup(view, &call.context).target(&call.method, call.params.as_ref()).await;
+            let found = self
+                .lookup(view, &call.context)
+                .target(&call.method, call.params.as_ref())
+                .await;
             *target = found.map(Box::new);
         }
         match target.as_deref() {
@@ -200,7 +242,9 @@ impl Gateway {
                 let uri = uri.clone();
                 self.ask_each(view, target, uri, call).await
             }
-            Some(Ok(Target::AllWith(capability))) => send_to_all_with(view, capability, &call).await,
+            Some(Ok(Target::AllWith(capability))) => {
+                send_to_all_with(view, capability, &call).await
+            }
             Some(Err(error)) => Err(error.clone()),
             None => self.unnamed(view, call).await,
         }
@@ -214,36 +258,79 @@ impl Gateway {
         uri: String,
         call: Call,
     ) -> Result<Response, RpcError> {
-        let (context, method, params) = (Arc::clone(&call.context), call.method.clone(), call.params.clone());
+        let (context, method, params) = (
+            Arc::clone(&call.context),
+            call.method.clone(),
+            call.params.clone(),
+        );
         let (backend, response) = self.first_that_has(view, &uri, call).await?;
         let opens = uris::is_app(&uri).then_some(Opened::ByRead);
-        let asked = Some(Asked { original: uri.clone(), visible: uri });
+        let asked = Some(Asked {
+            original: uri.clone(),
+            visible: uri,
+        });
         sent(&context, &method, params.as_ref(), view.get(backend));
         if let Some(params) = params {
             let (asked, rewritten) = (asked.clone(), Rewritten::NONE);
-            *target = Some(Box::new(Ok(Target::One(Routed { backend, params, asked, opens, rewritten }))));
+            *target = Some(Box::new(Ok(Target::One(Routed {
+                backend,
+                params,
+                asked,
+                opens,
+                rewritten,
+            }))));
         }
-        Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
+        Ok(self
+            .received(
+                view,
+                &context,
+                backend,
+                &method,
+                response,
+                Given { asked, opens },
+            )
+            .await)
     }
 
     /// Sends a request to one backend.
     async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
-        let Routed { backend, params, asked, opens, rewritten } = routed;
+        let Routed {
+            backend,
+            params,
+            asked,
+            opens,
+            rewritten,
+        } = routed;
         call.context.trace.rewritten(rewritten);
-        let call = Call { params: Some(params), ..call };
+        let call = Call {
+            params: Some(params),
+            ..call
+        };
         let (context, method) = (Arc::clone(&call.context), call.method.clone());
         sent(&context, &method, call.params.as_ref(), view.get(backend));
-        let answer = match view.get(backend) {
-            Some(member) => {
-                if call.params.as_ref().is_some_and(|params| method == Method::CallTool && member.runs_once(params)) {
-                    context.run_once();
+        let answer =
+            match view.get(backend) {
+                Some(member) => {
+                    if call.params.as_ref().is_some_and(|params| {
+                        method == Method::CallTool && member.runs_once(params)
+                    }) {
+                        context.run_once();
+                    }
+                    self.ask(member, call).await
                 }
-                self.ask(member, call).await
-            }
-            None => view.request(backend, call).await,
-        };
+                None => view.request(backend, call).await,
+            };
         let response = answer.map_err(|error| view.no_answer(backend, &error))?;
-        Ok(self.received(view, &context, backend, &method, response, Given { asked, opens }).await)
+        Ok(self
+            .received(
+                view,
+                &context,
+                backend,
+                &method,
+                response,
+                Given { asked, opens },
+            )
+            .await)
     }
 
     /// Asks a backend, unless the request is for a resource that is being read or kept; the error is the
@@ -275,23 +362,52 @@ impl Core for Gateway {
             // What somebody agrees to is one call.
             operation.context().run_once();
         }
-        let Operation { view, request, target, .. } = operation;
-        let Unresolved { method, params, context } = request.clone();
-        let messages = if view.has_filters() { shown_messages(view, &messages) } else { messages };
-        let call = Call { method, params, context, messages };
+        let Operation {
+            view,
+            request,
+            target,
+            ..
+        } = operation;
+        let Unresolved {
+            method,
+            params,
+            context,
+        } = request.clone();
+        let messages = if view.has_filters() {
+            shown_messages(view, &messages)
+        } else {
+            messages
+        };
+        let call = Call {
+            method,
+            params,
+            context,
+            messages,
+        };
         let subscription = SubscriptionRequest::of(&call);
         let answer = match view.transparent() {
             Some(only) => self.pass(view, only, call).await,
             // Boxed to keep the future of a call small where there is one backend.
             None => Box::pin(self.route(view, target, call)).await,
         };
-        let Operation { view, request, target, .. } = &*operation;
+        let Operation {
+            view,
+            request,
+            target,
+            ..
+        } = &*operation;
         if let (Ok(response), Some(Ok(Target::One(routed)))) = (&answer, target.as_deref())
             && let Some(task) = tasks::created_by(response)
         {
-            let made_by = operation.policy_subject().filter(|_| request.method == Method::CallTool);
+            let made_by = operation
+                .policy_subject()
+                .filter(|_| request.method == Method::CallTool);
             // Boxed: few calls create one.
-            Box::pin(self.tasks.note(view, &request.context, routed.backend, &task, made_by)).await;
+            Box::pin(
+                self.tasks
+                    .note(view, &request.context, routed.backend, &task, made_by),
+            )
+            .await;
         }
         match (answer, subscription) {
             (Ok(response), Some(request)) if !response.is_error() => {
@@ -299,7 +415,10 @@ impl Core for Gateway {
                 response
             }
             (answer, _) => answer.unwrap_or_else(|error| {
-                Response::from_error(&fault::as_client_is_told(error, &request.context.capabilities))
+                Response::from_error(&fault::as_client_is_told(
+                    error,
+                    &request.context.capabilities,
+                ))
             }),
         }
     }
@@ -317,7 +436,11 @@ impl Core for Gateway {
         let view = View::at(self.topology.load(), endpoint);
         let is_remote = |client: &Arc<dyn BackendClient>| client.status().transport != "stdio";
         view.backends().all(|member| {
-            is_remote(&member.client) && member.canary.as_ref().is_none_or(|canary| is_remote(&canary.client))
+            is_remote(&member.client)
+                && member
+                    .canary
+                    .as_ref()
+                    .is_none_or(|canary| is_remote(&canary.client))
         })
     }
 
@@ -335,9 +458,26 @@ impl Core for Gateway {
     ///
     /// If the only backend does not answer. Of several, those that do not answer in time are not
     /// honoured.
-    async fn listen(&self, operation: ListenOperation, messages: ServerMessages) -> Result<Listening, RpcError> {
-        let ListenOperation { view, interest, context } = operation;
-        self.listeners.listen(Listen { interest, context, messages }, &view).await
+    async fn listen(
+        &self,
+        operation: ListenOperation,
+        messages: ServerMessages,
+    ) -> Result<Listening, RpcError> {
+        let ListenOperation {
+            view,
+            interest,
+            context,
+        } = operation;
+        self.listeners
+            .listen(
+                Listen {
+                    interest,
+                    context,
+                    messages,
+                },
+                &view,
+            )
+            .await
     }
 
     fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
@@ -346,32 +486,52 @@ impl Core for Gateway {
 
     /// Passes on a notification of a client's session that Fanlight does not know.
     fn notify(&self, notice: Notice) {
-        let Notice { view, notification, context } = notice;
+        let Notice {
+            view,
+            notification,
+            context,
+        } = notice;
         self.notices.pass_on(view, notification, context);
     }
 
     fn continue_session(&self, client: &Arc<CallContext>) {
-        self.topology.load().clients().for_each(|server| server.continue_session(client));
+        self.topology
+            .load()
+            .clients()
+            .for_each(|server| server.continue_session(client));
     }
 
     /// The client's session has ended: backends drop what they keep for it.
     fn end_session(&self, session: SessionKey) {
         self.subscribed.end(session);
         // A canary may have served it, also before a change of its share.
-        self.topology.load().clients().for_each(|client| client.end_session(session));
+        self.topology
+            .load()
+            .clients()
+            .for_each(|client| client.end_session(session));
     }
 }
 
 /// Notes where a request is sent; further rounds of it go to the same server.
 fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: Option<&Member>) {
     let Some(backend) = backend else { return };
-    let canary = backend.canary_of(&context.caller).map(|canary| canary.client.name());
-    canary.into_iter().for_each(|canary| context.trace.canary(canary));
-    let Some(place) = &context.sent_to else { return };
+    let canary = backend
+        .canary_of(&context.caller)
+        .map(|canary| canary.client.name());
+    canary
+        .into_iter()
+        .for_each(|canary| context.trace.canary(canary));
+    let Some(place) = &context.sent_to else {
+        return;
+    };
     place.get_or_init(|| {
         let named = params.and_then(|params| operation::named(method, params));
         let (server, canary) = (backend.name().into(), canary.map(Box::from));
-        SentTo { server, item: named.map(|(_, name)| name.into()), canary }
+        SentTo {
+            server,
+            item: named.map(|(_, name)| name.into()),
+            canary,
+        }
     });
 }
 
@@ -379,10 +539,14 @@ fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: 
 /// instructions of its own.
 async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
     match only.client.describe_to(client).await {
-        Ok(description) if view.transparent().is_some() => {
-            Ok(Response::from_result(&as_shown(view, description.json().clone())))
-        }
-        Ok(description) => Ok(Response::from_result(&as_shown(view, describe_only(&description)))),
+        Ok(description) if view.transparent().is_some() => Ok(Response::from_result(&as_shown(
+            view,
+            description.json().clone(),
+        ))),
+        Ok(description) => Ok(Response::from_result(&as_shown(
+            view,
+            describe_only(&description),
+        ))),
         Err(error) => Err(view.no_answer(only.id, &error)),
     }
 }

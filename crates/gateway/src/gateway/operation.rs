@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Decided, Detail, Interest, Item, NeededApproval,
-    PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, ResolvedOperation, Unresolved, Verdict,
+    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Decided, Detail, Interest, Item,
+    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject,
+    ResolvedOperation, Unresolved, Verdict,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, RpcError, input};
@@ -59,21 +60,40 @@ pub struct Notice {
 
 impl Gateway {
     /// Resolves what a client wants to listen to by the current topology.
-    pub(super) fn listen_operation(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
-        ListenOperation { view: self.view_of(&context), interest, context }
+    pub(super) fn listen_operation(
+        &self,
+        interest: Interest,
+        context: Arc<CallContext>,
+    ) -> ListenOperation {
+        ListenOperation {
+            view: self.view_of(&context),
+            interest,
+            context,
+        }
     }
 
     /// Resolves a notification by the current topology.
     pub(super) fn notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
-        Notice { view: self.view_of(&context), notification, context }
+        Notice {
+            view: self.view_of(&context),
+            notification,
+            context,
+        }
     }
 
     /// Resolves a request by the current topology.
     pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
         let view = self.view_of(&request.context);
-        let mut operation = Operation { view, request, target: None, listed: None, verdict: None };
+        let mut operation = Operation {
+            view,
+            request,
+            target: None,
+            listed: None,
+            verdict: None,
+        };
         let is_governed = operation.view.rights().is_some();
-        let needs_tool = detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
+        let needs_tool =
+            detail == Detail::Tool || is_governed || operation.view.topology().has_approvals();
         if needs_tool && operation.request.method == Method::CallTool {
             self.find_tool(&mut operation).await;
         }
@@ -87,10 +107,19 @@ impl Gateway {
     /// Finds where a request is sent that names something, and has the policy decide about that. What may not be done is
     /// answered with an error when it runs.
     async fn apply_policy(&self, operation: &mut Operation, action: PolicyAction) {
-        let Operation { view, request, target, listed, verdict } = operation;
+        let Operation {
+            view,
+            request,
+            target,
+            listed,
+            verdict,
+        } = operation;
         if target.is_none() {
             let lookup = self.lookup(view, &request.context);
-            *target = lookup.target(&request.method, request.params.as_ref()).await.map(Box::new);
+            *target = lookup
+                .target(&request.method, request.params.as_ref())
+                .await
+                .map(Box::new);
         }
         let routed = match target.as_deref() {
             Some(Ok(Target::One(routed))) => routed,
@@ -101,12 +130,25 @@ impl Gateway {
             }
             _ => return,
         };
-        let Some((kind, name)) = named(&request.method, &routed.params) else { return };
-        let definition = definition_of(listed.as_ref(), routed.backend, &name).map(|definition| &**definition);
-        let item = PolicyItem { kind, server: view.name(routed.backend), name: name.into(), definition };
+        let Some((kind, name)) = named(&request.method, &routed.params) else {
+            return;
+        };
+        let definition =
+            definition_of(listed.as_ref(), routed.backend, &name).map(|definition| &**definition);
+        let item = PolicyItem {
+            kind,
+            server: view.name(routed.backend),
+            name: name.into(),
+            definition,
+        };
         let arguments = routed.params.get("arguments");
-        let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else { return };
-        let visible = request.params.as_ref().and_then(|params| named(&request.method, params));
+        let Some(decided) = view.verdict(action, &item, arguments.as_ref()) else {
+            return;
+        };
+        let visible = request
+            .params
+            .as_ref()
+            .and_then(|params| named(&request.method, params));
         let (_, visible) = visible.unwrap_or((kind, String::new()));
         let refused = refusal(kind, &visible, &decided);
         *verdict = Some(decided.unwrap_or_else(|_| Verdict::of_nothing(PolicyOutcome::Denied)));
@@ -127,22 +169,43 @@ impl Gateway {
             PolicyKind::Server => return None,
         };
         let everything = view.without_policy();
-        let list = self.lists.catalogues.seen_by(list, view.reader()).newest_in(&everything)?;
+        let list = self
+            .lists
+            .catalogues
+            .seen_by(list, view.reader())
+            .newest_in(&everything)?;
         let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
         let (original, definition) = (entry.original.as_ref()?.as_str()?, Some(&*entry.visible));
-        let item = PolicyItem { kind, server: everything.name(entry.backend), name: original, definition };
+        let item = PolicyItem {
+            kind,
+            server: everything.name(entry.backend),
+            name: original,
+            definition,
+        };
         let rights = view.rights()?;
         let listing = rights.listing(&item);
         match listing.outcome {
             PolicyOutcome::Hidden => Some(listing),
-            _ => rights.decide(action, &item, None).ok().filter(|verdict| verdict.outcome == PolicyOutcome::Hidden),
+            _ => rights
+                .decide(action, &item, None)
+                .ok()
+                .filter(|verdict| verdict.outcome == PolicyOutcome::Hidden),
         }
     }
 
     /// Finds the tool in the lists, and then where the call is sent.
     async fn find_tool(&self, operation: &mut Operation) {
-        let Operation { view, request, target, listed, .. } = operation;
-        let name = request.params.as_ref().and_then(|params| params.get("name"));
+        let Operation {
+            view,
+            request,
+            target,
+            listed,
+            ..
+        } = operation;
+        let name = request
+            .params
+            .as_ref()
+            .and_then(|params| params.get("name"));
         if let Some(name) = name.as_ref().and_then(Json::as_str) {
             *listed = match self.trusted_tool(view, &name) {
                 Some(tool) => Some(tool),
@@ -164,14 +227,22 @@ impl Gateway {
 
 impl Gateway {
     /// Whether a request that began earlier may go on by the policy as it is now.
-    pub(super) fn decided_again(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
+    pub(super) fn decided_again(
+        &self,
+        decided: &Decided,
+        context: &CallContext,
+    ) -> Result<(), RpcError> {
         let view = self.view_of(context);
         if view.rights().is_none() || action(decided.method()).is_none() {
             return Ok(());
         }
         // There was no policy when it began.
-        let Some(subject) = decided.policy_subject() else { return Err(fault::policy_has_changed()) };
-        let Some(verdict) = view.verdict_again(subject) else { return Ok(()) };
+        let Some(subject) = decided.policy_subject() else {
+            return Err(fault::policy_has_changed());
+        };
+        let Some(verdict) = view.verdict_again(subject) else {
+            return Ok(());
+        };
         told(context, verdict.as_ref().ok());
         if let Some(error) = refusal(subject.kind, &subject.visible, &verdict) {
             return Err(error);
@@ -182,16 +253,33 @@ impl Gateway {
         };
         // What somebody agreed to by another policy is not agreed to by this one.
         let asked = rule(verdict.as_ref().ok());
-        if asked.is_some() && asked != rule(decided.verdict()) { Err(fault::policy_has_changed()) } else { Ok(()) }
+        if asked.is_some() && asked != rule(decided.verdict()) {
+            Err(fault::policy_has_changed())
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The error for what a policy does not permit; `None` if it does.
-fn refusal(kind: PolicyKind, visible: &str, decided: &Result<Verdict, AmbiguousArguments>) -> Option<RpcError> {
+fn refusal(
+    kind: PolicyKind,
+    visible: &str,
+    decided: &Result<Verdict, AmbiguousArguments>,
+) -> Option<RpcError> {
     match decided {
-        Ok(Verdict { outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. }, .. }) => None,
-        Ok(Verdict { outcome: PolicyOutcome::Denied, .. }) => Some(fault::not_permitted(kind, visible)),
-        Ok(Verdict { outcome: PolicyOutcome::Hidden, .. }) => Some(match kind {
+        Ok(Verdict {
+            outcome: PolicyOutcome::Allowed | PolicyOutcome::Asked { .. },
+            ..
+        }) => None,
+        Ok(Verdict {
+            outcome: PolicyOutcome::Denied,
+            ..
+        }) => Some(fault::not_permitted(kind, visible)),
+        Ok(Verdict {
+            outcome: PolicyOutcome::Hidden,
+            ..
+        }) => Some(match kind {
             PolicyKind::Tool => fault::unknown_name("tool", visible, &[]),
             PolicyKind::Prompt => fault::unknown_name("prompt", visible, &[]),
             _ => fault::unknown_resource(visible),
@@ -201,7 +289,11 @@ fn refusal(kind: PolicyKind, visible: &str, decided: &Result<Verdict, AmbiguousA
 }
 
 /// The definition of the tool that a backend calls `original`, if it is the one that lists have.
-fn definition_of<'a>(listed: Option<&'a ListedTool>, backend: BackendId, original: &str) -> Option<&'a Arc<Json>> {
+fn definition_of<'a>(
+    listed: Option<&'a ListedTool>,
+    backend: BackendId,
+    original: &str,
+) -> Option<&'a Arc<Json>> {
     let listed = listed.filter(|tool| tool.backend == backend && tool.original.is_str(original));
     listed.map(|tool| &tool.definition)
 }
@@ -275,8 +367,12 @@ impl Decidable for Operation {
         let (backend, params) = self.sent()?;
         let name = params.and_then(|params| params.get("name"));
         let original = listed.original.as_str()?;
-        let is_listed = backend == listed.backend && name.as_ref().and_then(Json::as_str)? == original;
-        is_listed.then(|| Item { server: self.view.name(backend), name: original })
+        let is_listed =
+            backend == listed.backend && name.as_ref().and_then(Json::as_str)? == original;
+        is_listed.then(|| Item {
+            server: self.view.name(backend),
+            name: original,
+        })
     }
 
     fn server(&self) -> Option<&str> {
@@ -306,19 +402,38 @@ impl Decidable for Operation {
             false => None,
         };
         let asked = match self.verdict.as_ref().map(|verdict| &verdict.outcome) {
-            Some(PolicyOutcome::Asked { by, text, number }) => {
-                Some((ApprovalRule { by: *by, number: *number }, Some(Arc::clone(text))))
-            }
+            Some(PolicyOutcome::Asked { by, text, number }) => Some((
+                ApprovalRule {
+                    by: *by,
+                    number: *number,
+                },
+                Some(Arc::clone(text)),
+            )),
             _ => None,
         };
         // The stricter one; of two that are equally strict the policy's, which has words of its own.
         let rules = configured.map(|rule| (rule, None)).into_iter().chain(asked);
         let (rule, text) = rules.max_by_key(|(rule, _)| rule.by)?;
         // One that cannot be read needs approval, too: what it means, only the server knows.
-        let name = params.and_then(|params| Some(params.peek("name")?.as_str()?.into_owned())).unwrap_or_default();
+        let name = params
+            .and_then(|params| Some(params.peek("name")?.as_str()?.into_owned()))
+            .unwrap_or_default();
         let arguments = params.and_then(|params| params.get("arguments"));
-        let own = self.request.params.as_ref().and_then(|params| params.get("arguments"));
-        Some(NeededApproval { rule, text, tool: Item { server: member.name(), name: name.into() }, arguments, own })
+        let own = self
+            .request
+            .params
+            .as_ref()
+            .and_then(|params| params.get("arguments"));
+        Some(NeededApproval {
+            rule,
+            text,
+            tool: Item {
+                server: member.name(),
+                name: name.into(),
+            },
+            arguments,
+            own,
+        })
     }
 }
 
@@ -341,11 +456,15 @@ impl ResolvedOperation for Operation {
     }
 
     fn policy_subject(&self) -> Option<PolicySubject> {
-        let Some(Ok(Target::One(routed))) = self.target.as_deref() else { return None };
+        let Some(Ok(Target::One(routed))) = self.target.as_deref() else {
+            return None;
+        };
         let (method, params) = (&self.request.method, self.request.params.as_ref());
         self.view.rights()?;
         let (kind, name) = named(method, &routed.params)?;
-        let (_, visible) = params.and_then(|params| named(method, params)).unwrap_or((kind, String::new()));
+        let (_, visible) = params
+            .and_then(|params| named(method, params))
+            .unwrap_or((kind, String::new()));
         Some(PolicySubject {
             action: action(method)?,
             kind,
@@ -384,6 +503,8 @@ impl Decidable for Notice {
 
 impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation").field("method", &self.request.method).finish_non_exhaustive()
+        f.debug_struct("Operation")
+            .field("method", &self.request.method)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::{
-    BackendClient, BackendState, BackendStatus, CanaryStatus, Endpoint, EndpointStatus, MirrorStatus, ProcessOutput,
+    BackendClient, BackendState, BackendStatus, CanaryStatus, Endpoint, EndpointStatus,
+    MirrorStatus, ProcessOutput,
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -26,36 +27,54 @@ impl Gateway {
     /// The names of the backends that an endpoint shows.
     #[must_use]
     pub fn shown_backends(&self, endpoint: &Endpoint) -> Vec<String> {
-        self.view(endpoint).backends().map(|backend| backend.name().to_owned()).collect()
+        self.view(endpoint)
+            .backends()
+            .map(|backend| backend.name().to_owned())
+            .collect()
     }
 
     /// The state of every backend, in configuration order; behind them those that are but other versions of them.
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
-        topology.clients().map(|client| (client.name().to_owned(), client.status())).collect()
+        topology
+            .clients()
+            .map(|client| (client.name().to_owned(), client.status()))
+            .collect()
     }
 
     /// The state of every backend of clients.
     #[must_use]
     pub fn status_of_shown(&self) -> Vec<BackendStatus> {
-        self.topology.load().backends().iter().map(|backend| backend.client.status()).collect()
+        self.topology
+            .load()
+            .backends()
+            .iter()
+            .map(|backend| backend.client.status())
+            .collect()
     }
 
     /// The canaries and mirrors of the backends that have any, by backend.
     #[must_use]
-    pub fn versions_of_backends(&self) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
+    pub fn versions_of_backends(
+        &self,
+    ) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
         let topology = self.topology.load();
         let versions = |client: &Arc<dyn BackendClient>| (client.canary(), client.mirror());
-        let all = topology.clients().map(|client| (client.name().to_owned(), versions(client)));
-        all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some()).collect()
+        let all = topology
+            .clients()
+            .map(|client| (client.name().to_owned(), versions(client)));
+        all.filter(|(_, (canary, mirror))| canary.is_some() || mirror.is_some())
+            .collect()
     }
 
     /// The endpoints of the backends that have several, by backend.
     #[must_use]
     pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
         let topology = self.topology.load();
-        let all = topology.clients().map(|client| (client.name().to_owned(), client.endpoints()));
+        let all = topology
+            .clients()
+            .map(|client| (client.name().to_owned(), client.endpoints()));
         all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
@@ -64,18 +83,26 @@ impl Gateway {
     pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
         let topology = self.topology.load();
         let kept = self.lists.catalogues.of(kind).kept_since();
-        kept.into_iter().map(|(backend, read)| (topology.name(backend).to_owned(), read)).collect()
+        kept.into_iter()
+            .map(|(backend, read)| (topology.name(backend).to_owned(), read))
+            .collect()
     }
 
     /// The entries of the backends whose whole list is known, as they themselves give and call them, by backend: of lists that
     /// are the same for all clients, or, with those that are private, as Fanlight itself is given them.
     /// That of one that is connected and does not offer the list is known to be empty, also if nobody has read it.
     #[must_use]
-    pub fn own_entries(&self, kind: ListKind, with_private: bool) -> HashMap<String, Vec<(String, Json)>> {
+    pub fn own_entries(
+        &self,
+        kind: ListKind,
+        with_private: bool,
+    ) -> HashMap<String, Vec<(String, Json)>> {
         let topology = self.topology.load();
         let mut read = self.lists.catalogues.of(kind).own_entries(with_private);
         let known = topology.backends().iter().filter_map(|backend| {
-            let entries = read.remove(&backend.id).or_else(|| lacks(backend, kind).then(Vec::new))?;
+            let entries = read
+                .remove(&backend.id)
+                .or_else(|| lacks(backend, kind).then(Vec::new))?;
             Some((backend.name().to_owned(), entries))
         });
         known.collect()
@@ -90,7 +117,12 @@ impl Gateway {
             return Some(None);
         }
         let description = timeout(topology.limits.timeout, client.describe()).await;
-        Some(description.ok().and_then(Result::ok).map(|description| description.json().clone()))
+        Some(
+            description
+                .ok()
+                .and_then(Result::ok)
+                .map(|description| description.json().clone()),
+        )
     }
 
     /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
@@ -103,13 +135,21 @@ impl Gateway {
 }
 
 fn is_connected(client: &dyn BackendClient) -> bool {
-    matches!(client.status().state, BackendState::Ready | BackendState::Ejected { .. })
+    matches!(
+        client.status().state,
+        BackendState::Ready | BackendState::Ejected { .. }
+    )
 }
 
 /// Whether a backend is known not to have a list.
 fn lacks(backend: &Member, kind: ListKind) -> bool {
-    let description = is_connected(&*backend.client).then(|| backend.client.describe().now_or_never()).flatten();
+    let description = is_connected(&*backend.client)
+        .then(|| backend.client.describe().now_or_never())
+        .flatten();
     description.is_some_and(|described| {
-        described.is_ok_and(|it| !it.capabilities().is_some_and(|all| kind.is_offered_by(&all)))
+        described.is_ok_and(|it| {
+            !it.capabilities()
+                .is_some_and(|all| kind.is_offered_by(&all))
+        })
     })
 }

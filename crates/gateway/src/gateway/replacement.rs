@@ -41,7 +41,8 @@ impl Gateway {
         let is_any_gone = !has_same_canaries || old.ids().any(|backend| new.get(backend).is_none());
         // After the listeners, so that there is a stream for what is announced.
         let subscribing = self.subscribe_again(is_any_gone);
-        self.lists.spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
+        self.lists
+            .spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
         let lists = Arc::clone(&self.lists);
         self.lists.spawn(async move {
             let changes = lists.catalogues.replaced(&new, shows_all_the_same).await;
@@ -50,18 +51,37 @@ impl Gateway {
     }
 
     /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
-    pub(super) fn subscribe_again(self: &Arc<Self>, is_any_gone: bool) -> impl Future<Output = ()> + Send + 'static {
-        let requests = if is_any_gone { self.subscribed.requests() } else { Vec::new() };
+    pub(super) fn subscribe_again(
+        self: &Arc<Self>,
+        is_any_gone: bool,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let requests = if is_any_gone {
+            self.subscribed.requests()
+        } else {
+            Vec::new()
+        };
         let gateway = Arc::downgrade(self);
         let subscribe = move |call: Call| {
             let gateway = Weak::clone(&gateway);
             async move {
-                let (Some(gateway), Some(session)) = (gateway.upgrade(), call.context.session()) else { return };
+                let (Some(gateway), Some(session)) = (gateway.upgrade(), call.context.session())
+                else {
+                    return;
+                };
                 if !gateway.subscribed.has(session) {
                     return;
                 }
-                let Call { method, params, context, messages } = call;
-                let request = Unresolved { method, params, context };
+                let Call {
+                    method,
+                    params,
+                    context,
+                    messages,
+                } = call;
+                let request = Unresolved {
+                    method,
+                    params,
+                    context,
+                };
                 let mut operation = gateway.resolve(request, Detail::Known).await;
                 let response = gateway.run(&mut operation, messages).await;
                 if response.is_error() {

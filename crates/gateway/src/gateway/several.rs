@@ -23,7 +23,9 @@ impl Gateway {
     pub(super) async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let whole = view.topology().backends();
         match (&call.method, whole, view.only()) {
-            (Method::Discover, [only], _) if view.shows(only.id) => describe(view, only, &call.context).await,
+            (Method::Discover, [only], _) if view.shows(only.id) => {
+                describe(view, only, &call.context).await
+            }
             (Method::Discover, ..) => {
                 let described = describe_all(view, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
@@ -35,9 +37,13 @@ impl Gateway {
             (method, ..) if Tasks::are_concerned(method) => {
                 let (context, method) = (Arc::clone(&call.context), method.clone());
                 let (owner, response) = self.tasks.handle(view, call, &self.seal).await?;
-                let Some(backend) = owner else { return Ok(response) };
+                let Some(backend) = owner else {
+                    return Ok(response);
+                };
                 sent(&context, &method, None, view.get(backend));
-                Ok(self.received(view, &context, backend, &method, response, Given::default()).await)
+                Ok(self
+                    .received(view, &context, backend, &method, response, Given::default())
+                    .await)
             }
             (Method::SetLogLevel, ..) => send_to_all_with(view, "logging", &call).await,
             _ => self.unknown(view, call).await,
@@ -48,19 +54,34 @@ impl Gateway {
     /// it, until one does.
     pub(super) async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
-        let Method::Other(method) = &call.method else { return Err(unknown) };
+        let Method::Other(method) = &call.method else {
+            return Err(unknown);
+        };
         let takes = |backend: &Member| backend.takes_unknown(method, view.has_filters());
         if !view.backends().any(takes) {
             return Err(unknown);
         }
         let lookup = self.lookup(view, &call.context);
         if let Some(params) = &call.params {
-            let task_owner = self.tasks.known_owner(view, &call.context, Some(params)).await;
+            let task_owner = self
+                .tasks
+                .known_owner(view, &call.context, Some(params))
+                .await;
             let routed = lookup.target_of_unknown(params, task_owner).await;
             // A hidden method must look like one that the server does not have.
-            let routed = routed.map_err(|error| if view.backends().all(takes) { error } else { unknown.clone() })?;
+            let routed = routed.map_err(|error| {
+                if view.backends().all(takes) {
+                    error
+                } else {
+                    unknown.clone()
+                }
+            })?;
             if let Some(routed) = routed {
-                let backend = view.get(routed.backend).filter(|backend| takes(backend)).ok_or(unknown)?.id;
+                let backend = view
+                    .get(routed.backend)
+                    .filter(|backend| takes(backend))
+                    .ok_or(unknown)?
+                    .id;
                 let context = Arc::clone(&call.context);
                 let response = self.send(view, routed, call).await?;
                 self.note_task(view, &context, backend, &response).await;
@@ -71,7 +92,10 @@ impl Gateway {
             sent(&call.context, &call.method, None, Some(only));
             return view.send(only.id, call).await;
         }
-        let taking = view.backends().filter(|backend| takes(backend)).map(|backend| backend.id);
+        let taking = view
+            .backends()
+            .filter(|backend| takes(backend))
+            .map(|backend| backend.id);
         let described = join_all(taking.map(async |backend| {
             let capabilities = view.briefly(view.capabilities(backend)).await.ok()?;
             Some((backend, capabilities))
@@ -82,7 +106,8 @@ impl Gateway {
             // A method that the server does not know certainly did not run.
             if response.error_code() != Some(code::METHOD_NOT_FOUND) {
                 sent(&call.context, &call.method, None, view.get(backend));
-                self.note_task(view, &call.context, backend, &response).await;
+                self.note_task(view, &call.context, backend, &response)
+                    .await;
                 return Ok(response);
             }
         }
@@ -90,7 +115,13 @@ impl Gateway {
     }
 
     /// Remembers the owner of a task that the answer to an unknown method has created.
-    async fn note_task(&self, view: &View, context: &CallContext, backend: BackendId, response: &Response) {
+    async fn note_task(
+        &self,
+        view: &View,
+        context: &CallContext,
+        backend: BackendId,
+        response: &Response,
+    ) {
         if let Some(task) = tasks::created_by(response) {
             self.tasks.note(view, context, backend, &task, None).await;
         }
@@ -112,10 +143,18 @@ impl Gateway {
             if let Some(next) = left.next() {
                 asked.push(self.read_if_capable(view, next, call.clone()));
             }
-            let patience = if left.peek().is_some() { view.limits().timeout } else { Duration::MAX };
+            let patience = if left.peek().is_some() {
+                view.limits().timeout
+            } else {
+                Duration::MAX
+            };
             match timeout(patience, asked.next()).await {
-                Ok(Some(Some((backend, Ok(response))))) if !response.is_error() => return Ok((backend, response)),
-                Ok(Some(Some((backend, Ok(response))))) => drop(refusal.get_or_insert((backend, response))),
+                Ok(Some(Some((backend, Ok(response))))) if !response.is_error() => {
+                    return Ok((backend, response));
+                }
+                Ok(Some(Some((backend, Ok(response))))) => {
+                    drop(refusal.get_or_insert((backend, response)))
+                }
                 Ok(Some(Some((_, Err(error))))) => drop(not_asked.get_or_insert(error)),
                 Ok(Some(None)) | Err(_) => {}
                 Ok(None) => break,
@@ -138,7 +177,11 @@ impl Gateway {
         backend: &Member,
         call: Call,
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
-        if !self.lookup(view, &call.context).may_have_unlisted(backend.id).await {
+        if !self
+            .lookup(view, &call.context)
+            .may_have_unlisted(backend.id)
+            .await
+        {
             return None;
         }
         let capabilities = view.briefly(view.capabilities(backend.id)).await.ok()?;
@@ -151,12 +194,19 @@ impl Gateway {
             return None;
         }
         let answer = self.ask(backend, call).await;
-        Some((backend.id, answer.map_err(|error| view.no_answer(backend.id, &error))))
+        Some((
+            backend.id,
+            answer.map_err(|error| view.no_answer(backend.id, &error)),
+        ))
     }
 }
 
 /// Sends to every backend with the capability; succeeds if any of them does.
-pub(super) async fn send_to_all_with(view: &View, capability: &str, call: &Call) -> Result<Response, RpcError> {
+pub(super) async fn send_to_all_with(
+    view: &View,
+    capability: &str,
+    call: &Call,
+) -> Result<Response, RpcError> {
     let answers = join_all(view.ids().map(|backend| async move {
         match view.has_capability(backend, capability).await {
             true => {
@@ -167,7 +217,9 @@ pub(super) async fn send_to_all_with(view: &View, capability: &str, call: &Call)
         }
     }))
     .await;
-    let is_done = |answer: &Result<Response, RpcError>| answer.as_ref().is_ok_and(|answer| !answer.is_error());
+    let is_done = |answer: &Result<Response, RpcError>| {
+        answer.as_ref().is_ok_and(|answer| !answer.is_error())
+    };
     let (done, mut failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(is_done);
     if !done.is_empty() {
         call.context.trace.partial_failures(failed.len());

@@ -57,7 +57,17 @@ impl InFlight {
     {
         let state = State::default();
         let shared = read(state.personal.clone()).boxed().shared();
-        (Self { shared: shared.downgrade(), state: state.clone() }, Leader { shared, state, has_ended: false })
+        (
+            Self {
+                shared: shared.downgrade(),
+                state: state.clone(),
+            },
+            Leader {
+                shared,
+                state,
+                has_ended: false,
+            },
+        )
     }
 
     /// Joins the read; `None` if it has ended or is for one client alone.
@@ -67,7 +77,10 @@ impl InFlight {
         if self.state.personal.is_cancelled() {
             return None;
         }
-        Some(Follower { shared: self.shared.as_ref()?.upgrade()?, state: self.state.clone() })
+        Some(Follower {
+            shared: self.shared.as_ref()?.upgrade()?,
+            state: self.state.clone(),
+        })
     }
 }
 
@@ -81,7 +94,9 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        self.state.is_abandoned.fetch_or(!self.has_ended, Ordering::Relaxed);
+        self.state
+            .is_abandoned
+            .fetch_or(!self.has_ended, Ordering::Relaxed);
     }
 }
 

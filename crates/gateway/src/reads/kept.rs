@@ -83,7 +83,11 @@ impl MemoryResults {
         let capacity = u64::try_from(limits.bytes).unwrap_or(u64::MAX);
         let least = capacity.div_ceil(u64::try_from(limits.entries.max(1)).unwrap_or(u64::MAX));
         let cache = Cache::with_weighter(limits.entries, capacity, Weight { least });
-        Some(Self { cache: Mutex::new(cache), capacity, longest: limits.longest })
+        Some(Self {
+            cache: Mutex::new(cache),
+            capacity,
+            longest: limits.longest,
+        })
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache<Key, Entry, Weight>> {
@@ -95,9 +99,19 @@ impl KeptResults for MemoryResults {
     fn get(&self, read: &Read) -> Option<Response> {
         let key = (read.backend, Arc::from(read.uri.as_str()));
         let mut cache = self.cache();
-        let entry = cache.get(&key).filter(|entry| entry.params == read.params)?;
-        let left = i64::try_from(entry.expires.saturating_duration_since(Instant::now()).as_millis()).ok();
-        let response = left.filter(|left| *left > 0).and_then(|left| with_ttl(&entry.response, left));
+        let entry = cache
+            .get(&key)
+            .filter(|entry| entry.params == read.params)?;
+        let left = i64::try_from(
+            entry
+                .expires
+                .saturating_duration_since(Instant::now())
+                .as_millis(),
+        )
+        .ok();
+        let response = left
+            .filter(|left| *left > 0)
+            .and_then(|left| with_ttl(&entry.response, left));
         if response.is_none() {
             cache.remove(&key);
         }
@@ -105,15 +119,24 @@ impl KeptResults for MemoryResults {
     }
 
     fn insert(&self, read: &Read, response: &Response) {
-        let Some(ttl) = public_ttl(response) else { return };
+        let Some(ttl) = public_ttl(response) else {
+            return;
+        };
         let bytes = OVERHEAD + read.uri.len() + read.params.len() + response.size();
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > self.capacity) {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else { return };
+        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else {
+            return;
+        };
         // Detached, or the whole buffer that it was received in would stay in memory.
-        let entry = Entry { params: Bytes::copy_from_slice(&read.params), response: response.detached(), expires };
-        self.cache().insert((read.backend, Arc::from(read.uri.as_str())), entry);
+        let entry = Entry {
+            params: Bytes::copy_from_slice(&read.params),
+            response: response.detached(),
+            expires,
+        };
+        self.cache()
+            .insert((read.backend, Arc::from(read.uri.as_str())), entry);
     }
 
     fn remove(&self, backend: BackendId, uri: &str) {
@@ -129,9 +152,16 @@ impl KeptResults for MemoryResults {
 }
 
 fn public_ttl(response: &Response) -> Option<Duration> {
-    let result = response.view::<AnyResult>().filter(|_| response.is_complete())?;
-    let is_public = result.cache_scope().is_some_and(|scope| scope.as_text() == "\"public\"");
-    let ttl = result.ttl_ms().and_then(|ttl| u64::try_from(ttl.as_i64()?).ok()).filter(|ttl| *ttl > 0);
+    let result = response
+        .view::<AnyResult>()
+        .filter(|_| response.is_complete())?;
+    let is_public = result
+        .cache_scope()
+        .is_some_and(|scope| scope.as_text() == "\"public\"");
+    let ttl = result
+        .ttl_ms()
+        .and_then(|ttl| u64::try_from(ttl.as_i64()?).ok())
+        .filter(|ttl| *ttl > 0);
     ttl.filter(|_| is_public).map(Duration::from_millis)
 }
 
@@ -139,7 +169,10 @@ fn public_ttl(response: &Response) -> Option<Duration> {
 /// permits.
 fn with_ttl(response: &Response, left: i64) -> Option<Response> {
     let body = response.body();
-    let place = body.members().find(|member| member.is(&body, "ttlMs"))?.value;
+    let place = body
+        .members()
+        .find(|member| member.is(&body, "ttlMs"))?
+        .value;
     if body.slice(place.clone()).as_i64() == Some(left) {
         return Some(response.clone());
     }

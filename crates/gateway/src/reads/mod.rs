@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use fanlight_canonical::{BackendClient, BackendError, Call, Principal, ServerMessage, TaskDialect};
+use fanlight_canonical::{
+    BackendClient, BackendError, Call, Principal, ServerMessage, TaskDialect,
+};
 use fanlight_protocol::json::{Json, rewrite_object};
 use fanlight_protocol::{Response, meta};
 use tokio_util::sync::CancellationToken;
@@ -63,24 +65,35 @@ struct Read {
 impl Reads {
     pub(crate) fn new(limits: CacheLimits) -> Arc<Self> {
         let kept = MemoryResults::new(limits).map(|kept| Box::new(kept) as Box<dyn KeptResults>);
-        Arc::new(Self { running: Mutex::default(), kept })
+        Arc::new(Self {
+            running: Mutex::default(),
+            kept,
+        })
     }
 
     /// Answers a read: with a kept result, with the answer to an equal read that is running, or by
     /// asking the backend.
-    pub(crate) async fn read(self: &Arc<Self>, backend: &Member, call: Call) -> Result<Response, BackendError> {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        backend: &Member,
+        call: Call,
+    ) -> Result<Response, BackendError> {
         let client = &backend.client;
         // What one version of a server has said is not for the clients of another.
         if backend.canary_of(&call.context.caller).is_some() {
             return client.request(call).await;
         }
-        let Some(read) = self.recognise(backend.id, &call) else { return client.request(call).await };
+        let Some(read) = self.recognise(backend.id, &call) else {
+            return client.request(call).await;
+        };
         if let Some(response) = self.kept.as_ref().and_then(|kept| kept.get(&read)) {
             call.context.trace.cache_hit(true);
             return Ok(response);
         }
         let alone = CancellationToken::new;
-        let Some(key) = read_key(&read, &call) else { return self.ask(&read, client.as_ref(), call, alone()).await };
+        let Some(key) = read_key(&read, &call) else {
+            return self.ask(&read, client.as_ref(), call, alone()).await;
+        };
         let read = Arc::new(read);
         match self.join(key, &read, client, &call) {
             Role::Leader(leader) => leader.wait().await,
@@ -113,20 +126,34 @@ impl Reads {
 
     /// How many changes of its resources a backend has announced.
     pub(crate) fn changes(&self, backend: BackendId) -> u64 {
-        self.running().changes.get(&backend).copied().unwrap_or_default()
+        self.running()
+            .changes
+            .get(&backend)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// `None` for a call whose answer depends on more than its resource: retries with input are
     /// never equal (2026-07-28 server/utilities/caching, Cache Key).
     fn recognise(&self, backend: BackendId, call: &Call) -> Option<Read> {
         let params = call.params.as_ref()?;
-        let [uri, responses, state, own] = params.find(["uri", "inputResponses", "requestState", "_meta"]).ok()?;
+        let [uri, responses, state, own] = params
+            .find(["uri", "inputResponses", "requestState", "_meta"])
+            .ok()?;
         if responses.is_some() || state.is_some() {
             return None;
         }
         let uri = params.slice(uri?).as_str()?.into_owned();
-        let params = own.map_or_else(|| params.clone(), |own| without_hop(params, &params.slice(own)));
-        Some(Read { backend, uri, params: params.into_bytes(), changes: self.changes(backend) })
+        let params = own.map_or_else(
+            || params.clone(),
+            |own| without_hop(params, &params.slice(own)),
+        );
+        Some(Read {
+            backend,
+            uri,
+            params: params.into_bytes(),
+            changes: self.changes(backend),
+        })
     }
 
     /// Asks the server. `personal` is cancelled as soon as the server sends the client a request, or
@@ -140,7 +167,10 @@ impl Reads {
     ) -> Result<Response, BackendError> {
         let sent = personal.clone();
         call.messages = call.messages.mapped(move |message| {
-            if matches!(message, ServerMessage::Request(_) | ServerMessage::Refused(_)) {
+            if matches!(
+                message,
+                ServerMessage::Request(_) | ServerMessage::Refused(_)
+            ) {
                 sent.cancel();
             }
             Some(message)
@@ -168,15 +198,30 @@ impl Reads {
     }
 
     /// Joins the running read with this key, or begins it.
-    fn join(self: &Arc<Self>, key: ReadKey, read: &Arc<Read>, client: &Arc<dyn BackendClient>, call: &Call) -> Role {
+    fn join(
+        self: &Arc<Self>,
+        key: ReadKey,
+        read: &Arc<Read>,
+        client: &Arc<dyn BackendClient>,
+        call: &Call,
+    ) -> Role {
         let mut running = self.running();
         if let Some(follower) = running.reads.get(&key).and_then(|(_, read)| read.follow()) {
             return Role::Follower(follower);
         }
         running.begun += 1;
         let number = running.begun;
-        let ended = Ended { reads: Arc::clone(self), key: key.clone(), number };
-        let (reads, read, client, call) = (Arc::clone(self), Arc::clone(read), Arc::clone(client), call.clone());
+        let ended = Ended {
+            reads: Arc::clone(self),
+            key: key.clone(),
+            number,
+        };
+        let (reads, read, client, call) = (
+            Arc::clone(self),
+            Arc::clone(read),
+            Arc::clone(client),
+            call.clone(),
+        );
         let (in_flight, leader): (_, Leader) = InFlight::begin(|personal| async move {
             let _ended = ended;
             reads.ask(&read, client.as_ref(), call, personal).await
@@ -201,7 +246,11 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let mut running = self.reads.running();
         // Another may have begun since: after this became personal, or was abandoned.
-        if running.reads.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+        if running
+            .reads
+            .get(&self.key)
+            .is_some_and(|(number, _)| *number == self.number)
+        {
             running.reads.remove(&self.key);
         }
     }
@@ -210,7 +259,8 @@ impl Drop for Ended {
 /// What the server sees of a client during a read; `None` if the client wants something for itself.
 fn read_key(read: &Read, call: &Call) -> Option<ReadKey> {
     let context = &call.context;
-    let is_own = context.session().is_some() || context.wants_progress || context.log_level.is_some();
+    let is_own =
+        context.session().is_some() || context.wants_progress || context.log_level.is_some();
     (!is_own).then(|| ReadKey {
         backend: read.backend,
         principal: context.caller.principal().clone(),
@@ -222,7 +272,9 @@ fn read_key(read: &Read, call: &Call) -> Option<ReadKey> {
 }
 
 fn without_hop(params: &Json, own: &Json) -> Json {
-    let is_hop = |member: &fanlight_protocol::json::Member| meta::PER_HOP.iter().any(|key| member.is(own, key));
+    let is_hop = |member: &fanlight_protocol::json::Member| {
+        meta::PER_HOP.iter().any(|key| member.is(own, key))
+    };
     if !own.members().any(|member| is_hop(&member)) {
         return params.clone();
     }

@@ -31,9 +31,18 @@ enum Part {
 }
 
 impl Tasks {
-    pub(super) async fn list(&self, view: &View, call: &Call, seal: &CursorSeal) -> Result<Response, RpcError> {
+    pub(super) async fn list(
+        &self,
+        view: &View,
+        call: &Call,
+        seal: &CursorSeal,
+    ) -> Result<Response, RpcError> {
         let holder = call.context.caller.holder();
-        let cursor = call.params.as_ref().and_then(|params| params.get(CURSOR)).filter(|cursor| !cursor.is_null());
+        let cursor = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get(CURSOR))
+            .filter(|cursor| !cursor.is_null());
         let mut page = Page {
             tasks: self,
             view,
@@ -46,22 +55,29 @@ impl Tasks {
         };
         let mut backends: Vec<_> = view.backends().collect();
         if let Some(cursor) = cursor {
-            let position = cursor.as_str().and_then(|text| seal.open_tasks(&text, holder)).ok_or_else(|| {
-                fault::invalid_params("params.cursor is no cursor of this list; start from the first page")
-            })?;
+            let position = cursor
+                .as_str()
+                .and_then(|text| seal.open_tasks(&text, holder))
+                .ok_or_else(|| {
+                    fault::invalid_params(
+                        "params.cursor is no cursor of this list; start from the first page",
+                    )
+                })?;
             page.any = true;
             // After a backend that is no longer configured there is nothing to list.
             backends = view.beginning_with(&position.backend).collect();
             if !backends.is_empty() {
                 let backend = backends.remove(0);
-                let part = part_of(view, backend, params_at(call, Some(&position.cursor)), call).await;
+                let part =
+                    part_of(view, backend, params_at(call, Some(&position.cursor)), call).await;
                 page.add(backend, part).await;
             }
         }
         if page.next.is_none() {
             let first = params_at(call, None);
-            let parts =
-                backends.into_iter().map(async |backend| (backend, part_of(view, backend, first.clone(), call).await));
+            let parts = backends
+                .into_iter()
+                .map(async |backend| (backend, part_of(view, backend, first.clone(), call).await));
             for (backend, part) in join_all(parts).await {
                 page.add(backend, part).await;
                 if page.next.is_some() {
@@ -69,8 +85,14 @@ impl Tasks {
                 }
             }
         }
-        call.context.trace.partial_failures(merge::failures(page.contributions.iter()));
-        if page.any { Ok(page.response()) } else { Err(fault::unknown_method(call.method.as_str())) }
+        call.context
+            .trace
+            .partial_failures(merge::failures(page.contributions.iter()));
+        if page.any {
+            Ok(page.response())
+        } else {
+            Err(fault::unknown_method(call.method.as_str()))
+        }
     }
 }
 
@@ -78,12 +100,17 @@ impl Tasks {
 async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Part {
     let asked = async {
         let capabilities = view.capabilities(backend.id).await?;
-        let lists = capabilities.get("tasks").and_then(|tasks| tasks.get("list"));
+        let lists = capabilities
+            .get("tasks")
+            .and_then(|tasks| tasks.get("list"));
         // A server with the extension has no list of its own, but its edge keeps one.
         if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
             return Ok(None);
         }
-        let call = Call { params: Some(params), ..call.clone() };
+        let call = Call {
+            params: Some(params),
+            ..call.clone()
+        };
         backend.client.request(call).await.map(Some)
     };
     match view.briefly(asked).await {
@@ -124,7 +151,11 @@ impl Page<'_> {
         match part {
             Part::Nothing => {}
             Part::Failed(outcome, reason) => {
-                tracing::debug!(backend = contribution.backend, reason, "the list of tasks is incomplete");
+                tracing::debug!(
+                    backend = contribution.backend,
+                    reason,
+                    "the list of tasks is incomplete"
+                );
                 (contribution.outcome, contribution.reason) = (outcome, Some(reason));
             }
             Part::Page(result) => {
@@ -132,7 +163,10 @@ impl Page<'_> {
                 for task in entries(&result) {
                     // A server lists tasks of tools that the endpoint does not show.
                     if self.view.filters(Filtered::Tools) {
-                        let known = self.tasks.known_owner(self.view, &self.call.context, Some(&task)).await;
+                        let known = self
+                            .tasks
+                            .known_owner(self.view, &self.call.context, Some(&task))
+                            .await;
                         if known != Some(backend.id) {
                             continue;
                         }
@@ -143,11 +177,17 @@ impl Page<'_> {
                 }
                 contribution.results.push(result);
                 if let Some(cursor) = more {
-                    let position = TasksPosition { backend: backend.name().into(), cursor };
-                    self.next = self.seal.seal_tasks(&position, self.call.context.caller.holder());
+                    let position = TasksPosition {
+                        backend: backend.name().into(),
+                        cursor,
+                    };
+                    self.next = self
+                        .seal
+                        .seal_tasks(&position, self.call.context.caller.holder());
                     if self.next.is_none() {
                         let reason = cut_off("its cursor is too long to be passed on");
-                        (contribution.outcome, contribution.reason) = (Outcome::Error, Some(reason));
+                        (contribution.outcome, contribution.reason) =
+                            (Outcome::Error, Some(reason));
                     }
                 }
             }
@@ -165,7 +205,10 @@ impl Page<'_> {
         if let Some(cursor) = &self.next {
             result.string(NEXT, cursor);
         }
-        let except = Except { members: &[MEMBER, NEXT, "resultType"], replaced: &[] };
+        let except = Except {
+            members: &[MEMBER, NEXT, "resultType"],
+            replaced: &[],
+        };
         let Merged { members, meta } = merge::merge(&self.contributions, except, &[]);
         for (key, value) in &members {
             result.raw_member(key, value);
@@ -185,6 +228,12 @@ fn entries(result: &Json) -> Vec<Json> {
 /// The client's params with a backend's own cursor, or none, in place of the client's.
 fn params_at(call: &Call, cursor: Option<&Json>) -> Json {
     let params = call.params.clone().unwrap_or_else(Json::empty_object);
-    let added = cursor.map(|cursor| format!("\"{CURSOR}\":{}", cursor.as_text())).unwrap_or_default();
-    rewrite_object(&params, |member| !member.is(&params, CURSOR), added.as_bytes())
+    let added = cursor
+        .map(|cursor| format!("\"{CURSOR}\":{}", cursor.as_text()))
+        .unwrap_or_default();
+    rewrite_object(
+        &params,
+        |member| !member.is(&params, CURSOR),
+        added.as_bytes(),
+    )
 }

@@ -16,7 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, HandleSeal, PolicyKind, PolicySubject, ServerMessages};
+use fanlight_canonical::{
+    BackendError, Call, CallContext, HandleSeal, PolicyKind, PolicySubject, ServerMessages,
+};
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -48,15 +50,28 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: TaskLimits, common: Option<Arc<dyn CommonTaskOwners>>, lists: &Arc<ListWatcher>) -> Self {
-        Self { owners: MemoryOwners::new(limits.owners), common, lists: Arc::downgrade(lists), limits }
+    pub(crate) fn new(
+        limits: TaskLimits,
+        common: Option<Arc<dyn CommonTaskOwners>>,
+        lists: &Arc<ListWatcher>,
+    ) -> Self {
+        Self {
+            owners: MemoryOwners::new(limits.owners),
+            common,
+            lists: Arc::downgrade(lists),
+            limits,
+        }
     }
 
     /// Whether requests of this method are about tasks.
     pub(crate) fn are_concerned(method: &Method) -> bool {
         matches!(
             method,
-            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask | Method::ListTasks
+            Method::GetTask
+                | Method::TaskResult
+                | Method::UpdateTask
+                | Method::CancelTask
+                | Method::ListTasks
         )
     }
 
@@ -76,7 +91,14 @@ impl Tasks {
         let response = view.send(backend, call).await?;
         match (method, response.result()) {
             (Method::GetTask | Method::CancelTask, Some(state)) => {
-                self.learn(view, &context, &state, Known { backend, made_by }, Evidence::Seen).await;
+                self.learn(
+                    view,
+                    &context,
+                    &state,
+                    Known { backend, made_by },
+                    Evidence::Seen,
+                )
+                .await;
             }
             // This backend does not know the task, or no longer does: the next request asks all backends.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
@@ -97,20 +119,47 @@ impl Tasks {
         task: &Json,
         made_by: Option<PolicySubject>,
     ) {
-        let known = Known { backend, made_by: made_by.map(owners::kept) };
-        self.learn(view, context, task, known, Evidence::Created).await;
+        let known = Known {
+            backend,
+            made_by: made_by.map(owners::kept),
+        };
+        self.learn(view, context, task, known, Evidence::Created)
+            .await;
     }
 
-    async fn learn(&self, view: &View, context: &CallContext, state: &Json, known: Known, evidence: Evidence) {
-        let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else { return };
+    async fn learn(
+        &self,
+        view: &View,
+        context: &CallContext,
+        state: &Json,
+        known: Known,
+        evidence: Evidence,
+    ) {
+        let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else {
+            return;
+        };
         let key = TaskKey::new(&context.caller, &task);
         // Before the client knows of the task, which it may ask another process about; and later seldom, since that takes time.
-        let to_be_told = self.common.as_ref().filter(|_| evidence == Evidence::Created || !self.owners.is_told(&key));
-        let to_be_told = to_be_told.and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
+        let to_be_told = self
+            .common
+            .as_ref()
+            .filter(|_| evidence == Evidence::Created || !self.owners.is_told(&key));
+        let to_be_told =
+            to_be_told.and_then(|common| Some((common, key.in_common(known.made_by.is_some())?)));
         let is_told = to_be_told.is_some();
         if let Some((common, key)) = to_be_told {
             let (server, made_by) = (view.name(known.backend).into(), known.made_by.clone());
-            common.learn(key, CommonTask { server, made_by, kept_for }, evidence == Evidence::Created).await;
+            common
+                .learn(
+                    key,
+                    CommonTask {
+                        server,
+                        made_by,
+                        kept_for,
+                    },
+                    evidence == Evidence::Created,
+                )
+                .await;
         }
         self.remember(context, key, known, kept_for, evidence, is_told);
     }
@@ -118,8 +167,18 @@ impl Tasks {
     /// Remembers, in this process alone, the owner of a task that a list has.
     fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
-            let known = Known { backend, made_by: None };
-            self.remember(context, TaskKey::new(&context.caller, &task), known, kept_for, Evidence::Seen, false);
+            let known = Known {
+                backend,
+                made_by: None,
+            };
+            self.remember(
+                context,
+                TaskKey::new(&context.caller, &task),
+                known,
+                kept_for,
+                Evidence::Seen,
+                false,
+            );
         }
     }
 
@@ -132,7 +191,17 @@ impl Tasks {
         evidence: Evidence,
         is_told: bool,
     ) {
-        self.owners.learn(task, Learnt { backend, peer: context.peer.clone(), kept_for, evidence, made_by, is_told });
+        self.owners.learn(
+            task,
+            Learnt {
+                backend,
+                peer: context.peer.clone(),
+                kept_for,
+                evidence,
+                made_by,
+                is_told,
+            },
+        );
     }
 
     async fn forget(&self, task: &TaskKey) {
@@ -143,17 +212,32 @@ impl Tasks {
     }
 
     /// The backend that has this task. Asks the backends if that is not known.
-    async fn owner_of(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<Known, RpcError> {
+    async fn owner_of(
+        &self,
+        view: &View,
+        context: &Arc<CallContext>,
+        task: &str,
+    ) -> Result<Known, RpcError> {
         match self.remembered_owner(view, context, task).await {
             Some(known) => Ok(known),
             // A server has tasks of tools that this endpoint does not show, and none that Fanlight has made.
-            None if view.filters(Filtered::Tools) || HandleSeal::is_task(task) => Err(fault::unknown_task(&[])),
-            None => Ok(Known { backend: self.find(view, context, task).await?, made_by: None }),
+            None if view.filters(Filtered::Tools) || HandleSeal::is_task(task) => {
+                Err(fault::unknown_task(&[]))
+            }
+            None => Ok(Known {
+                backend: self.find(view, context, task).await?,
+                made_by: None,
+            }),
         }
     }
 
     /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
-    async fn remembered_owner(&self, view: &View, context: &CallContext, task: &str) -> Option<Known> {
+    async fn remembered_owner(
+        &self,
+        view: &View,
+        context: &CallContext,
+        task: &str,
+    ) -> Option<Known> {
         let key = TaskKey::new(&context.caller, task);
         match self.owner_here(view, &key) {
             Some(owner) => owner,
@@ -169,21 +253,44 @@ impl Tasks {
     /// What this process knows of the task; `None` if that is not enough, `Some(None)` if the client is to be told nothing of it.
     fn owner_here(&self, view: &View, task: &TaskKey) -> Option<Option<Known>> {
         // A policy cannot decide without the call that has made it, which another process may know.
-        let known = self.owners.find(task).filter(|known| known.made_by.is_some() || view.rights().is_none())?;
+        let known = self
+            .owners
+            .find(task)
+            .filter(|known| known.made_by.is_some() || view.rights().is_none())?;
         Some(Some(known).filter(|known| is_permitted(view, known)))
     }
 
     /// What other processes know of this task, and for how long.
-    async fn known_in_common(&self, view: &View, context: &CallContext, task: &TaskKey) -> Option<(Known, Duration)> {
-        let CommonTask { server, made_by, kept_for } =
-            self.common.as_ref()?.find(task.in_common(view.rights().is_some())?).await?;
+    async fn known_in_common(
+        &self,
+        view: &View,
+        context: &CallContext,
+        task: &TaskKey,
+    ) -> Option<(Known, Duration)> {
+        let CommonTask {
+            server,
+            made_by,
+            kept_for,
+        } = self
+            .common
+            .as_ref()?
+            .find(task.in_common(view.rights().is_some())?)
+            .await?;
         let backend = view.backends().find(|backend| backend.name() == &*server)?;
         let made_by = match view.rights() {
             None => None,
             // Boxed to keep the future of a request small: it may read a list.
-            Some(_) => Some(Box::pin(self.as_defined_here(view, context, backend, &*made_by?)).await?),
+            Some(_) => {
+                Some(Box::pin(self.as_defined_here(view, context, backend, &*made_by?)).await?)
+            }
         };
-        Some((Known { backend: backend.id, made_by }, kept_for.min(self.limits.longest)))
+        Some((
+            Known {
+                backend: backend.id,
+                made_by,
+            },
+            kept_for.min(self.limits.longest),
+        ))
     }
 
     /// A call that another process has made, with the definition that its tool has here; `None` if the client is not shown
@@ -195,19 +302,40 @@ impl Tasks {
         backend: &Member,
         made_by: &PolicySubject,
     ) -> Option<Arc<PolicySubject>> {
-        let PolicySubject { kind, server, name, .. } = made_by;
+        let PolicySubject {
+            kind, server, name, ..
+        } = made_by;
         if *kind != PolicyKind::Tool || **server != *backend.name() || !backend.permits_tool(name) {
             return None;
         }
-        let definition = self.lists.upgrade()?.tool_of(view, backend, name, &context.trace).await?;
+        let definition = self
+            .lists
+            .upgrade()?
+            .tool_of(view, backend, name, &context.trace)
+            .await?;
         let is_shown = view.permits_name(Filtered::Tools, backend.id, name, Some(&definition));
-        is_shown.then(|| Arc::new(PolicySubject { definition: Some(definition), ..made_by.clone() }))
+        is_shown.then(|| {
+            Arc::new(PolicySubject {
+                definition: Some(definition),
+                ..made_by.clone()
+            })
+        })
     }
 
     /// Whether the policy permits that the client is told of the task that `params` name.
-    pub(crate) fn permits_status(&self, view: &View, context: &CallContext, params: Option<&Json>) -> bool {
-        let made_by = |task: String| self.owners.find(&TaskKey::new(&context.caller, &task))?.made_by;
-        view.rights().is_none() || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
+    pub(crate) fn permits_status(
+        &self,
+        view: &View,
+        context: &CallContext,
+        params: Option<&Json>,
+    ) -> bool {
+        let made_by = |task: String| {
+            self.owners
+                .find(&TaskKey::new(&context.caller, &task))?
+                .made_by
+        };
+        view.rights().is_none()
+            || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
     }
 
     /// The backend of the task that `params` name, if it is known.
@@ -217,7 +345,11 @@ impl Tasks {
         context: &CallContext,
         params: Option<&Json>,
     ) -> Option<BackendId> {
-        Some(self.remembered_owner(view, context, &task_id(params).ok()?).await?.backend)
+        Some(
+            self.remembered_owner(view, context, &task_id(params).ok()?)
+                .await?
+                .backend,
+        )
     }
 
     /// The backends that have these tasks, without the tasks that no backend has. Other processes and backends are asked for the
@@ -232,9 +364,14 @@ impl Tasks {
         let mut owners = HashMap::new();
         let mut unknown = Vec::new();
         for task in tasks {
-            match self.owner_here(view, &TaskKey::new(&context.caller, task)).flatten() {
+            match self
+                .owner_here(view, &TaskKey::new(&context.caller, task))
+                .flatten()
+            {
                 Some(owner) => drop(owners.insert(Arc::clone(task), owner.backend)),
-                None if unknown.len() < view.limits().unknown_tasks => unknown.push(Arc::clone(task)),
+                None if unknown.len() < view.limits().unknown_tasks => {
+                    unknown.push(Arc::clone(task))
+                }
                 None => {}
             }
         }
@@ -254,7 +391,12 @@ impl Tasks {
 
     /// Asks every backend at once. Should several know the task, the first in configuration order has
     /// it, however fast the others are: with guessable ids the answer would otherwise vary.
-    async fn find(&self, view: &View, context: &Arc<CallContext>, task: &str) -> Result<BackendId, RpcError> {
+    async fn find(
+        &self,
+        view: &View,
+        context: &Arc<CallContext>,
+        task: &str,
+    ) -> Result<BackendId, RpcError> {
         let mut params = ObjectBuilder::new();
         params.string("taskId", task);
         let call = Call {
@@ -266,14 +408,24 @@ impl Tasks {
         };
         let mut asked: FuturesOrdered<_> = view
             .ids()
-            .map(async |backend| (backend, view.briefly(state_of(view, backend, task, call.clone())).await))
+            .map(async |backend| {
+                (
+                    backend,
+                    view.briefly(state_of(view, backend, task, call.clone()))
+                        .await,
+                )
+            })
             .collect();
         let mut not_asked = Vec::new();
         while let Some((backend, answer)) = asked.next().await {
             match answer {
                 Ok(Some(state)) => {
-                    let known = Known { backend, made_by: None };
-                    self.learn(view, context, &state, known, Evidence::Seen).await;
+                    let known = Known {
+                        backend,
+                        made_by: None,
+                    };
+                    self.learn(view, context, &state, known, Evidence::Seen)
+                        .await;
                     return Ok(backend);
                 }
                 Ok(None) => {}
@@ -290,14 +442,25 @@ fn is_permitted(view: &View, known: &Known) -> bool {
 }
 
 /// The state of the task at a backend; `None` if that does not know it.
-async fn state_of(view: &View, backend: BackendId, task: &str, call: Call) -> Result<Option<Json>, BackendError> {
+async fn state_of(
+    view: &View,
+    backend: BackendId,
+    task: &str,
+    call: Call,
+) -> Result<Option<Json>, BackendError> {
     let capabilities = view.capabilities(backend).await?;
-    let has_tasks = capabilities.get("tasks").is_some_and(|tasks| tasks.is_object());
+    let has_tasks = capabilities
+        .get("tasks")
+        .is_some_and(|tasks| tasks.is_object());
     if !has_tasks && !has_tasks_extension(&capabilities) {
         return Ok(None);
     }
     let response = view.request(backend, call).await?;
-    let is_it = |state: &Json| state.get("taskId").is_some_and(|id| id.as_str().as_deref() == Some(task));
+    let is_it = |state: &Json| {
+        state
+            .get("taskId")
+            .is_some_and(|id| id.as_str().as_deref() == Some(task))
+    };
     Ok(response.result().filter(is_it))
 }
 
@@ -306,8 +469,9 @@ async fn state_of(view: &View, backend: BackendId, task: &str, call: Call) -> Re
 fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
     let missing = || fault::invalid_params("params.taskId is missing");
     let params = params.ok_or_else(missing)?;
-    let [found] =
-        params.find(["taskId"]).map_err(|duplicate| fault::invalid_params(format!("params.taskId: {duplicate}")))?;
+    let [found] = params
+        .find(["taskId"])
+        .map_err(|duplicate| fault::invalid_params(format!("params.taskId: {duplicate}")))?;
     let id = params.slice(found.ok_or_else(missing)?);
     let text = id.as_str().map(|text| text.into_owned());
     text.ok_or_else(|| fault::invalid_params("params.taskId must be a string"))
@@ -323,7 +487,8 @@ fn created(result: &Json) -> Option<Json> {
     // Almost no result creates one. A short one is searched for the word, which an escape could hide;
     // of a long one, finding the members is faster, since that skips their values.
     const SHORT: usize = 1 << 10;
-    static TASK_ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("taskId"));
+    static TASK_ID: LazyLock<memmem::Finder<'static>> =
+        LazyLock::new(|| memmem::Finder::new("taskId"));
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
     let text = result.bytes();
     if text.len() <= SHORT && TASK_ID.find(text).is_none() && ESCAPE.find(text).is_none() {
@@ -343,10 +508,21 @@ mod tests {
 
     #[test]
     fn created_task_is_found_in_either_dialect() {
-        let id = |text: &'static str| created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string());
-        assert_eq!(id(r#"{"task":{"taskId":"a","ttl":1}}"#).as_deref(), Some("\"a\""));
-        assert_eq!(id(r#"{"taskId":"b","resultType":"t\u0061sk"}"#).as_deref(), Some("\"b\""));
-        assert_eq!(id(r#"{"t\u0061sk":{"taskId":"c"}}"#).as_deref(), Some("\"c\""));
+        let id = |text: &'static str| {
+            created(&Json::literal(text)).map(|task| task.get("taskId").unwrap().to_string())
+        };
+        assert_eq!(
+            id(r#"{"task":{"taskId":"a","ttl":1}}"#).as_deref(),
+            Some("\"a\"")
+        );
+        assert_eq!(
+            id(r#"{"taskId":"b","resultType":"t\u0061sk"}"#).as_deref(),
+            Some("\"b\"")
+        );
+        assert_eq!(
+            id(r#"{"t\u0061sk":{"taskId":"c"}}"#).as_deref(),
+            Some("\"c\"")
+        );
         for no in [
             r#"{"resultType":"complete","taskId":"d"}"#,
             r#"{"content":[{"task":{"taskId":"e"}}]}"#,
@@ -360,11 +536,18 @@ mod tests {
     #[test]
     fn created_task_is_found_in_a_long_result() {
         let long = |members: &str| {
-            let text = format!(r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#, "x".repeat(4 << 10));
-            created(&Json::parse(text.into(), 8).unwrap()).map(|task| task.get("taskId").unwrap().to_string())
+            let text = format!(
+                r#"{{"content":[{{"text":"{} taskId"}}],{members}}}"#,
+                "x".repeat(4 << 10)
+            );
+            created(&Json::parse(text.into(), 8).unwrap())
+                .map(|task| task.get("taskId").unwrap().to_string())
         };
         assert_eq!(long(r#""task":{"taskId":"a"}"#).as_deref(), Some("\"a\""));
-        assert_eq!(long(r#""resultType":"task","t\u0061skId":"b""#).as_deref(), Some("\"b\""));
+        assert_eq!(
+            long(r#""resultType":"task","t\u0061skId":"b""#).as_deref(),
+            Some("\"b\"")
+        );
         assert_eq!(long(r#""isError":false"#), None);
     }
 }

@@ -12,7 +12,9 @@ use crate::topology::{BackendId, Member, View};
 
 /// The backends whose tools the client may call as tasks although they do not say so.
 pub(crate) fn backends_that_take_tasks(view: &View, client: &CallContext) -> Vec<BackendId> {
-    let backends = view.backends().filter(|backend| takes_tasks(backend, client));
+    let backends = view
+        .backends()
+        .filter(|backend| takes_tasks(backend, client));
     backends.map(|backend| backend.id).collect()
 }
 
@@ -21,7 +23,10 @@ pub(crate) fn list_for(only: &Member, client: &CallContext, response: Response) 
     if !takes_tasks(only, client) {
         return response;
     }
-    match response.result().and_then(|list| task_support::optional_for_list(&list)) {
+    match response
+        .result()
+        .and_then(|list| task_support::optional_for_list(&list))
+    {
         Some(list) => response.with_body(&list),
         None => response,
     }
@@ -32,7 +37,12 @@ fn takes_tasks(backend: &Member, client: &CallContext) -> bool {
         return false;
     }
     // Lists do not wait for a disconnected server, which could take no call either.
-    let Some(Ok(description)) = backend.client.describe_to(client).now_or_never() else { return false };
+    let Some(Ok(description)) = backend.client.describe_to(client).now_or_never() else {
+        return false;
+    };
     // What a server declares in a session holds for that session, and the extension is not declared there.
-    !description.is_of_session() && description.capabilities().is_some_and(|all| has_tasks_extension(&all))
+    !description.is_of_session()
+        && description
+            .capabilities()
+            .is_some_and(|all| has_tasks_extension(&all))
 }

@@ -53,9 +53,15 @@ impl TaskKey {
     pub(super) fn new(caller: &Caller, task: &str) -> Self {
         let is_holders = HandleSeal::is_task(task) && !caller.principal().is_anonymous();
         let session = caller.session().filter(|_| !is_holders);
-        let continued_as =
-            caller.session_opened_as().filter(|_| session.is_some() && caller.server_sessions().is_some());
-        Self { holder: caller.holder().clone(), session, continued_as, task: task.into() }
+        let continued_as = caller
+            .session_opened_as()
+            .filter(|_| session.is_some() && caller.server_sessions().is_some());
+        Self {
+            holder: caller.holder().clone(),
+            session,
+            continued_as,
+            task: task.into(),
+        }
     }
 
     /// Bytes that no other task has, equal in every process; `None` for one that one process knows alone. Of a session, others need
@@ -66,10 +72,22 @@ impl TaskKey {
             return None;
         }
         // What no length is comes before that of a session.
-        let session = self.continued_as.map(|number| [u64::MAX, number].map(u64::to_be_bytes).concat());
+        let session = self
+            .continued_as
+            .map(|number| [u64::MAX, number].map(u64::to_be_bytes).concat());
         let holder = self.holder.to_bytes();
-        let length = u64::try_from(holder.len()).unwrap_or_default().to_be_bytes();
-        Some([&session.unwrap_or_default(), &length[..], &holder, self.task.as_bytes()].concat())
+        let length = u64::try_from(holder.len())
+            .unwrap_or_default()
+            .to_be_bytes();
+        Some(
+            [
+                &session.unwrap_or_default(),
+                &length[..],
+                &holder,
+                self.task.as_bytes(),
+            ]
+            .concat(),
+        )
     }
 }
 
@@ -87,11 +105,17 @@ const KEPT_ARGUMENTS: usize = 1024;
 /// A call as it is kept with its task. In place of arguments that are too long there is a text: where a rule reads arguments,
 /// nothing is permitted by it.
 pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
-    let arguments = made_by.arguments.map(|arguments| match arguments.bytes().len() <= KEPT_ARGUMENTS {
-        true => arguments.detached(),
-        false => Json::literal(r#""not kept""#),
-    });
-    Arc::new(PolicySubject { arguments, ..made_by })
+    let arguments =
+        made_by.arguments.map(
+            |arguments| match arguments.bytes().len() <= KEPT_ARGUMENTS {
+                true => arguments.detached(),
+                false => Json::literal(r#""not kept""#),
+            },
+        );
+    Arc::new(PolicySubject {
+        arguments,
+        ..made_by
+    })
 }
 
 /// What has become known of a task.
@@ -135,7 +159,10 @@ struct Owner {
 impl MemoryOwners {
     /// Remembers the owners of at most `limit` tasks.
     pub(super) fn new(limit: usize) -> Self {
-        Self { table: Mutex::default(), limit: limit.max(1) }
+        Self {
+            table: Mutex::default(),
+            limit: limit.max(1),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -148,10 +175,17 @@ impl MemoryOwners {
         let mut table = self.lock();
         table.uses += 1;
         let used = table.uses;
-        let found = table.owners.get_mut(task).filter(|owner| owner.until > Instant::now()).map(|owner| {
-            owner.used = used;
-            Known { backend: owner.backend, made_by: owner.made_by.clone() }
-        });
+        let found = table
+            .owners
+            .get_mut(task)
+            .filter(|owner| owner.until > Instant::now())
+            .map(|owner| {
+                owner.used = used;
+                Known {
+                    backend: owner.backend,
+                    made_by: owner.made_by.clone(),
+                }
+            });
         if found.is_none() {
             table.owners.remove(task);
         }
@@ -160,25 +194,49 @@ impl MemoryOwners {
 
     /// Whether other processes have been told of this task, and know it for some time yet.
     pub(super) fn is_told(&self, task: &TaskKey) -> bool {
-        self.lock().owners.get(task).is_some_and(|owner| owner.told_until > Instant::now())
+        self.lock()
+            .owners
+            .get(task)
+            .is_some_and(|owner| owner.told_until > Instant::now())
     }
 
     /// Remembers the backend for as long as it says.
     pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
-        let Learnt { backend, peer, kept_for, evidence, made_by, is_told } = learnt;
+        let Learnt {
+            backend,
+            peer,
+            kept_for,
+            evidence,
+            made_by,
+            is_told,
+        } = learnt;
         let (mut table, now) = (self.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
             let known = known.filter(|_| evidence == Evidence::Seen);
             let told_before = known.map_or(now, |known| known.told_until);
-            let told_until = if is_told { now + kept_for / 2 } else { told_before };
+            let told_until = if is_told {
+                now + kept_for / 2
+            } else {
+                told_before
+            };
             let made_by = known.and_then(|known| known.made_by.clone()).or(made_by);
             if table.owners.len() >= self.limit && table.owners.get(&task).is_none() {
                 table.make_space(self.limit, &peer);
             }
             table.uses += 1;
             let used = table.uses;
-            table.owners.insert(task, peer, Owner { backend, made_by, until: now + kept_for, told_until, used });
+            table.owners.insert(
+                task,
+                peer,
+                Owner {
+                    backend,
+                    made_by,
+                    until: now + kept_for,
+                    told_until,
+                    used,
+                },
+            );
         }
     }
 
@@ -197,8 +255,10 @@ impl Table {
         if self.owners.len() < limit {
             return;
         }
-        let lost =
-            self.owners.newcomer(newcomer, limit).of_largest((limit / 64).max(1), |owner| Some(owner.value.used));
+        let lost = self
+            .owners
+            .newcomer(newcomer, limit)
+            .of_largest((limit / 64).max(1), |owner| Some(owner.value.used));
         for task in lost {
             self.owners.remove(&task);
         }
@@ -208,11 +268,23 @@ impl Table {
 /// The id of a task and how long its owner is to be remembered, from the state of the task; `None` if
 /// the id is missing or too long.
 pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, Duration)> {
-    let id = state.get("taskId")?.as_str().filter(|id| id.len() <= LONGEST_ID)?.into_owned();
+    let id = state
+        .get("taskId")?
+        .as_str()
+        .filter(|id| id.len() <= LONGEST_ID)?
+        .into_owned();
     // `ttl` of 2025-11-25, `ttlMs` of the extension; both in milliseconds, `null` for no end.
-    let ttl = state.get("ttlMs").or_else(|| state.get("ttl")).and_then(|ttl| ttl.as_i64());
+    let ttl = state
+        .get("ttlMs")
+        .or_else(|| state.get("ttl"))
+        .and_then(|ttl| ttl.as_i64());
     Some(match ttl.and_then(|ttl| u64::try_from(ttl).ok()) {
-        Some(ttl) => (id, Duration::from_millis(ttl).saturating_add(limits.grace).min(limits.longest)),
+        Some(ttl) => (
+            id,
+            Duration::from_millis(ttl)
+                .saturating_add(limits.grace)
+                .min(limits.longest),
+        ),
         None => (id, limits.endless.min(limits.longest)),
     })
 }
@@ -226,14 +298,35 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(5 * 60);
     const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
     const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-    const LIMITS: TaskLimits = TaskLimits { owners: 10, grace: GRACE, endless: ENDLESS, longest: LONGEST };
+    const LIMITS: TaskLimits = TaskLimits {
+        owners: 10,
+        grace: GRACE,
+        endless: ENDLESS,
+        longest: LONGEST,
+    };
 
     fn session() -> Caller {
         Caller::session_of(Principal::anonymous(), SessionKey(1))
     }
 
-    fn learn(owners: &MemoryOwners, task: TaskKey, backend: BackendId, kept_for: Duration, evidence: Evidence) {
-        owners.learn(task, Learnt { backend, peer: Peer::Local, kept_for, evidence, made_by: None, is_told: false });
+    fn learn(
+        owners: &MemoryOwners,
+        task: TaskKey,
+        backend: BackendId,
+        kept_for: Duration,
+        evidence: Evidence,
+    ) {
+        owners.learn(
+            task,
+            Learnt {
+                backend,
+                peer: Peer::Local,
+                kept_for,
+                evidence,
+                made_by: None,
+                is_told: false,
+            },
+        );
     }
 
     fn key(task: &str) -> TaskKey {
@@ -252,12 +345,22 @@ mod tests {
             ("b", r#"{"taskId":"\u0062","ttlMs":60000}"#, minute + GRACE),
             ("c", r#"{"taskId":"c","ttl":null}"#, ENDLESS),
             ("d", r#"{"taskId":"d"}"#, ENDLESS),
-            ("e", r#"{"taskId":"e","ttlMs":9223372036854775807}"#, LONGEST),
+            (
+                "e",
+                r#"{"taskId":"e","ttlMs":9223372036854775807}"#,
+                LONGEST,
+            ),
         ] {
-            assert_eq!(id_and_time(&Json::literal(state), &LIMITS), Some((id.to_owned(), kept)));
+            assert_eq!(
+                id_and_time(&Json::literal(state), &LIMITS),
+                Some((id.to_owned(), kept))
+            );
         }
         let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
-        assert_eq!(id_and_time(&Json::parse(long.into(), 8).unwrap(), &LIMITS), None);
+        assert_eq!(
+            id_and_time(&Json::parse(long.into(), 8).unwrap(), &LIMITS),
+            None
+        );
         assert_eq!(id_and_time(&Json::literal("{}"), &LIMITS), None);
     }
 
@@ -278,7 +381,11 @@ mod tests {
         let [one, two] = [BackendId::fresh(), BackendId::fresh()];
         learn(&owners, key("t"), one, ENDLESS, Evidence::Seen);
         learn(&owners, key("t"), two, ENDLESS, Evidence::Seen);
-        assert_eq!(found(&owners, "t"), Some(one), "the first that was seen stays");
+        assert_eq!(
+            found(&owners, "t"),
+            Some(one),
+            "the first that was seen stays"
+        );
         learn(&owners, key("t"), two, ENDLESS, Evidence::Created);
         learn(&owners, key("t"), one, ENDLESS, Evidence::Seen);
         assert_eq!(found(&owners, "t"), Some(two));
@@ -302,29 +409,72 @@ mod tests {
         let learn_with = |evidence, arguments: &str| {
             let made_by = Some(kept(made_by(arguments.to_owned())));
             let (peer, kept_for) = (Peer::Local, ENDLESS);
-            owners.learn(key("t"), Learnt { backend, peer, kept_for, evidence, made_by, is_told: false });
+            owners.learn(
+                key("t"),
+                Learnt {
+                    backend,
+                    peer,
+                    kept_for,
+                    evidence,
+                    made_by,
+                    is_told: false,
+                },
+            );
         };
-        let arguments = || owners.find(&key("t")).unwrap().made_by.unwrap().arguments.clone().unwrap();
+        let arguments = || {
+            owners
+                .find(&key("t"))
+                .unwrap()
+                .made_by
+                .unwrap()
+                .arguments
+                .clone()
+                .unwrap()
+        };
         learn_with(Evidence::Created, r#"{"a":1}"#);
         learn(&owners, key("t"), backend, ENDLESS, Evidence::Seen);
         learn_with(Evidence::Seen, r#"{"a":2}"#);
         assert_eq!(arguments().as_text(), r#"{"a":1}"#);
-        learn_with(Evidence::Created, &format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS)));
+        learn_with(
+            Evidence::Created,
+            &format!(r#"{{"a":"{}"}}"#, "x".repeat(KEPT_ARGUMENTS)),
+        );
         assert_eq!(arguments().as_text(), r#""not kept""#);
         learn(&owners, key("t"), backend, ENDLESS, Evidence::Created);
-        assert!(owners.find(&key("t")).unwrap().made_by.is_none(), "another task of this id");
+        assert!(
+            owners.find(&key("t")).unwrap().made_by.is_none(),
+            "another task of this id"
+        );
         learn_with(Evidence::Seen, r#"{"a":3}"#);
-        assert_eq!(arguments().as_text(), r#"{"a":3}"#, "what another process knows of it");
+        assert_eq!(
+            arguments().as_text(),
+            r#"{"a":3}"#,
+            "what another process knows of it"
+        );
     }
 
     #[test]
     fn owner_is_known_to_one_principal_and_session_alone() {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
-        let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
+        let in_session = |principal: &Principal, session| {
+            Caller::session_of(principal.clone(), SessionKey(session))
+        };
         let without = |principal: &Principal| Caller::request_of(principal.clone());
-        learn(&owners, TaskKey::new(&in_session(&ann, 1), "t"), backend, ENDLESS, Evidence::Created);
-        learn(&owners, TaskKey::new(&without(&ann), "u"), backend, ENDLESS, Evidence::Created);
+        learn(
+            &owners,
+            TaskKey::new(&in_session(&ann, 1), "t"),
+            backend,
+            ENDLESS,
+            Evidence::Created,
+        );
+        learn(
+            &owners,
+            TaskKey::new(&without(&ann), "u"),
+            backend,
+            ENDLESS,
+            Evidence::Created,
+        );
         for (caller, task, known) in [
             (in_session(&ann, 1), "t", true),
             (in_session(&ann, 2), "t", false),
@@ -334,7 +484,11 @@ mod tests {
             (without(&bob), "u", false),
             (in_session(&ann, 1), "u", false),
         ] {
-            assert_eq!(owners.find(&TaskKey::new(&caller, task)).is_some(), known, "{task} of {caller:?}");
+            assert_eq!(
+                owners.find(&TaskKey::new(&caller, task)).is_some(),
+                known,
+                "{task} of {caller:?}"
+            );
         }
     }
 
@@ -343,11 +497,19 @@ mod tests {
         let (owners, backend) = (MemoryOwners::new(10), BackendId::fresh());
         let [ann, bob] = ["ann", "bob"].map(|name| Principal::named("issuer", name));
         let nobody = Principal::anonymous();
-        let in_session = |principal: &Principal, session| Caller::session_of(principal.clone(), SessionKey(session));
+        let in_session = |principal: &Principal, session| {
+            Caller::session_of(principal.clone(), SessionKey(session))
+        };
         let without = |principal: &Principal| Caller::request_of(principal.clone());
         for maker in [in_session(&ann, 1), in_session(&nobody, 3)] {
             let task = format!("fanlight-task-{}", maker.session().unwrap().0);
-            learn(&owners, TaskKey::new(&maker, &task), backend, ENDLESS, Evidence::Created);
+            learn(
+                &owners,
+                TaskKey::new(&maker, &task),
+                backend,
+                ENDLESS,
+                Evidence::Created,
+            );
         }
         for (caller, task, known) in [
             (in_session(&ann, 1), "fanlight-task-1", true),
@@ -373,13 +535,28 @@ mod tests {
             let caller = Caller::continued_session_of(holder.clone(), SessionKey(key), opened_as);
             caller.with_server_sessions(Some(Arc::default()))
         };
-        let in_common = |caller: &Caller, has_policy| TaskKey::new(caller, "t").in_common(has_policy);
+        let in_common =
+            |caller: &Caller, has_policy| TaskKey::new(caller, "t").in_common(has_policy);
         let without = Caller::request_of(ann.clone());
-        assert!(in_common(&without, false).is_some_and(|key| Some(key) == in_common(&without, true)));
-        assert_eq!(in_common(&Caller::session_of(ann.clone(), SessionKey(1)), true), None, "no other continues it");
-        assert_eq!(in_common(&continued(&ann, 1, 7), false), None, "its servers are asked");
+        assert!(
+            in_common(&without, false).is_some_and(|key| Some(key) == in_common(&without, true))
+        );
+        assert_eq!(
+            in_common(&Caller::session_of(ann.clone(), SessionKey(1)), true),
+            None,
+            "no other continues it"
+        );
+        assert_eq!(
+            in_common(&continued(&ann, 1, 7), false),
+            None,
+            "its servers are asked"
+        );
         let here = in_common(&continued(&ann, 1, 7), true).unwrap();
-        assert_eq!(in_common(&continued(&ann, 2, 7), true), Some(here.clone()), "the same session at another process");
+        assert_eq!(
+            in_common(&continued(&ann, 2, 7), true),
+            Some(here.clone()),
+            "the same session at another process"
+        );
         for other in [continued(&ann, 1, 8), continued(&bob, 1, 7), without] {
             assert_ne!(in_common(&other, true).unwrap(), here);
         }
@@ -391,7 +568,13 @@ mod tests {
         learn(&owners, key("used"), backend, ENDLESS, Evidence::Created);
         for n in 0..100 {
             assert!(owners.find(&key("used")).is_some(), "after {n} others");
-            learn(&owners, key(&n.to_string()), backend, ENDLESS, Evidence::Created);
+            learn(
+                &owners,
+                key(&n.to_string()),
+                backend,
+                ENDLESS,
+                Evidence::Created,
+            );
         }
         assert!(owners.lock().owners.len() <= 20);
     }
@@ -402,8 +585,17 @@ mod tests {
         let learn = |task: &str, last: u8| {
             let peer = Peer::Address([10, 0, 0, last].into());
             let evidence = Evidence::Created;
-            owners
-                .learn(key(task), Learnt { backend, peer, kept_for: ENDLESS, evidence, made_by: None, is_told: false });
+            owners.learn(
+                key(task),
+                Learnt {
+                    backend,
+                    peer,
+                    kept_for: ENDLESS,
+                    evidence,
+                    made_by: None,
+                    is_told: false,
+                },
+            );
         };
         learn("quiet", 1);
         for n in 0..100 {

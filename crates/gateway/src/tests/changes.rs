@@ -15,12 +15,20 @@ const T1_REORDERED: &str = r#""result":{"tools":[{"name":"2"},{"name":"1"}],"_me
 const T2: &str = r#""result":{"tools":[{"name":"3"}]}"#;
 
 fn lists() -> Interest {
-    Interest { tools: true, prompts: true, resources: true, ..Interest::default() }
+    Interest {
+        tools: true,
+        prompts: true,
+        resources: true,
+        ..Interest::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn burst_causes_one_reading_of_one_backend_and_one_notification() {
-    let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T1)])]);
+    let scene = scene(vec![
+        announcing("a", &[("tools/list", T1)]),
+        announcing("b", &[("tools/list", T1)]),
+    ]);
     let mut client = scene.listen(lists()).await;
     scene.ask("tools/list", None).await;
     rest().await;
@@ -36,12 +44,18 @@ async fn burst_causes_one_reading_of_one_backend_and_one_notification() {
     assert!(scene.received(1).is_empty());
     assert_eq!(client.received(), ["tools/list_changed"]);
     assert!(scene.ask("tools/list", None).await.contains(r#""a__3""#));
-    assert!(scene.received(0).is_empty(), "the new list is there before clients are notified");
+    assert!(
+        scene.received(0).is_empty(),
+        "the new list is there before clients are notified"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_are_notified_of_changed_entries_only() {
-    let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[])]);
+    let scene = scene(vec![
+        announcing("a", &[("tools/list", T1)]),
+        announcing("b", &[]),
+    ]);
     let mut client = scene.listen(lists()).await;
     rest().await;
     for (list, notified) in [(T1, 0), (T1_REORDERED, 0), (T2, 1), (T2, 0)] {
@@ -53,7 +67,12 @@ async fn clients_are_notified_of_changed_entries_only() {
     // What changed in words only is served as the backend says it now.
     scene.backends[0].answer("tools/list", T1_REORDERED);
     scene.backends[0].announce(Method::ToolsChanged, None);
-    assert!(scene.ask("tools/list", None).await.contains(r#""_meta":{"at":2}"#));
+    assert!(
+        scene
+            .ask("tools/list", None)
+            .await
+            .contains(r#""_meta":{"at":2}"#)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,9 +87,15 @@ async fn unannounced_changes_are_notified_at_a_limited_rate() {
         rest().await;
         notified += client.received().len();
     }
-    assert!((1..=2).contains(&notified), "notified {notified} times in six seconds");
+    assert!(
+        (1..=2).contains(&notified),
+        "notified {notified} times in six seconds"
+    );
     sleep(Duration::from_secs(6)).await;
-    assert!(notified + client.received().len() >= 2, "the last change is notified in the end");
+    assert!(
+        notified + client.received().len() >= 2,
+        "the last change is notified in the end"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,9 +103,14 @@ async fn resources_and_templates_share_one_notification() {
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
     let mut client = scene.listen(lists()).await;
     rest().await;
-    scene.backends[0].answer("resources/list", r#""result":{"resources":[{"uri":"x://y"}]}"#);
-    scene.backends[0]
-        .answer("resources/templates/list", r#""result":{"resourceTemplates":[{"uriTemplate":"x://{y}"}]}"#);
+    scene.backends[0].answer(
+        "resources/list",
+        r#""result":{"resources":[{"uri":"x://y"}]}"#,
+    );
+    scene.backends[0].answer(
+        "resources/templates/list",
+        r#""result":{"resourceTemplates":[{"uriTemplate":"x://{y}"}]}"#,
+    );
     scene.backends[0].announce(Method::ResourcesChanged, None);
     rest().await;
     assert_eq!(client.received(), ["resources/list_changed"]);
@@ -101,7 +131,10 @@ async fn change_before_the_first_list_is_notified() {
 
 #[tokio::test(start_paused = true)]
 async fn backend_that_fails_for_long_and_recovers_changes_the_list_twice() {
-    let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[("tools/list", T1)])]);
+    let scene = scene(vec![
+        announcing("a", &[("tools/list", T1)]),
+        announcing("b", &[("tools/list", T1)]),
+    ]);
     let mut client = scene.listen(lists()).await;
     rest().await;
     scene.backends[0].set_down(true);
@@ -145,19 +178,30 @@ async fn listening_begins_with_the_first_list_and_ends_with_the_gateway() {
     scene.ask("tools/list", None).await;
     rest().await;
     assert_eq!(scene.backends[0].listeners(), (1, 1));
-    assert_eq!(scene.backends[1].listeners(), (1, 1), "it honours nothing, and may send what nobody knows");
+    assert_eq!(
+        scene.backends[1].listeners(),
+        (1, 1),
+        "it honours nothing, and may send what nobody knows"
+    );
     scene.gateway.stop().await;
     assert_eq!(scene.backends[0].listeners(), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropped_gateway_drops_its_backends_and_listeners() {
-    let scene = scene(vec![announcing("a", &[("tools/list", T1)]), announcing("b", &[])]);
+    let scene = scene(vec![
+        announcing("a", &[("tools/list", T1)]),
+        announcing("b", &[]),
+    ]);
     let client = scene.listen(lists()).await;
     rest().await;
     let backends = scene.backends.clone();
     drop((client, scene.gateway));
     rest().await;
     assert_eq!(backends[0].listeners(), (0, 1));
-    assert_eq!(Arc::strong_count(&backends[0]), 2, "one here and one in the scene");
+    assert_eq!(
+        Arc::strong_count(&backends[0]),
+        2,
+        "one here and one in the scene"
+    );
 }

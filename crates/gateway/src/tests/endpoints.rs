@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Principal, ServerMessages, SessionKey,
+    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Principal, ServerMessages,
+    SessionKey,
 };
 use fanlight_protocol::Method;
 use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
@@ -14,10 +15,23 @@ use crate::{CacheLimits, EndpointEntry, EndpointSettings, NamingPolicy};
 
 /// A filter in a configuration with the servers that these tests use.
 fn filter(allow: Option<&[&str]>, deny: &[&str], kind: ItemKind) -> Option<ItemFilter> {
-    let texts = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>();
-    let named = |name: &str| ServerNames { name: name.to_owned(), ..ServerNames::default() };
+    let texts = |patterns: &[&str]| {
+        patterns
+            .iter()
+            .map(|&pattern| pattern.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let named = |name: &str| ServerNames {
+        name: name.to_owned(),
+        ..ServerNames::default()
+    };
     let servers = Arc::new(Servers::new(&["a", "b", "c"].map(named), "__", None));
-    Some(ItemFilter::new(&servers, kind, allow.map(texts).as_deref(), &texts(deny)))
+    Some(ItemFilter::new(
+        &servers,
+        kind,
+        allow.map(texts).as_deref(),
+        &texts(deny),
+    ))
 }
 
 fn allow(patterns: &[&str]) -> Option<ItemFilter> {
@@ -30,24 +44,39 @@ fn deny(patterns: &[&str]) -> Option<ItemFilter> {
 
 /// What patterns of these tests are about: those of resources have a scheme or name a secret.
 fn kind(patterns: &[&str]) -> ItemKind {
-    let is_uri = |pattern: &&str| pattern.contains(':') || pattern.to_lowercase().contains("secret");
-    if patterns.iter().any(is_uri) { ItemKind::Uris } else { ItemKind::Names }
+    let is_uri =
+        |pattern: &&str| pattern.contains(':') || pattern.to_lowercase().contains("secret");
+    if patterns.iter().any(is_uri) {
+        ItemKind::Uris
+    } else {
+        ItemKind::Names
+    }
 }
 
 fn all_at(path: &str) -> EndpointEntry {
-    EndpointEntry { path: path.into(), servers: None, tools: None, prompts: None, resources: None, instructions: None }
+    EndpointEntry {
+        path: path.into(),
+        servers: None,
+        tools: None,
+        prompts: None,
+        resources: None,
+        instructions: None,
+    }
 }
 
 fn settings(endpoints: Vec<EndpointEntry>) -> EndpointSettings {
-    EndpointSettings { default_path: "/mcp".into(), endpoints: [vec![all_at("/mcp")], endpoints].concat() }
+    EndpointSettings {
+        default_path: "/mcp".into(),
+        endpoints: [vec![all_at("/mcp")], endpoints].concat(),
+    }
 }
 
 const READERS: &str = "/mcp/readers";
-const TOOLS: &str = r#""result":{"tools":[{"name":"read_x"},{"name":"write_x"},{"name":"b__read_y"}]}"#;
+const TOOLS: &str =
+    r#""result":{"tools":[{"name":"read_x"},{"name":"write_x"},{"name":"b__read_y"}]}"#;
 const PROMPTS: &str = r#""result":{"prompts":[{"name":"ask"},{"name":"hidden"}]}"#;
 const RESOURCES: &str = r#""result":{"resources":[{"uri":"file:///public/a"},{"uri":"file:///private/a"},{"uri":"FILE:///Public/Odd"},{"uri":"x://both"}]}"#;
-const TEMPLATES: &str =
-    r#""result":{"resourceTemplates":[{"uriTemplate":"file:///{+path}"},{"uriTemplate":"file:///public/{name}"}]}"#;
+const TEMPLATES: &str = r#""result":{"resourceTemplates":[{"uriTemplate":"file:///{+path}"},{"uriTemplate":"file:///public/{name}"}]}"#;
 const DONE: &str = r#""result":{"content":[]}"#;
 const READ: &str = r#""result":{"contents":[]}"#;
 
@@ -62,15 +91,25 @@ fn server(name: &'static str) -> Fake {
             ("tools/call", DONE),
             ("prompts/get", r#""result":{"messages":[]}"#),
             ("resources/read", READ),
-            ("completion/complete", r#""result":{"completion":{"values":[]}}"#),
+            (
+                "completion/complete",
+                r#""result":{"completion":{"values":[]}}"#,
+            ),
             ("x/do", r#""result":{"done":1}"#),
         ],
     )
 }
 
 fn scene_with_endpoints(backends: Vec<Fake>, endpoints: Vec<EndpointEntry>) -> Scene {
-    let backends = backends.into_iter().map(|backend| (backend, None)).collect();
-    let cache = CacheLimits { entries: 4, bytes: 4096, longest: std::time::Duration::from_secs(60) };
+    let backends = backends
+        .into_iter()
+        .map(|backend| (backend, None))
+        .collect();
+    let cache = CacheLimits {
+        entries: 4,
+        bytes: 4096,
+        longest: std::time::Duration::from_secs(60),
+    };
     scene_at(backends, 1000, cache, settings(endpoints))
 }
 
@@ -84,12 +123,22 @@ fn readers() -> Scene {
         instructions: Some("Read only.".into()),
         ..all_at(READERS)
     };
-    let only_b = EndpointEntry { servers: Some(vec!["b".into()]), ..all_at("/mcp/b") };
-    scene_with_endpoints(vec![server("a"), server("b"), server("secret")], vec![readers, only_b])
+    let only_b = EndpointEntry {
+        servers: Some(vec!["b".into()]),
+        ..all_at("/mcp/b")
+    };
+    scene_with_endpoints(
+        vec![server("a"), server("b"), server("secret")],
+        vec![readers, only_b],
+    )
 }
 
 fn caller(path: &str, session: Option<u64>) -> Caller {
-    let endpoint = if path == "/mcp" { Endpoint::Default } else { Endpoint::at(path) };
+    let endpoint = if path == "/mcp" {
+        Endpoint::Default
+    } else {
+        Endpoint::at(path)
+    };
     let holder = Holder::new(Principal::anonymous(), endpoint);
     match session {
         Some(session) => Caller::session_of(holder, SessionKey(session)),
@@ -103,16 +152,33 @@ impl Scene {
     }
 
     async fn ask_by_caller(&self, caller: Caller, method: &str, params: Option<&str>) -> String {
-        let context = Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() });
-        let call = Call { context, ..call(method, params) };
+        let context = Arc::new(CallContext {
+            caller,
+            ..(*CallContext::internal()).clone()
+        });
+        let call = Call {
+            context,
+            ..call(method, params)
+        };
         self.gateway.handle(call).await.body().as_text().to_owned()
     }
 
     async fn listen_at(&self, path: &str, interest: Interest) -> (Client, CallContext) {
         let (messages, receiver) = ServerMessages::channel(64);
-        let context = CallContext { caller: caller(path, Some(9)), ..(*CallContext::internal()).clone() };
-        let operation = self.gateway.resolve_listen(interest, Arc::new(context.clone()));
-        (Client::new(self.gateway.listen(operation, messages).await.unwrap(), receiver), context)
+        let context = CallContext {
+            caller: caller(path, Some(9)),
+            ..(*CallContext::internal()).clone()
+        };
+        let operation = self
+            .gateway
+            .resolve_listen(interest, Arc::new(context.clone()));
+        (
+            Client::new(
+                self.gateway.listen(operation, messages).await.unwrap(),
+                receiver,
+            ),
+            context,
+        )
     }
 
     /// All requests but those for lists.
@@ -126,7 +192,9 @@ fn names(list: &str) -> Vec<String> {
     let list = list.split(r#""_meta":{"dev.fanlight"#).next().unwrap();
     let keys = [r#""name":""#, r#""uri":""#, r#""uriTemplate":""#];
     let after = keys.iter().flat_map(|key| list.split(key).skip(1));
-    after.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    after
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,10 +213,22 @@ async fn lists_have_what_the_endpoint_shows_in_the_texts_of_the_whole() {
                 "FILE://fanlight--b//Public/Odd",
             ],
         ),
-        ("resources/templates/list", READERS, &["file:///public/{name}", "file://fanlight--b//public/{name}"]),
-        ("tools/list", "/mcp/b", &["b__read_x", "b__write_x", "b__b__read_y"]),
+        (
+            "resources/templates/list",
+            READERS,
+            &["file:///public/{name}", "file://fanlight--b//public/{name}"],
+        ),
+        (
+            "tools/list",
+            "/mcp/b",
+            &["b__read_x", "b__write_x", "b__b__read_y"],
+        ),
     ] {
-        assert_eq!(names(&scene.ask_at(path, method, None).await), expected, "{method} at {path}");
+        assert_eq!(
+            names(&scene.ask_at(path, method, None).await),
+            expected,
+            "{method} at {path}"
+        );
     }
     let everything = scene.ask("tools/list", None).await;
     assert_eq!(scene.ask_at("/mcp", "tools/list", None).await, everything);
@@ -156,10 +236,22 @@ async fn lists_have_what_the_endpoint_shows_in_the_texts_of_the_whole() {
     // Nothing tells of a server that is not shown.
     for method in ["tools/list", "resources/list", "resources/templates/list"] {
         let list = scene.ask_at(READERS, method, None).await;
-        assert!(!list.contains("secret") && !list.contains("private"), "{list}");
-        assert!(list.contains("collisions") || method == "tools/list", "{list}");
+        assert!(
+            !list.contains("secret") && !list.contains("private"),
+            "{list}"
+        );
+        assert!(
+            list.contains("collisions") || method == "tools/list",
+            "{list}"
+        );
     }
-    assert!(!scene.ask_at("/mcp/b", "resources/list", None).await.contains("dev.fanlight"), "no collision within one");
+    assert!(
+        !scene
+            .ask_at("/mcp/b", "resources/list", None)
+            .await
+            .contains("dev.fanlight"),
+        "no collision within one"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,25 +276,63 @@ async fn hidden_tools_and_prompts_are_unknown_by_every_name() {
             "a__",
             "",
         ] {
-            let answer = scene.ask_at(READERS, "tools/call", Some(&format!(r#"{{"name":"{name}"}}"#))).await;
-            assert_eq!(error_of(&answer), (-32602, format!("Unknown tool: {name}")), "{is_listed}");
-            let tool = scene.gateway.tool(name, &Endpoint::at(READERS), &Default::default()).await;
+            let answer = scene
+                .ask_at(
+                    READERS,
+                    "tools/call",
+                    Some(&format!(r#"{{"name":"{name}"}}"#)),
+                )
+                .await;
+            assert_eq!(
+                error_of(&answer),
+                (-32602, format!("Unknown tool: {name}")),
+                "{is_listed}"
+            );
+            let tool = scene
+                .gateway
+                .tool(name, &Endpoint::at(READERS), &Default::default())
+                .await;
             assert!(tool.is_none(), "{name}");
         }
         for name in ["a__hidden", "hidden", "secret__ask", "a__unlisted"] {
             let params = format!(r#"{{"name":"{name}"}}"#);
-            assert_eq!(error_of(&scene.ask_at(READERS, "prompts/get", Some(&params)).await).0, -32602, "{name}");
+            assert_eq!(
+                error_of(&scene.ask_at(READERS, "prompts/get", Some(&params)).await).0,
+                -32602,
+                "{name}"
+            );
             let params = format!(r#"{{"ref":{{"type":"ref/prompt","name":"{name}"}}}}"#);
             assert_eq!(
-                error_of(&scene.ask_at(READERS, "completion/complete", Some(&params)).await).0,
+                error_of(
+                    &scene
+                        .ask_at(READERS, "completion/complete", Some(&params))
+                        .await
+                )
+                .0,
                 -32602,
                 "{name}"
             );
         }
         assert_eq!(scene.reached(), [""; 0]);
-        assert_eq!(scene.ask_at(READERS, "tools/call", Some(r#"{"name":"a__read_x"}"#)).await, r#"{"content":[]}"#);
-        assert_eq!(scene.ask_at(READERS, "prompts/get", Some(r#"{"name":"b__ask"}"#)).await, r#"{"messages":[]}"#);
-        assert!(scene.gateway.tool("a__read_x", &Endpoint::at(READERS), &Default::default()).await.is_some());
+        assert_eq!(
+            scene
+                .ask_at(READERS, "tools/call", Some(r#"{"name":"a__read_x"}"#))
+                .await,
+            r#"{"content":[]}"#
+        );
+        assert_eq!(
+            scene
+                .ask_at(READERS, "prompts/get", Some(r#"{"name":"b__ask"}"#))
+                .await,
+            r#"{"messages":[]}"#
+        );
+        assert!(
+            scene
+                .gateway
+                .tool("a__read_x", &Endpoint::at(READERS), &Default::default())
+                .await
+                .is_some()
+        );
         assert_eq!(scene.reached().len(), 2);
     }
 }
@@ -233,15 +363,33 @@ async fn hidden_resources_are_unknown_by_every_uri() {
         "file:///{+path}",
     ] {
         let params = format!(r#"{{"uri":"{uri}"}}"#);
-        for method in
-            ["resources/read", "resources/subscribe", "resources/unsubscribe", "skills/get", "resources/directory/read"]
-        {
+        for method in [
+            "resources/read",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "skills/get",
+            "resources/directory/read",
+        ] {
             let (code, message) = error_of(&scene.ask_at(READERS, method, Some(&params)).await);
-            assert_eq!((code, message.as_str()), (-32002, "Resource not found"), "{method} {uri}");
+            assert_eq!(
+                (code, message.as_str()),
+                (-32002, "Resource not found"),
+                "{method} {uri}"
+            );
         }
-        let params =
-            format!(r#"{{"ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"path","value":"p"}}}}"#);
-        assert_eq!(error_of(&scene.ask_at(READERS, "completion/complete", Some(&params)).await).0, -32002, "{uri}");
+        let params = format!(
+            r#"{{"ref":{{"type":"ref/resource","uri":"{uri}"}},"argument":{{"name":"path","value":"p"}}}}"#
+        );
+        assert_eq!(
+            error_of(
+                &scene
+                    .ask_at(READERS, "completion/complete", Some(&params))
+                    .await
+            )
+            .0,
+            -32002,
+            "{uri}"
+        );
     }
     assert_eq!(scene.reached(), [""; 0]);
     for (uri, backend, original) in [
@@ -251,25 +399,52 @@ async fn hidden_resources_are_unknown_by_every_uri() {
         ("file://fanlight--b//public/a", 1, "file:///public/a"),
         ("FILE://fanlight--b//Public/Odd", 1, "FILE:///Public/Odd"),
     ] {
-        let answer = scene.ask_at(READERS, "resources/read", Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
+        let answer = scene
+            .ask_at(
+                READERS,
+                "resources/read",
+                Some(&format!(r#"{{"uri":"{uri}"}}"#)),
+            )
+            .await;
         assert_eq!(answer, r#"{"contents":[]}"#, "{uri}");
         let received = scene.received(backend);
-        assert!(received.contains(&format!(r#"resources/read {{"uri":"{original}"}}"#)), "{uri}: {received:?}");
+        assert!(
+            received.contains(&format!(r#"resources/read {{"uri":"{original}"}}"#)),
+            "{uri}: {received:?}"
+        );
     }
     let template = r#"{"ref":{"type":"ref/resource","uri":"file:///public/{name}"}}"#;
-    assert!(scene.ask_at(READERS, "completion/complete", Some(template)).await.contains("values"));
+    assert!(
+        scene
+            .ask_at(READERS, "completion/complete", Some(template))
+            .await
+            .contains("values")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn uri_that_is_denied_is_denied_in_every_spelling() {
-    let endpoint = EndpointEntry { resources: deny(&["file:///private/*", "*Secret*"]), ..all_at(READERS) };
+    let endpoint = EndpointEntry {
+        resources: deny(&["file:///private/*", "*Secret*"]),
+        ..all_at(READERS)
+    };
     let listed = r#""result":{"resources":[{"uri":"file:///a/SECRET"},{"uri":"file:///Private/%61"},{"uri":"file:///a/ok?x=secret"},{"uri":"file:///a/ok"}]}"#;
     let template = r#""result":{"resourceTemplates":[{"uriTemplate":"file:///{+path}"}]}"#;
     let server = |name| {
-        fake(name, &[("resources/list", listed), ("resources/templates/list", template), ("resources/read", READ)])
+        fake(
+            name,
+            &[
+                ("resources/list", listed),
+                ("resources/templates/list", template),
+                ("resources/read", READ),
+            ],
+        )
     };
     let scene = scene_with_endpoints(vec![server("a")], vec![endpoint]);
-    assert_eq!(names(&scene.ask_at(READERS, "resources/list", None).await), ["file:///a/ok"]);
+    assert_eq!(
+        names(&scene.ask_at(READERS, "resources/list", None).await),
+        ["file:///a/ok"]
+    );
     for uri in [
         "file:///a/SECRET",
         "file:///a/%53ecret",
@@ -283,18 +458,36 @@ async fn uri_that_is_denied_is_denied_in_every_spelling() {
         "file:///private;a/x",
         "file:///b/secret/",
     ] {
-        let answer = scene.ask_at(READERS, "resources/read", Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
-        assert_eq!(error_of(&answer), (-32002, "Resource not found".into()), "{uri}");
+        let answer = scene
+            .ask_at(
+                READERS,
+                "resources/read",
+                Some(&format!(r#"{{"uri":"{uri}"}}"#)),
+            )
+            .await;
+        assert_eq!(
+            error_of(&answer),
+            (-32002, "Resource not found".into()),
+            "{uri}"
+        );
     }
     assert_eq!(scene.reached(), [""; 0]);
-    assert!(scene.ask_at(READERS, "resources/read", Some(r#"{"uri":"file:///b/x?y=1"}"#)).await.contains("contents"));
+    assert!(
+        scene
+            .ask_at(
+                READERS,
+                "resources/read",
+                Some(r#"{"uri":"file:///b/x?y=1"}"#)
+            )
+            .await
+            .contains("contents")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn skill_is_hidden_with_each_of_its_files() {
     let skills = r#""result":{"skills":[{"uri":"skill://open/SKILL.md","resources":[{"uri":"skill://open/a"}]},{"uri":"skill://mixed/SKILL.md","resources":[{"uri":"skill://mixed/secret"}]}]}"#;
-    let directory =
-        r#""result":{"x":1.0,"resources":[{"uri":"skill://open/a"},{"uri":"skill://open/secret"},{"name":"no uri"}]}"#;
+    let directory = r#""result":{"x":1.0,"resources":[{"uri":"skill://open/a"},{"uri":"skill://open/secret"},{"name":"no uri"}]}"#;
     let entry = r#""result":{"skill":{"uri":"skill://open/SKILL.md"}}"#;
     let script = [
         ("skills/list", skills),
@@ -308,11 +501,19 @@ async fn skill_is_hidden_with_each_of_its_files() {
             server.describe_as(Ok(r#"{"capabilities":{"resources":{},"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}}"#));
             server
         };
-        let servers = std::iter::once(server("a")).chain((1..count).map(|_| fake("b", &[]))).collect();
-        let endpoint = EndpointEntry { resources: deny(&["*secret*"]), ..all_at(READERS) };
+        let servers = std::iter::once(server("a"))
+            .chain((1..count).map(|_| fake("b", &[])))
+            .collect();
+        let endpoint = EndpointEntry {
+            resources: deny(&["*secret*"]),
+            ..all_at(READERS)
+        };
         let scene = scene_with_endpoints(servers, vec![endpoint]);
         let list = scene.ask_at(READERS, "skills/list", None).await;
-        assert!(list.contains("skill://open/a") && !list.contains("mixed"), "{list}");
+        assert!(
+            list.contains("skill://open/a") && !list.contains("mixed"),
+            "{list}"
+        );
         scene.forget();
         for (method, uri) in [
             ("skills/get", "skill://mixed/SKILL.md"),
@@ -320,15 +521,39 @@ async fn skill_is_hidden_with_each_of_its_files() {
             ("resources/read", "skill://mixed/secret"),
             ("resources/directory/read", "skill://mixed/secret"),
         ] {
-            let answer = scene.ask_at(READERS, method, Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
-            assert_eq!(error_of(&answer), (-32002, "Resource not found".into()), "{method} {uri}");
+            let answer = scene
+                .ask_at(READERS, method, Some(&format!(r#"{{"uri":"{uri}"}}"#)))
+                .await;
+            assert_eq!(
+                error_of(&answer),
+                (-32002, "Resource not found".into()),
+                "{method} {uri}"
+            );
         }
         assert_eq!(scene.reached(), [""; 0]);
-        let got = scene.ask_at(READERS, "skills/get", Some(r#"{"uri":"skill://open/SKILL.md"}"#)).await;
+        let got = scene
+            .ask_at(
+                READERS,
+                "skills/get",
+                Some(r#"{"uri":"skill://open/SKILL.md"}"#),
+            )
+            .await;
         assert!(got.contains("skill://open"), "{got}");
-        let listed = scene.ask_at(READERS, "resources/directory/read", Some(r#"{"uri":"skill://open"}"#)).await;
+        let listed = scene
+            .ask_at(
+                READERS,
+                "resources/directory/read",
+                Some(r#"{"uri":"skill://open"}"#),
+            )
+            .await;
         assert!(!listed.contains("secret"), "{listed}");
-        let read = scene.ask_at(READERS, "resources/directory/read", Some(r#"{"uri":"skill://open/a"}"#)).await;
+        let read = scene
+            .ask_at(
+                READERS,
+                "resources/directory/read",
+                Some(r#"{"uri":"skill://open/a"}"#),
+            )
+            .await;
         assert_eq!(read, r#"{"x":1.0,"resources":[{"uri":"skill://open/a"}]}"#);
     }
 }
@@ -338,37 +563,118 @@ async fn methods_and_notifications_that_fanlight_does_not_know_pass_no_filter() 
     let scene = readers();
     scene.backends[0].describe_as(Ok(r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"extensions":{"com.example/x":{},"io.modelcontextprotocol/tasks":{}}}}"#));
     let described = scene.ask_at(READERS, "server/discover", None).await;
-    assert!(described.contains("Read only.") && described.contains("io.modelcontextprotocol/tasks"), "{described}");
-    assert!(!described.contains("com.example/x") && !described.contains("secret"), "{described}");
-    for params in [r#"{"name":"a__read_x"}"#, r#"{"name":"a__write_x"}"#, r#"{"deep":{"tool":"write_x"}}"#, "{}"] {
+    assert!(
+        described.contains("Read only.") && described.contains("io.modelcontextprotocol/tasks"),
+        "{described}"
+    );
+    assert!(
+        !described.contains("com.example/x") && !described.contains("secret"),
+        "{described}"
+    );
+    for params in [
+        r#"{"name":"a__read_x"}"#,
+        r#"{"name":"a__write_x"}"#,
+        r#"{"deep":{"tool":"write_x"}}"#,
+        "{}",
+    ] {
         let answer = scene.ask_at(READERS, "x/do", Some(params)).await;
-        assert_eq!(error_of(&answer), (-32601, "Method not found: x/do".into()), "{params}");
-        assert!(scene.ask_at("/mcp", "x/do", Some(params)).await.contains("done"), "{params}");
+        assert_eq!(
+            error_of(&answer),
+            (-32601, "Method not found: x/do".into()),
+            "{params}"
+        );
+        assert!(
+            scene
+                .ask_at("/mcp", "x/do", Some(params))
+                .await
+                .contains("done"),
+            "{params}"
+        );
     }
     // An endpoint that only hides servers passes what names nothing of these.
-    assert!(scene.ask_at("/mcp/b", "x/do", Some(r#"{"name":"b__read_x"}"#)).await.contains("done"));
-    assert_eq!(error_of(&scene.ask_at("/mcp/b", "x/do", Some(r#"{"name":"a__read_x"}"#)).await).0, -32601);
+    assert!(
+        scene
+            .ask_at("/mcp/b", "x/do", Some(r#"{"name":"b__read_x"}"#))
+            .await
+            .contains("done")
+    );
+    assert_eq!(
+        error_of(
+            &scene
+                .ask_at("/mcp/b", "x/do", Some(r#"{"name":"a__read_x"}"#))
+                .await
+        )
+        .0,
+        -32601
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_backend_is_transparent_where_an_endpoint_shows_all_of_it() {
     let endpoints = vec![
-        EndpointEntry { servers: Some(vec!["a".into()]), ..all_at("/all") },
-        EndpointEntry { tools: allow(&["read_*"]), ..all_at(READERS) },
-        EndpointEntry { servers: Some(Vec::new()), ..all_at("/none") },
-        EndpointEntry { instructions: Some("Be kind.".into()), ..all_at("/kind") },
+        EndpointEntry {
+            servers: Some(vec!["a".into()]),
+            ..all_at("/all")
+        },
+        EndpointEntry {
+            tools: allow(&["read_*"]),
+            ..all_at(READERS)
+        },
+        EndpointEntry {
+            servers: Some(Vec::new()),
+            ..all_at("/none")
+        },
+        EndpointEntry {
+            instructions: Some("Be kind.".into()),
+            ..all_at("/kind")
+        },
     ];
     let scene = scene_with_endpoints(vec![server("a")], endpoints);
     for path in ["/mcp", "/all", "/kind"] {
-        assert!(scene.ask_at(path, "x/do", Some(r#"{"name":"write_x"}"#)).await.contains("done"), "{path}");
-        assert!(scene.ask_at(path, "tools/list", None).await.contains("write_x"), "{path}");
+        assert!(
+            scene
+                .ask_at(path, "x/do", Some(r#"{"name":"write_x"}"#))
+                .await
+                .contains("done"),
+            "{path}"
+        );
+        assert!(
+            scene
+                .ask_at(path, "tools/list", None)
+                .await
+                .contains("write_x"),
+            "{path}"
+        );
     }
-    assert!(scene.ask_at("/kind", "server/discover", None).await.contains(r#""instructions":"Be kind.""#));
-    assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["read_x"]);
-    assert_eq!(error_of(&scene.ask_at(READERS, "tools/call", Some(r#"{"name":"write_x"}"#)).await).0, -32602);
-    assert_eq!(error_of(&scene.ask_at(READERS, "x/do", None).await).0, -32601);
+    assert!(
+        scene
+            .ask_at("/kind", "server/discover", None)
+            .await
+            .contains(r#""instructions":"Be kind.""#)
+    );
+    assert_eq!(
+        names(&scene.ask_at(READERS, "tools/list", None).await),
+        ["read_x"]
+    );
+    assert_eq!(
+        error_of(
+            &scene
+                .ask_at(READERS, "tools/call", Some(r#"{"name":"write_x"}"#))
+                .await
+        )
+        .0,
+        -32602
+    );
+    assert_eq!(
+        error_of(&scene.ask_at(READERS, "x/do", None).await).0,
+        -32601
+    );
     for path in ["/none", "/never/configured"] {
-        assert_eq!(names(&scene.ask_at(path, "tools/list", None).await), [""; 0], "{path}");
+        assert_eq!(
+            names(&scene.ask_at(path, "tools/list", None).await),
+            [""; 0],
+            "{path}"
+        );
         scene.forget();
         for (method, params) in [
             ("tools/call", r#"{"name":"read_x"}"#),
@@ -384,8 +690,18 @@ async fn only_backend_is_transparent_where_an_endpoint_shows_all_of_it() {
 #[tokio::test(start_paused = true)]
 async fn cursor_of_one_endpoint_is_unknown_at_another() {
     let backends = vec![(server("a"), None), (server("b"), None)];
-    let cache = CacheLimits { entries: 4, bytes: 4096, longest: std::time::Duration::from_secs(60) };
-    let endpoints = settings(vec![EndpointEntry { tools: allow(&["*read_x"]), ..all_at(READERS) }, all_at("/all")]);
+    let cache = CacheLimits {
+        entries: 4,
+        bytes: 4096,
+        longest: std::time::Duration::from_secs(60),
+    };
+    let endpoints = settings(vec![
+        EndpointEntry {
+            tools: allow(&["*read_x"]),
+            ..all_at(READERS)
+        },
+        all_at("/all"),
+    ]);
     let scene = scene_at(backends, 1, cache, endpoints);
     let cursor_in = |list: &str| {
         list.split(r#""nextCursor":""#)
@@ -394,28 +710,52 @@ async fn cursor_of_one_endpoint_is_unknown_at_another() {
     };
     let cursor = cursor_in(&scene.ask_at("/mcp", "tools/list", None).await).unwrap();
     for path in [READERS, "/all"] {
-        assert_eq!(error_of(&scene.ask_at(path, "tools/list", Some(&cursor)).await).0, -32602, "{path}");
+        assert_eq!(
+            error_of(&scene.ask_at(path, "tools/list", Some(&cursor)).await).0,
+            -32602,
+            "{path}"
+        );
     }
-    assert_eq!(names(&scene.ask_at("/mcp", "tools/list", Some(&cursor)).await), ["a__write_x"]);
+    assert_eq!(
+        names(&scene.ask_at("/mcp", "tools/list", Some(&cursor)).await),
+        ["a__write_x"]
+    );
     let own = cursor_in(&scene.ask_at(READERS, "tools/list", None).await).unwrap();
     let last = scene.ask_at(READERS, "tools/list", Some(&own)).await;
-    assert_eq!((names(&last), cursor_in(&last)), (vec!["b__read_x".to_owned()], None));
-    assert_eq!(error_of(&scene.ask_at("/mcp", "tools/list", Some(&own)).await).0, -32602);
+    assert_eq!(
+        (names(&last), cursor_in(&last)),
+        (vec!["b__read_x".to_owned()], None)
+    );
+    assert_eq!(
+        error_of(&scene.ask_at("/mcp", "tools/list", Some(&own)).await).0,
+        -32602
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn tasks_of_hidden_tools_do_not_exist() {
     const TASKS: &str = r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{}}}}"#;
-    let state = |id: &str| -> &'static str { format!(r#""result":{{"taskId":"{id}","status":"working"}}"#).leak() };
+    let state = |id: &str| -> &'static str {
+        format!(r#""result":{{"taskId":"{id}","status":"working"}}"#).leak()
+    };
     let backend = || {
         let script = [
             ("tools/list", TOOLS),
-            (r#"tools/call {"name":"read_x"}"#, r#""result":{"task":{"taskId":"mine","ttl":60000}}"#),
-            (r#"tools/call {"name":"write_x"}"#, r#""result":{"task":{"taskId":"theirs","ttl":60000}}"#),
+            (
+                r#"tools/call {"name":"read_x"}"#,
+                r#""result":{"task":{"taskId":"mine","ttl":60000}}"#,
+            ),
+            (
+                r#"tools/call {"name":"write_x"}"#,
+                r#""result":{"task":{"taskId":"theirs","ttl":60000}}"#,
+            ),
             (r#"tasks/get {"taskId":"mine"}"#, state("mine")),
             (r#"tasks/get {"taskId":"theirs"}"#, state("theirs")),
             (r#"tasks/cancel {"taskId":"theirs"}"#, state("theirs")),
-            ("tasks/list", r#""result":{"tasks":[{"taskId":"mine"},{"taskId":"theirs"}]}"#),
+            (
+                "tasks/list",
+                r#""result":{"tasks":[{"taskId":"mine"},{"taskId":"theirs"}]}"#,
+            ),
         ];
         let backend = fake("a", &script);
         backend.describe_as(Ok(TASKS));
@@ -424,43 +764,89 @@ async fn tasks_of_hidden_tools_do_not_exist() {
     for count in [1, 2] {
         let others = (1..count).map(|_| fake("b", &[("tools/list", TOOLS)]));
         let prefix = if count == 1 { "" } else { "a__" };
-        let endpoints = vec![EndpointEntry { tools: allow(&["read_*", "a__read_*"]), ..all_at(READERS) }];
-        let scene = scene_with_endpoints(std::iter::once(backend()).chain(others).collect(), endpoints);
+        let endpoints = vec![EndpointEntry {
+            tools: allow(&["read_*", "a__read_*"]),
+            ..all_at(READERS)
+        }];
+        let scene = scene_with_endpoints(
+            std::iter::once(backend()).chain(others).collect(),
+            endpoints,
+        );
         let at = |path, method: &'static str, params: String| {
             let scene = &scene;
-            async move { scene.ask_by_caller(caller(path, Some(1)), method, Some(&params)).await }
+            async move {
+                scene
+                    .ask_by_caller(caller(path, Some(1)), method, Some(&params))
+                    .await
+            }
         };
-        at("/mcp", "tools/call", format!(r#"{{"name":"{prefix}write_x"}}"#)).await;
-        at(READERS, "tools/call", format!(r#"{{"name":"{prefix}read_x"}}"#)).await;
+        at(
+            "/mcp",
+            "tools/call",
+            format!(r#"{{"name":"{prefix}write_x"}}"#),
+        )
+        .await;
+        at(
+            READERS,
+            "tools/call",
+            format!(r#"{{"name":"{prefix}read_x"}}"#),
+        )
+        .await;
         scene.forget();
         for method in ["tasks/get", "tasks/cancel", "tasks/result", "tasks/update"] {
             let answer = at(READERS, method, r#"{"taskId":"theirs"}"#.into()).await;
-            assert_eq!(error_of(&answer), (-32602, "Failed to retrieve task: Task not found".into()), "{method}");
+            assert_eq!(
+                error_of(&answer),
+                (-32602, "Failed to retrieve task: Task not found".into()),
+                "{method}"
+            );
         }
         assert_eq!(scene.reached(), [""; 0]);
-        assert!(at(READERS, "tasks/get", r#"{"taskId":"mine"}"#.into()).await.contains("working"));
+        assert!(
+            at(READERS, "tasks/get", r#"{"taskId":"mine"}"#.into())
+                .await
+                .contains("working")
+        );
         let list = at(READERS, "tasks/list", "{}".into()).await;
         assert!(list.contains(r#""tasks":[{"taskId":"mine"}]"#), "{list}");
-        let interest =
-            Interest { tasks: vec!["a-mine".into(), "a-theirs".into(), "theirs".into()], ..Interest::default() };
+        let interest = Interest {
+            tasks: vec!["a-mine".into(), "a-theirs".into(), "theirs".into()],
+            ..Interest::default()
+        };
         let (client, _) = scene.listen_at(READERS, interest).await;
-        assert!(client.listening.honoured.tasks.is_empty(), "{:?}", client.listening.honoured);
+        assert!(
+            client.listening.honoured.tasks.is_empty(),
+            "{:?}",
+            client.listening.honoured
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_announced_where_they_show() {
     let list = |names: &str| -> &'static str {
-        let all: Vec<_> = names.split(' ').map(|name| format!(r#"{{"name":"{name}"}}"#)).collect();
+        let all: Vec<_> = names
+            .split(' ')
+            .map(|name| format!(r#"{{"name":"{name}"}}"#))
+            .collect();
         format!(r#""result":{{"tools":[{}]}}"#, all.join(",")).leak()
     };
     let changing = |name| announcing(name, &[("tools/list", list("read_x write_x"))]);
     let endpoints = vec![
-        EndpointEntry { tools: allow(&["a__read_*"]), ..all_at(READERS) },
-        EndpointEntry { servers: Some(vec!["b".into()]), ..all_at("/mcp/b") },
+        EndpointEntry {
+            tools: allow(&["a__read_*"]),
+            ..all_at(READERS)
+        },
+        EndpointEntry {
+            servers: Some(vec!["b".into()]),
+            ..all_at("/mcp/b")
+        },
     ];
     let scene = scene_with_endpoints(vec![changing("a"), changing("b")], endpoints);
-    let interest = || Interest { tools: true, ..Interest::default() };
+    let interest = || Interest {
+        tools: true,
+        ..Interest::default()
+    };
     let (mut all, _) = scene.listen_at("/mcp", interest()).await;
     let (mut readers, _) = scene.listen_at(READERS, interest()).await;
     let (mut only_b, _) = scene.listen_at("/mcp/b", interest()).await;
@@ -483,25 +869,65 @@ async fn changes_are_announced_where_they_show() {
 async fn endpoint_that_is_changed_is_announced_and_served_by_its_new_rules() {
     let scene = scene_with_endpoints(
         vec![announcing("a", &[("tools/list", TOOLS)])],
-        vec![EndpointEntry { tools: allow(&["read_*"]), ..all_at(READERS) }],
+        vec![EndpointEntry {
+            tools: allow(&["read_*"]),
+            ..all_at(READERS)
+        }],
     );
-    let (mut client, _) = scene.listen_at(READERS, Interest { tools: true, ..Interest::default() }).await;
-    assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["read_x"]);
+    let (mut client, _) = scene
+        .listen_at(
+            READERS,
+            Interest {
+                tools: true,
+                ..Interest::default()
+            },
+        )
+        .await;
+    assert_eq!(
+        names(&scene.ask_at(READERS, "tools/list", None).await),
+        ["read_x"]
+    );
     rest().await;
     let replace = async |filter| {
         let backends = vec![entry(scene.ids[0], &scene.backends[0], None)];
-        let endpoints = settings(vec![EndpointEntry { tools: filter, ..all_at(READERS) }]);
-        scene.gateway.replace(backends, &NamingPolicy::default(), limits(1000), endpoints, None).await;
+        let endpoints = settings(vec![EndpointEntry {
+            tools: filter,
+            ..all_at(READERS)
+        }]);
+        scene
+            .gateway
+            .replace(
+                backends,
+                &NamingPolicy::default(),
+                limits(1000),
+                endpoints,
+                None,
+            )
+            .await;
     };
     replace(allow(&["write_*"])).await;
-    assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["write_x"]);
+    assert_eq!(
+        names(&scene.ask_at(READERS, "tools/list", None).await),
+        ["write_x"]
+    );
     rest().await;
     assert_eq!(client.received(), ["tools/list_changed"]);
     replace(allow(&["*write_x"])).await;
-    assert_eq!(names(&scene.ask_at(READERS, "tools/list", None).await), ["write_x"]);
+    assert_eq!(
+        names(&scene.ask_at(READERS, "tools/list", None).await),
+        ["write_x"]
+    );
     rest().await;
     assert_eq!(client.received(), [""; 0]);
-    assert_eq!(error_of(&scene.ask_at(READERS, "tools/call", Some(r#"{"name":"read_x"}"#)).await).0, -32602);
+    assert_eq!(
+        error_of(
+            &scene
+                .ask_at(READERS, "tools/call", Some(r#"{"name":"read_x"}"#))
+                .await
+        )
+        .0,
+        -32602
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -514,18 +940,53 @@ async fn updates_of_hidden_resources_reach_no_listener() {
         ];
         announcing(name, &all)
     };
-    let endpoints = vec![EndpointEntry { resources: allow(&["file:///public*"]), ..all_at(READERS) }];
+    let endpoints = vec![EndpointEntry {
+        resources: allow(&["file:///public*"]),
+        ..all_at(READERS)
+    }];
     let scene = scene_with_endpoints(vec![announcing("a")], endpoints);
-    let uris = ["file:///public", "file:///private/a", "file:///public/a", "file:///private"].map(Arc::from).to_vec();
-    let (mut client, _) = scene.listen_at(READERS, Interest { uris, session: true, ..Interest::default() }).await;
-    let honoured: Vec<_> = client.listening.honoured.uris.iter().map(|uri| uri.to_string()).collect();
+    let uris = [
+        "file:///public",
+        "file:///private/a",
+        "file:///public/a",
+        "file:///private",
+    ]
+    .map(Arc::from)
+    .to_vec();
+    let (mut client, _) = scene
+        .listen_at(
+            READERS,
+            Interest {
+                uris,
+                session: true,
+                ..Interest::default()
+            },
+        )
+        .await;
+    let honoured: Vec<_> = client
+        .listening
+        .honoured
+        .uris
+        .iter()
+        .map(|uri| uri.to_string())
+        .collect();
     assert_eq!(honoured, ["file:///public", "file:///public/a"]);
-    for uri in [r#"{"uri":"file:///private/a"}"#, r#"{"uri":"file:///public/a"}"#, r#"{"x":1}"#] {
+    for uri in [
+        r#"{"uri":"file:///private/a"}"#,
+        r#"{"uri":"file:///public/a"}"#,
+        r#"{"x":1}"#,
+    ] {
         scene.backends[0].announce(Method::ResourceUpdated, Some(uri));
     }
-    scene.backends[0].announce(Method::from_name("notifications/x"), Some(r#"{"tool":"write_x"}"#));
+    scene.backends[0].announce(
+        Method::from_name("notifications/x"),
+        Some(r#"{"tool":"write_x"}"#),
+    );
     let received = client.received();
-    assert!(!received.is_empty() && received.iter().all(|one| one.contains("file:///public/a")), "{received:?}");
+    assert!(
+        !received.is_empty() && received.iter().all(|one| one.contains("file:///public/a")),
+        "{received:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -539,26 +1000,59 @@ async fn ten_endpoints_share_lists_that_are_read_and_written_once() {
             ..all_at(&path(n))
         })
         .collect();
-    let scene =
-        scene_with_endpoints((0..10).map(|n| announcing(name(n), &[("tools/list", TOOLS)])).collect(), endpoints);
+    let scene = scene_with_endpoints(
+        (0..10)
+            .map(|n| announcing(name(n), &[("tools/list", TOOLS)]))
+            .collect(),
+        endpoints,
+    );
     let mut texts = Vec::new();
     for n in (0..10).chain(0..10) {
         let caller = caller(&path(n), None);
-        let context = Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() });
-        let answer = scene.gateway.handle(Call { context, ..call("tools/list", None) }).await;
+        let context = Arc::new(CallContext {
+            caller,
+            ..(*CallContext::internal()).clone()
+        });
+        let answer = scene
+            .gateway
+            .handle(Call {
+                context,
+                ..call("tools/list", None)
+            })
+            .await;
         texts.push(answer.body().bytes().as_ptr());
     }
     // The backends announce changes, so the first reading is followed by one more.
     rest().await;
     for backend in 0..10 {
-        assert!(scene.received(backend).iter().filter(|request| *request == "tools/list").count() <= 2);
+        assert!(
+            scene
+                .received(backend)
+                .iter()
+                .filter(|request| *request == "tools/list")
+                .count()
+                <= 2
+        );
     }
-    assert_eq!(texts[..10], texts[10..], "the second answers are those that were written before");
-    let whole = scene.gateway.listed(ListKind::Tools, &Endpoint::Everything).await;
+    assert_eq!(
+        texts[..10],
+        texts[10..],
+        "the second answers are those that were written before"
+    );
+    let whole = scene
+        .gateway
+        .listed(ListKind::Tools, &Endpoint::Everything)
+        .await;
     for n in 0..10 {
-        let part = scene.gateway.listed(ListKind::Tools, &Endpoint::at(path(n))).await;
+        let part = scene
+            .gateway
+            .listed(ListKind::Tools, &Endpoint::at(path(n)))
+            .await;
         assert_eq!(part.len(), 2);
-        assert!(Arc::ptr_eq(part.whole(), whole.whole()), "endpoints keep positions, not entries");
+        assert!(
+            Arc::ptr_eq(part.whole(), whole.whole()),
+            "endpoints keep positions, not entries"
+        );
         for entry in part.entries() {
             let key = entry.key.as_ref().unwrap().as_str().unwrap();
             assert!(std::ptr::eq(entry, whole.find(&key).unwrap()));

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use std::sync::LazyLock;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _, Decidable as _,
-    Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent, Pending, Principal, RetryDelays,
-    ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _,
+    Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent,
+    Pending, Principal, RetryDelays, ServerMessage, ServerMessages, SessionKey, SignInWish,
+    Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
@@ -19,8 +20,8 @@ use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, CommonTaskOwners, EndpointSettings, Gateway, GatewaySettings,
-    ListLimits, NamingPolicy, Rewriting,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, CommonTaskOwners, EndpointSettings, Gateway,
+    GatewaySettings, ListLimits, NamingPolicy, Rewriting,
 };
 
 /// Answers each `method` or `method params` from a script; records what it was sent.
@@ -63,14 +64,16 @@ pub(super) enum Scripted {
 /// The subjects of the principals that servers tell apart.
 const SUBJECTS: [&str; 2] = ["ann", "bob"];
 
-pub(super) const ALL: &str =
-    r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
+pub(super) const ALL: &str = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
 
 /// Announces changes of every list, and takes subscriptions.
 pub(super) const ANNOUNCING: &str = r#"{"capabilities":{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true}}}"#;
 
 pub(super) fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake {
-    let script = script.iter().map(|(key, body)| ((*key).to_owned(), Scripted::Body(body))).collect();
+    let script = script
+        .iter()
+        .map(|(key, body)| ((*key).to_owned(), Scripted::Body(body)))
+        .collect();
     Fake {
         name,
         description: Mutex::new(Ok(ALL)),
@@ -92,12 +95,17 @@ pub(super) fn announcing(name: &'static str, script: &[(&str, &'static str)]) ->
 }
 
 pub(super) fn unreachable() -> BackendError {
-    BackendError::Unreachable { reason: "connection refused".into() }
+    BackendError::Unreachable {
+        reason: "connection refused".into(),
+    }
 }
 
 impl Fake {
     pub(super) fn set(&self, request: &str, scripted: Scripted) {
-        self.script.lock().unwrap().insert(request.to_owned(), scripted);
+        self.script
+            .lock()
+            .unwrap()
+            .insert(request.to_owned(), scripted);
     }
 
     pub(super) fn answer(&self, request: &str, body: &'static str) {
@@ -119,7 +127,12 @@ impl Fake {
 
     fn sign_in_wanted_of(&self, caller: &Caller) -> Option<BackendError> {
         let who = subject(caller);
-        let missing = self.signed_in.lock().unwrap().as_ref().is_some_and(|all| !all.contains(&who));
+        let missing = self
+            .signed_in
+            .lock()
+            .unwrap()
+            .as_ref()
+            .is_some_and(|all| !all.contains(&who));
         let wish = || SignInWish {
             url: Some(format!("https://gateway.example/connect/{who}")),
             message: format!("sign in to {}", self.name),
@@ -136,7 +149,9 @@ impl Fake {
     pub(super) fn set_down(&self, down: bool) {
         *self.down.lock().unwrap() = down;
         if !down {
-            Change::ALL.into_iter().for_each(|change| self.announce(change.method(), None));
+            Change::ALL
+                .into_iter()
+                .for_each(|change| self.announce(change.method(), None));
         }
     }
 
@@ -154,13 +169,21 @@ impl Fake {
     /// What the latest listener is interested in.
     pub(super) fn interest(&self) -> Interest {
         let listeners = self.listeners.lock().unwrap();
-        listeners.open.values().find(|listen| listen.context.caller == client()).unwrap().interest.clone()
+        listeners
+            .open
+            .values()
+            .find(|listen| listen.context.caller == client())
+            .unwrap()
+            .interest
+            .clone()
     }
 
     /// Sends a notification to all listeners that want it.
     pub(super) fn announce(&self, method: Method, params: Option<&'static str>) {
         let params = params.map(Json::literal);
-        let uri = params.as_ref().and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
+        let uri = params
+            .as_ref()
+            .and_then(|params| Some(params.get("uri")?.as_str()?.into_owned()));
         let message = Notification::new(method.clone(), params.as_ref());
         for listen in self.listeners.lock().unwrap().open.values() {
             let interest = &listen.interest;
@@ -171,32 +194,61 @@ impl Fake {
             };
             // An unknown member may ask for any notification.
             if wanted || interest.session || interest.unknown.is_some() {
-                let _ = listen.messages.try_send(ServerMessage::Notification(message.clone()));
+                let _ = listen
+                    .messages
+                    .try_send(ServerMessage::Notification(message.clone()));
             }
         }
     }
 
     /// Sends a server request to those that listen for a session.
     pub(super) fn ask_sessions(&self) {
-        for listen in self.listeners.lock().unwrap().open.values().filter(|listen| listen.interest.session) {
+        for listen in self
+            .listeners
+            .lock()
+            .unwrap()
+            .open
+            .values()
+            .filter(|listen| listen.interest.session)
+        {
             let _ = listen.messages.try_send(server_request());
         }
     }
 
     fn honours(&self, interest: &Interest) -> Interest {
-        let description = self.description.lock().unwrap().clone().map(Json::literal).unwrap();
+        let description = self
+            .description
+            .lock()
+            .unwrap()
+            .clone()
+            .map(Json::literal)
+            .unwrap();
         let capabilities = description.get("capabilities").unwrap();
         let flag = |name: &str, flag: &str| {
-            capabilities.get(name).and_then(|one| one.get(flag)).is_some_and(|flag| flag.is_true())
+            capabilities
+                .get(name)
+                .and_then(|one| one.get(flag))
+                .is_some_and(|flag| flag.is_true())
         };
         Interest {
             tools: interest.tools && flag("tools", "listChanged"),
             prompts: interest.prompts && flag("prompts", "listChanged"),
             resources: interest.resources && flag("resources", "listChanged"),
-            uris: if flag("resources", "subscribe") { interest.uris.clone() } else { Vec::new() },
-            tasks: interest.tasks.iter().filter(|id| id.starts_with(self.name)).cloned().collect(),
+            uris: if flag("resources", "subscribe") {
+                interest.uris.clone()
+            } else {
+                Vec::new()
+            },
+            tasks: interest
+                .tasks
+                .iter()
+                .filter(|id| id.starts_with(self.name))
+                .cloned()
+                .collect(),
             session: interest.session,
-            unknown: capabilities.get("unknown").filter(|_| interest.unknown.is_some()),
+            unknown: capabilities
+                .get("unknown")
+                .filter(|_| interest.unknown.is_some()),
         }
     }
 }
@@ -223,17 +275,29 @@ impl BackendClient for Fake {
     fn describe(&self) -> Pending<'_, ServerDescription> {
         let description = match *self.down.lock().unwrap() {
             true => Err(unreachable()),
-            false => self.description.lock().unwrap().clone().map(|text| Json::literal(text).into()),
+            false => self
+                .description
+                .lock()
+                .unwrap()
+                .clone()
+                .map(|text| Json::literal(text).into()),
         };
         Box::pin(async move { description })
     }
 
     fn request(&self, call: Call) -> Pending<'_, Response> {
-        let params = call.params.as_ref().map(|params| format!(" {params}")).unwrap_or_default();
+        let params = call
+            .params
+            .as_ref()
+            .map(|params| format!(" {params}"))
+            .unwrap_or_default();
         let request = format!("{}{params}", call.method);
         self.received.lock().unwrap().push(request.clone());
         let script = self.script.lock().unwrap();
-        let scripted = script.get(&request).or_else(|| script.get(call.method.as_str())).cloned();
+        let scripted = script
+            .get(&request)
+            .or_else(|| script.get(call.method.as_str()))
+            .cloned();
         let asks = *self.asks.lock().unwrap();
         let missing = self.sign_in_wanted_of(&call.context.caller);
         Box::pin(async move {
@@ -259,11 +323,15 @@ impl BackendClient for Fake {
                     permits.acquire().await.unwrap().forget();
                     body
                 }
-                Some(Scripted::Personal(body)) => body.replace("{who}", subject(&call.context.caller)).leak(),
+                Some(Scripted::Personal(body)) => {
+                    body.replace("{who}", subject(&call.context.caller)).leak()
+                }
                 None => r#""error":{"code":-32601,"message":"no"}"#,
             };
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,{body}}}"#);
-            let Ok(Message::Response(response)) = Message::parse_for_forwarding(Bytes::from(text), 64) else {
+            let Ok(Message::Response(response)) =
+                Message::parse_for_forwarding(Bytes::from(text), 64)
+            else {
                 panic!("script")
             };
             Ok(response)
@@ -283,8 +351,17 @@ impl BackendClient for Fake {
             let mut listeners = self.listeners.lock().unwrap();
             let number = listeners.begun;
             listeners.begun += 1;
-            listeners.open.insert(number, Listen { interest: honoured.clone(), ..listen });
-            Ok(Listening::new(honoured, Open(Arc::clone(&self.listeners), number)))
+            listeners.open.insert(
+                number,
+                Listen {
+                    interest: honoured.clone(),
+                    ..listen
+                },
+            );
+            Ok(Listening::new(
+                honoured,
+                Open(Arc::clone(&self.listeners), number),
+            ))
         })
     }
 
@@ -296,7 +373,10 @@ impl BackendClient for Fake {
 
     fn status(&self) -> BackendStatus {
         let state = match *self.down.lock().unwrap() {
-            true => BackendState::Down { error: unreachable(), retry_in: Duration::ZERO },
+            true => BackendState::Down {
+                error: unreachable(),
+                retry_in: Duration::ZERO,
+            },
             false => BackendState::Ready,
         };
         BackendStatus {
@@ -314,7 +394,10 @@ impl BackendClient for Fake {
 /// The subject of a caller; `-` for anybody else.
 fn subject(caller: &Caller) -> &'static str {
     let who = caller.principal().to_bytes();
-    SUBJECTS.into_iter().find(|subject| who.ends_with(subject.as_bytes())).unwrap_or("-")
+    SUBJECTS
+        .into_iter()
+        .find(|subject| who.ends_with(subject.as_bytes()))
+        .unwrap_or("-")
 }
 
 struct Open(Arc<Mutex<Listeners>>, usize);
@@ -336,20 +419,41 @@ pub(super) struct Scene {
 pub(super) const OPEN_APPS: Duration = Duration::from_secs(600);
 
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
-    scene_with(backends.into_iter().map(|backend| (backend, None)).collect(), 1000)
+    scene_with(
+        backends
+            .into_iter()
+            .map(|backend| (backend, None))
+            .collect(),
+        1000,
+    )
 }
 
 pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) -> Scene {
-    scene_of(backends, page_size, CacheLimits { entries: 4, bytes: 4096, longest: Duration::from_secs(24 * 60 * 60) })
+    scene_of(
+        backends,
+        page_size,
+        CacheLimits {
+            entries: 4,
+            bytes: 4096,
+            longest: Duration::from_secs(24 * 60 * 60),
+        },
+    )
 }
 
-pub(super) fn scene_of(backends: Vec<(Fake, Option<&str>)>, page_size: usize, cache: CacheLimits) -> Scene {
+pub(super) fn scene_of(
+    backends: Vec<(Fake, Option<&str>)>,
+    page_size: usize,
+    cache: CacheLimits,
+) -> Scene {
     scene_at(backends, page_size, cache, no_endpoints())
 }
 
 /// Only the default endpoint, which shows everything.
 pub(super) fn no_endpoints() -> EndpointSettings {
-    EndpointSettings { default_path: "/mcp".into(), endpoints: Vec::new() }
+    EndpointSettings {
+        default_path: "/mcp".into(),
+        endpoints: Vec::new(),
+    }
 }
 
 pub(super) fn scene_at(
@@ -362,7 +466,14 @@ pub(super) fn scene_at(
         let fake = Arc::new(fake);
         (entry(BackendId::fresh(), &fake, prefix), fake)
     });
-    scene_from(entries.collect(), NamingPolicy::default(), page_size, cache, endpoints, None)
+    scene_from(
+        entries.collect(),
+        NamingPolicy::default(),
+        page_size,
+        cache,
+        endpoints,
+        None,
+    )
 }
 
 /// One that other processes know tasks of.
@@ -371,18 +482,42 @@ pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwner
         let fake = Arc::new(fake);
         (entry(BackendId::fresh(), &fake, None), fake)
     });
-    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
-    scene_from(entries.collect(), NamingPolicy::default(), 1000, cache, no_endpoints(), Some(common))
+    let cache = CacheLimits {
+        entries: 0,
+        bytes: 0,
+        longest: Duration::ZERO,
+    };
+    scene_from(
+        entries.collect(),
+        NamingPolicy::default(),
+        1000,
+        cache,
+        no_endpoints(),
+        Some(common),
+    )
 }
 
 /// A backend with a rewriting.
 pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<Fake>) {
     let fake = Arc::new(fake);
-    (BackendEntry { rewriting, ..entry(BackendId::fresh(), &fake, None) }, fake)
+    (
+        BackendEntry {
+            rewriting,
+            ..entry(BackendId::fresh(), &fake, None)
+        },
+        fake,
+    )
 }
 
-pub(super) fn scene_rewriting(backends: Vec<(BackendEntry, Arc<Fake>)>, naming: NamingPolicy) -> Scene {
-    let cache = CacheLimits { entries: 0, bytes: 0, longest: Duration::ZERO };
+pub(super) fn scene_rewriting(
+    backends: Vec<(BackendEntry, Arc<Fake>)>,
+    naming: NamingPolicy,
+) -> Scene {
+    let cache = CacheLimits {
+        entries: 0,
+        bytes: 0,
+        longest: Duration::ZERO,
+    };
     scene_from(backends, naming, 1000, cache, no_endpoints(), None)
 }
 
@@ -416,7 +551,11 @@ fn scene_from(
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
-    Scene { gateway: Arc::new(Gateway::new(settings).unwrap()), backends, ids }
+    Scene {
+        gateway: Arc::new(Gateway::new(settings).unwrap()),
+        backends,
+        ids,
+    }
 }
 
 pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> BackendEntry {
@@ -438,10 +577,26 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
 
 /// What a server offers with this filter.
 pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> Option<ItemFilter> {
-    let texts = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>();
-    let names = ServerNames { name: server.to_owned(), ..ServerNames::default() };
+    let texts = |patterns: &[&str]| {
+        patterns
+            .iter()
+            .map(|&pattern| pattern.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let names = ServerNames {
+        name: server.to_owned(),
+        ..ServerNames::default()
+    };
     let servers = Arc::new(Servers::new(&[names], "__", None));
-    Some(ItemFilter::new(&servers, ItemKind::Names, allow.map(texts).as_deref(), &texts(deny)).of_server(server))
+    Some(
+        ItemFilter::new(
+            &servers,
+            ItemKind::Names,
+            allow.map(texts).as_deref(),
+            &texts(deny),
+        )
+        .of_server(server),
+    )
 }
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
@@ -456,9 +611,15 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
         settle: Duration::from_millis(100),
         unannounced: Duration::from_secs(5),
         unknown: Duration::from_secs(5),
-        listen_retry: RetryDelays { shortest: Duration::from_secs(1), longest: Duration::from_secs(60) },
+        listen_retry: RetryDelays {
+            shortest: Duration::from_secs(1),
+            longest: Duration::from_secs(60),
+        },
         spares_streams: false,
-        bytes: ByteLimits { one: 1 << 20, all: 4 << 20 },
+        bytes: ByteLimits {
+            one: 1 << 20,
+            all: 4 << 20,
+        },
         stale: Duration::from_secs(600),
         client_notifications: 4,
         client_extensions: 32,
@@ -469,7 +630,8 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
 pub(super) fn call(method: &str, params: Option<&str>) -> Call {
     Call {
         method: Method::from_name(method),
-        params: params.map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
+        params: params
+            .map(|text| Json::parse(Bytes::copy_from_slice(text.as_bytes()), 64).unwrap()),
         context: CallContext::internal(),
         messages: ServerMessages::discard(),
     }
@@ -483,7 +645,10 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(listening: Listening, receiver: MessageReceiver) -> Self {
-        Self { listening, receiver }
+        Self {
+            listening,
+            receiver,
+        }
     }
 
     /// What it has received: the texts of notifications, the methods of server requests.
@@ -491,20 +656,35 @@ impl Client {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());
         let texts = messages.map(|message| match message {
             ServerMessage::Notification(notification) => {
-                format!("{} {}", notification.method, notification.params().unwrap_or_else(Json::null))
+                format!(
+                    "{} {}",
+                    notification.method,
+                    notification.params().unwrap_or_else(Json::null)
+                )
             }
             ServerMessage::Request(request) => request.method.to_string(),
             ServerMessage::TaskProgress(_) => "progress of a task".into(),
             ServerMessage::Stream(signal) => format!("stream {signal:?}"),
             ServerMessage::Refused(_) => "refused".into(),
         });
-        texts.map(|text| text.trim_end_matches(" null").trim_start_matches("notifications/").to_owned()).collect()
+        texts
+            .map(|text| {
+                text.trim_end_matches(" null")
+                    .trim_start_matches("notifications/")
+                    .to_owned()
+            })
+            .collect()
     }
 }
 
 impl Scene {
     pub(super) async fn ask(&self, method: &str, params: Option<&str>) -> String {
-        self.gateway.handle(call(method, params)).await.body().as_text().to_owned()
+        self.gateway
+            .handle(call(method, params))
+            .await
+            .body()
+            .as_text()
+            .to_owned()
     }
 
     pub(super) fn received(&self, backend: usize) -> Vec<String> {
@@ -522,10 +702,16 @@ impl Scene {
 
     pub(super) async fn listen_as(&self, caller: Caller, interest: Interest) -> Client {
         let (messages, receiver) = ServerMessages::channel(64);
-        let context = Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() });
+        let context = Arc::new(CallContext {
+            caller,
+            ..(*CallContext::internal()).clone()
+        });
         let operation = self.gateway.resolve_listen(interest, context);
         let listening = self.gateway.listen(operation, messages).await.unwrap();
-        Client { listening, receiver }
+        Client {
+            listening,
+            receiver,
+        }
     }
 }
 
@@ -536,7 +722,10 @@ pub(super) async fn rest() {
 
 pub(super) fn error_of(body: &str) -> (i64, String) {
     let error = Json::parse(Bytes::copy_from_slice(body.as_bytes()), 64).unwrap();
-    (error.get("code").unwrap().as_i64().unwrap(), error.get("message").unwrap().as_str().unwrap().into_owned())
+    (
+        error.get("code").unwrap().as_i64().unwrap(),
+        error.get("message").unwrap().as_str().unwrap().into_owned(),
+    )
 }
 
 pub(super) use crate::catalogue::Change;
@@ -550,19 +739,52 @@ fn client() -> Caller {
 impl Gateway {
     /// Resolves a request, and runs it at once.
     pub(super) async fn handle(&self, call: Call) -> Response {
-        let Call { method, params, context, messages } = call;
-        let mut operation = self.resolve(Unresolved { method, params, context }, Detail::Known).await;
+        let Call {
+            method,
+            params,
+            context,
+            messages,
+        } = call;
+        let mut operation = self
+            .resolve(
+                Unresolved {
+                    method,
+                    params,
+                    context,
+                },
+                Detail::Known,
+            )
+            .await;
         self.run(&mut operation, messages).await
     }
 
     /// The definition of the tool that a call of `name` at an endpoint is resolved to.
-    pub(super) async fn tool(&self, name: &str, endpoint: &Endpoint, trace: &Parent) -> Option<Arc<Json>> {
+    pub(super) async fn tool(
+        &self,
+        name: &str,
+        endpoint: &Endpoint,
+        trace: &Parent,
+    ) -> Option<Arc<Json>> {
         let caller = Caller::request_of(Holder::new(Principal::anonymous(), endpoint.clone()));
-        let context = CallContext { caller, trace: trace.clone(), ..(*CallContext::internal()).clone() };
+        let context = CallContext {
+            caller,
+            trace: trace.clone(),
+            ..(*CallContext::internal()).clone()
+        };
         let mut params = ObjectBuilder::new();
         params.string("name", name);
-        let (method, params, context) = (Method::CallTool, Some(params.finish()), Arc::new(context));
-        let operation = self.resolve(Unresolved { method, params, context }, Detail::Tool).await;
+        let (method, params, context) =
+            (Method::CallTool, Some(params.finish()), Arc::new(context));
+        let operation = self
+            .resolve(
+                Unresolved {
+                    method,
+                    params,
+                    context,
+                },
+                Detail::Tool,
+            )
+            .await;
         operation.definition().map(Arc::clone)
     }
 }

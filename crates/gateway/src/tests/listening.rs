@@ -15,7 +15,10 @@ const G: &str = r#""result":{"resources":[{"uri":"g://1"}]}"#;
 const NONE: &str = r#""result":{"resourceTemplates":[]}"#;
 
 fn uris(uris: &[&str]) -> Interest {
-    Interest { uris: uris.iter().map(|uri| Arc::from(*uri)).collect(), ..Interest::default() }
+    Interest {
+        uris: uris.iter().map(|uri| Arc::from(*uri)).collect(),
+        ..Interest::default()
+    }
 }
 
 fn two_with_the_same_resource() -> Scene {
@@ -30,38 +33,87 @@ async fn changes_of_lists_are_honoured_if_a_backend_has_such_a_list() {
     let prompts = fake("b", &[]);
     prompts.describe_as(Ok(r#"{"capabilities":{"prompts":{}}}"#));
     let scene = scene(vec![tools, prompts]);
-    let wanted = Interest { tools: true, resources: true, prompts: false, ..Interest::default() };
+    let wanted = Interest {
+        tools: true,
+        resources: true,
+        prompts: false,
+        ..Interest::default()
+    };
     let client = scene.listen(wanted).await;
-    assert_eq!(client.listening.honoured, Interest { tools: true, ..Interest::default() });
+    assert_eq!(
+        client.listening.honoured,
+        Interest {
+            tools: true,
+            ..Interest::default()
+        }
+    );
     let description = scene.ask("server/discover", None).await;
-    assert!(description.contains(r#""capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}}"#));
+    assert!(description.contains(
+        r#""capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}}"#
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn client_gets_no_notification_after_it_stops_listening_or_of_other_kinds() {
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
-    let mut tools = scene.listen(Interest { tools: true, ..Interest::default() }).await;
-    let mut prompts = scene.listen(Interest { prompts: true, ..Interest::default() }).await;
+    let mut tools = scene
+        .listen(Interest {
+            tools: true,
+            ..Interest::default()
+        })
+        .await;
+    let mut prompts = scene
+        .listen(Interest {
+            prompts: true,
+            ..Interest::default()
+        })
+        .await;
     rest().await;
-    for name in [r#""result":{"tools":[{"name":"1"}]}"#, r#""result":{"tools":[]}"#] {
+    for name in [
+        r#""result":{"tools":[{"name":"1"}]}"#,
+        r#""result":{"tools":[]}"#,
+    ] {
         scene.backends[0].answer("tools/list", name);
         scene.backends[0].announce(Method::ToolsChanged, None);
         rest().await;
         assert_eq!(tools.received(), ["tools/list_changed"]);
         assert!(prompts.received().is_empty());
-        tools = scene.listen(Interest { tools: true, ..Interest::default() }).await;
+        tools = scene
+            .listen(Interest {
+                tools: true,
+                ..Interest::default()
+            })
+            .await;
     }
-    assert_eq!(scene.backends[0].listeners().0, 1, "lists cost backends one listener in all");
+    assert_eq!(
+        scene.backends[0].listeners().0,
+        1,
+        "lists cost backends one listener in all"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn updates_have_the_uri_that_the_client_subscribed_to() {
     let scene = two_with_the_same_resource();
-    let mut client = scene.listen(uris(&["x://fanlight--b/1", "x://1", "y://unlisted"])).await;
-    let honoured: Vec<_> = client.listening.honoured.uris.iter().map(|uri| &**uri).collect();
+    let mut client = scene
+        .listen(uris(&["x://fanlight--b/1", "x://1", "y://unlisted"]))
+        .await;
+    let honoured: Vec<_> = client
+        .listening
+        .honoured
+        .uris
+        .iter()
+        .map(|uri| &**uri)
+        .collect();
     assert_eq!(honoured, ["x://fanlight--b/1", "x://1", "y://unlisted"]);
-    assert_eq!(scene.backends[0].interest(), uris(&["x://1", "y://unlisted"]));
-    assert_eq!(scene.backends[1].interest(), uris(&["x://1", "y://unlisted"]));
+    assert_eq!(
+        scene.backends[0].interest(),
+        uris(&["x://1", "y://unlisted"])
+    );
+    assert_eq!(
+        scene.backends[1].interest(),
+        uris(&["x://1", "y://unlisted"])
+    );
     let updated = Method::ResourceUpdated;
     scene.backends[1].announce(updated.clone(), Some(r#"{"uri":"x:\/\/1","k":1.0}"#));
     scene.backends[1].announce(updated.clone(), Some(r#"{"uri":"x://1/part"}"#));
@@ -76,7 +128,14 @@ async fn updates_have_the_uri_that_the_client_subscribed_to() {
     assert_eq!(client.received(), expected);
     drop(client);
     rest().await;
-    assert_eq!((scene.backends[0].listeners().0, scene.backends[1].listeners().0), (1, 1), "the gateway's own");
+    assert_eq!(
+        (
+            scene.backends[0].listeners().0,
+            scene.backends[1].listeners().0
+        ),
+        (1, 1),
+        "the gateway's own"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +146,13 @@ async fn update_is_sent_under_both_names_of_one_resource() {
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
     let mut received = client.received();
     received.sort();
-    assert_eq!(received, [r#"resources/updated {"uri":"x://1"}"#, r#"resources/updated {"uri":"x://fanlight--a/1"}"#]);
+    assert_eq!(
+        received,
+        [
+            r#"resources/updated {"uri":"x://1"}"#,
+            r#"resources/updated {"uri":"x://fanlight--a/1"}"#
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,36 +164,69 @@ async fn interest_that_no_backend_honours_is_not_honoured() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_are_subscribed_at_their_owners_and_unknown_members_at_all_backends() {
-    let a = fake("a", &[(r#"tasks/get {"taskId":"a1"}"#, r#""result":{"taskId":"a1"}"#)]);
-    let b = fake("b", &[(r#"tasks/get {"taskId":"b1"}"#, r#""result":{"taskId":"b1"}"#)]);
+    let a = fake(
+        "a",
+        &[(
+            r#"tasks/get {"taskId":"a1"}"#,
+            r#""result":{"taskId":"a1"}"#,
+        )],
+    );
+    let b = fake(
+        "b",
+        &[(
+            r#"tasks/get {"taskId":"b1"}"#,
+            r#""result":{"taskId":"b1"}"#,
+        )],
+    );
     a.describe_as(Ok(r#"{"capabilities":{"tasks":{},"unknown":{"x":true}}}"#));
     b.describe_as(Ok(r#"{"capabilities":{"tasks":{},"unknown":{"y":true}}}"#));
     let scene = scene(vec![a, b]);
     let tasks: Vec<Arc<str>> = ["b1", "nobody's", "a1"].map(Arc::from).into();
     let unknown = Some(Json::literal(r#"{"x":true,"y":true,"z":true}"#));
-    let client = scene.listen(Interest { tasks, unknown, ..Interest::default() }).await;
+    let client = scene
+        .listen(Interest {
+            tasks,
+            unknown,
+            ..Interest::default()
+        })
+        .await;
     let honoured = &client.listening.honoured;
     assert_eq!(honoured.tasks, ["b1", "a1"].map(Arc::from));
-    assert_eq!(honoured.unknown.as_ref().unwrap().as_text(), r#"{"x":true,"y":true}"#);
+    assert_eq!(
+        honoured.unknown.as_ref().unwrap().as_text(),
+        r#"{"x":true,"y":true}"#
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_members_bring_no_changes_of_single_lists() {
     let fakes = ["a", "b"].map(|name| {
         let fake = fake(name, &[("tools/list", r#""result":{"tools":[]}"#)]);
-        fake.describe_as(Ok(r#"{"capabilities":{"tools":{"listChanged":true},"unknown":{"x":true}}}"#));
+        fake.describe_as(Ok(
+            r#"{"capabilities":{"tools":{"listChanged":true},"unknown":{"x":true}}}"#,
+        ));
         fake
     });
     let scene = scene(fakes.into());
     scene.ask("tools/list", None).await;
     rest().await;
     let unknown = Some(Json::literal(r#"{"x":true}"#));
-    let mut client = scene.listen(Interest { tools: true, unknown, ..Interest::default() }).await;
+    let mut client = scene
+        .listen(Interest {
+            tools: true,
+            unknown,
+            ..Interest::default()
+        })
+        .await;
     rest().await;
     scene.backends[1].announce(Method::ToolsChanged, None);
     scene.backends[1].announce(Method::from_name("notifications/x"), Some(r#"{"k":1.0}"#));
     rest().await;
-    assert_eq!(client.received(), [r#"x {"k":1.0}"#], "the merged list is as it was");
+    assert_eq!(
+        client.received(),
+        [r#"x {"k":1.0}"#],
+        "the merged list is as it was"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +235,12 @@ async fn session_gets_everything_but_changes_of_single_lists() {
     scene.ask("resources/list", None).await;
     scene.ask("resources/templates/list", None).await;
     rest().await;
-    let mut client = scene.listen(Interest { session: true, ..Interest::default() }).await;
+    let mut client = scene
+        .listen(Interest {
+            session: true,
+            ..Interest::default()
+        })
+        .await;
     assert!(client.listening.honoured.session);
     scene.backends[1].announce(Method::LogMessage, Some(r#"{"level":"info","data":1.0}"#));
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
@@ -163,12 +266,27 @@ async fn no_backend_is_waited_for_longer_than_for_a_list() {
     slow.set("tools/list", Scripted::Hangs);
     gone.describe_as(Err(unreachable()));
     gone.fail_to_listen(Some(Scripted::Fails(unreachable())));
-    let good = announcing("good", &[("resources/list", G), ("resources/templates/list", NONE)]);
+    let good = announcing(
+        "good",
+        &[("resources/list", G), ("resources/templates/list", NONE)],
+    );
     let scene = scene(vec![slow, gone, good]);
     let began = Instant::now();
-    let interest = Interest { tools: true, session: true, ..uris(&["x://1", "g://1"]) };
+    let interest = Interest {
+        tools: true,
+        session: true,
+        ..uris(&["x://1", "g://1"])
+    };
     let client = scene.listen(interest).await;
-    assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
-    let expected = Interest { tools: true, session: true, ..uris(&["g://1"]) };
+    assert!(
+        began.elapsed() <= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    let expected = Interest {
+        tools: true,
+        session: true,
+        ..uris(&["g://1"])
+    };
     assert_eq!(client.listening.honoured, expected);
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal};
+use fanlight_canonical::{
+    Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal,
+};
 use fanlight_identity::{Identity, Source};
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
 use fanlight_protocol::Json;
@@ -13,7 +15,8 @@ use crate::NamingPolicy;
 
 const TOOLS: &str = r#""result":{"tools":[{"name":"read","annotations":{"readOnlyHint":true}},{"name":"write","annotations":{"destructiveHint":true}},{"name":"other"}]}"#;
 const PROMPTS: &str = r#""result":{"prompts":[{"name":"one"},{"name":"two"}]}"#;
-const RESOURCES: &str = r#""result":{"resources":[{"uri":"file:///x/1","name":"1"},{"uri":"file:///y/2","name":"2"}]}"#;
+const RESOURCES: &str =
+    r#""result":{"resources":[{"uri":"file:///x/1","name":"1"},{"uri":"file:///y/2","name":"2"}]}"#;
 const SCRIPTS: [(&str, &str); 6] = [
     ("tools/list", TOOLS),
     ("prompts/list", PROMPTS),
@@ -24,8 +27,12 @@ const SCRIPTS: [(&str, &str); 6] = [
 ];
 
 /// Ways to name whom a policy is about, what, and under which condition.
-const WHO: [&str; 4] =
-    ["principal", r#"principal in Group::"dev""#, r#"principal in Group::"ops""#, r#"principal == User::"key#ann""#];
+const WHO: [&str; 4] = [
+    "principal",
+    r#"principal in Group::"dev""#,
+    r#"principal in Group::"ops""#,
+    r#"principal == User::"key#ann""#,
+];
 const ACTIONS: [&str; 5] = [
     "action",
     r#"action == Action::"call""#,
@@ -52,22 +59,45 @@ const WHEN: [&str; 5] = [
 fn policy() -> impl Strategy<Value = String> {
     let one = |all: &'static [&'static str]| prop::sample::select(all);
     // Without any action, all conditions fit all kinds.
-    (any::<bool>(), one(&WHO), one(&ACTIONS), one(&WHAT), one(&WHEN)).prop_map(|(permits, who, action, what, when)| {
-        let effect = if permits { "permit" } else { "forbid" };
-        format!("{effect}({who}, {action}, {what}){when};")
-    })
+    (
+        any::<bool>(),
+        one(&WHO),
+        one(&ACTIONS),
+        one(&WHAT),
+        one(&WHEN),
+    )
+        .prop_map(|(permits, who, action, what, when)| {
+            let effect = if permits { "permit" } else { "forbid" };
+            format!("{effect}({who}, {action}, {what}){when};")
+        })
 }
 
 fn client(name: &str, groups: &[&str]) -> Arc<CallContext> {
     let principal = Principal::named("fanlight:key", name);
     let groups = groups.iter().map(|group| Arc::from(*group)).collect();
-    let identity = Identity { principal: principal.clone(), source: Source::Key, groups, ..Identity::anonymous() };
+    let identity = Identity {
+        principal: principal.clone(),
+        source: Source::Key,
+        groups,
+        ..Identity::anonymous()
+    };
     let caller = Caller::request_of(principal).with_identity(Arc::new(identity));
-    Arc::new(CallContext { caller, ..(*CallContext::internal()).clone() })
+    Arc::new(CallContext {
+        caller,
+        ..(*CallContext::internal()).clone()
+    })
 }
 
-async fn ask(scene: &Scene, context: &Arc<CallContext>, method: &str, params: Option<&str>) -> Json {
-    let call = Call { context: Arc::clone(context), ..call(method, params) };
+async fn ask(
+    scene: &Scene,
+    context: &Arc<CallContext>,
+    method: &str,
+    params: Option<&str>,
+) -> Json {
+    let call = Call {
+        context: Arc::clone(context),
+        ..call(method, params)
+    };
     scene.gateway.handle(call).await.body()
 }
 
@@ -82,10 +112,28 @@ struct Found {
 }
 
 /// What is listed to the client, and what it can use, of everything that there is.
-async fn listed_and_usable(scene: &Scene, policies: &Policies, context: &Arc<CallContext>) -> Vec<Found> {
+async fn listed_and_usable(
+    scene: &Scene,
+    policies: &Policies,
+    context: &Arc<CallContext>,
+) -> Vec<Found> {
     let kinds = [
-        (PolicyKind::Tool, "tools/list", "tools", "name", "tools/call", &["read", "write", "other"][..]),
-        (PolicyKind::Prompt, "prompts/list", "prompts", "name", "prompts/get", &["one", "two"][..]),
+        (
+            PolicyKind::Tool,
+            "tools/list",
+            "tools",
+            "name",
+            "tools/call",
+            &["read", "write", "other"][..],
+        ),
+        (
+            PolicyKind::Prompt,
+            "prompts/list",
+            "prompts",
+            "name",
+            "prompts/get",
+            &["one", "two"][..],
+        ),
         (
             PolicyKind::Resource,
             "resources/list",
@@ -105,7 +153,15 @@ async fn listed_and_usable(scene: &Scene, policies: &Policies, context: &Arc<Cal
         let entries = listed.get(member).unwrap_or_else(Json::null);
         let keys: Vec<String> = entries
             .elements()
-            .map(|place| entries.slice(place).get(key).unwrap().as_str().unwrap().into_owned())
+            .map(|place| {
+                entries
+                    .slice(place)
+                    .get(key)
+                    .unwrap()
+                    .as_str()
+                    .unwrap()
+                    .into_owned()
+            })
             .collect();
         for server in ["a", "b"] {
             for item in items {
@@ -117,10 +173,22 @@ async fn listed_and_usable(scene: &Scene, policies: &Policies, context: &Arc<Cal
                 };
                 let params = format!(r#"{{"{key}":"{shown}","arguments":{{}}}}"#);
                 let answer = ask(scene, context, used, Some(&params)).await;
-                let definition = definitions.iter().find(|tool| tool.get("name").unwrap().as_str().unwrap() == *item);
-                let is_shown = rights.shows(&PolicyItem { kind, server, name: (*item).into(), definition });
+                let definition = definitions
+                    .iter()
+                    .find(|tool| tool.get("name").unwrap().as_str().unwrap() == *item);
+                let is_shown = rights.shows(&PolicyItem {
+                    kind,
+                    server,
+                    name: (*item).into(),
+                    definition,
+                });
                 let (is_listed, is_usable) = (keys.contains(&shown), answer.get("code").is_none());
-                found.push(Found { what: format!("{used} {shown}"), is_listed, is_usable, is_shown });
+                found.push(Found {
+                    what: format!("{used} {shown}"),
+                    is_listed,
+                    is_usable,
+                    is_shown,
+                });
             }
         }
     }
@@ -128,14 +196,37 @@ async fn listed_and_usable(scene: &Scene, policies: &Policies, context: &Arc<Cal
 }
 
 async fn scene_under(policies: &[String]) -> Option<(Scene, Arc<Policies>)> {
-    let texts = vec![PolicyText { name: "p".into(), text: policies.join("\n") }];
-    let settings = PolicySettings { texts, default_path: "/mcp".to_owned(), ..PolicySettings::default() };
+    let texts = vec![PolicyText {
+        name: "p".into(),
+        text: policies.join("\n"),
+    }];
+    let settings = PolicySettings {
+        texts,
+        default_path: "/mcp".to_owned(),
+        ..PolicySettings::default()
+    };
     // Some conditions fit no kind of resource that their scope allows.
     let policies = Arc::new(Policies::new(settings).ok()?);
     let scene = scene(vec![fake("a", &SCRIPTS), fake("b", &SCRIPTS)]);
-    let entries = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None));
-    let (naming, policy) = (NamingPolicy::default(), Some(Arc::clone(&policies) as Arc<_>));
-    scene.gateway.replace(entries.collect(), &naming, limits(1000), no_endpoints(), policy).await;
+    let entries = scene
+        .ids
+        .iter()
+        .zip(&scene.backends)
+        .map(|(id, fake)| entry(*id, fake, None));
+    let (naming, policy) = (
+        NamingPolicy::default(),
+        Some(Arc::clone(&policies) as Arc<_>),
+    );
+    scene
+        .gateway
+        .replace(
+            entries.collect(),
+            &naming,
+            limits(1000),
+            no_endpoints(),
+            policy,
+        )
+        .await;
     Some((scene, policies))
 }
 
@@ -167,7 +258,17 @@ async fn rights_of_one_client_are_not_those_of_the_next() {
     for _ in 0..2 {
         let of_ann = listed_and_usable(&scene, &policies, &client("ann", &["dev"])).await;
         let of_eve = listed_and_usable(&scene, &policies, &client("eve", &[])).await;
-        assert!(of_ann.iter().all(|found| found.is_listed && found.is_usable), "{of_ann:?}");
-        assert!(of_eve.iter().all(|found| !found.is_listed && !found.is_usable), "{of_eve:?}");
+        assert!(
+            of_ann
+                .iter()
+                .all(|found| found.is_listed && found.is_usable),
+            "{of_ann:?}"
+        );
+        assert!(
+            of_eve
+                .iter()
+                .all(|found| !found.is_listed && !found.is_usable),
+            "{of_eve:?}"
+        );
     }
 }

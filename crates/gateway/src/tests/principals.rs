@@ -21,13 +21,22 @@ pub(super) fn caller(name: &str) -> Caller {
 impl Scene {
     pub(super) async fn ask_by(&self, name: &str, method: &str, params: Option<&str>) -> String {
         let caller = caller(name);
-        let context = CallContext { caller, ..(*CallContext::internal()).clone() };
-        let call = Call { context: Arc::new(context), ..call(method, params) };
+        let context = CallContext {
+            caller,
+            ..(*CallContext::internal()).clone()
+        };
+        let call = Call {
+            context: Arc::new(context),
+            ..call(method, params)
+        };
         self.gateway.handle(call).await.body().as_text().to_owned()
     }
 
     fn count(&self, method: &str) -> usize {
-        self.received(0).iter().filter(|request| request.starts_with(method)).count()
+        self.received(0)
+            .iter()
+            .filter(|request| request.starts_with(method))
+            .count()
     }
 }
 
@@ -35,7 +44,10 @@ impl Scene {
 async fn shared_read_is_joined_by_requests_of_one_principal_alone() {
     let scene = scene(vec![announcing("a", &[]), fake("b", &[])]);
     let gate = Arc::new(Semaphore::new(0));
-    scene.backends[0].set("resources/read", Scripted::Waits(Arc::clone(&gate), r#""result":{"contents":[]}"#));
+    scene.backends[0].set(
+        "resources/read",
+        Scripted::Waits(Arc::clone(&gate), r#""result":{"contents":[]}"#),
+    );
     let mut ann = Box::pin(scene.ask_by("ann", "resources/read", Some(URI)));
     let mut bob = Box::pin(scene.ask_by("bob", "resources/read", Some(URI)));
     let mut ann_again = Box::pin(scene.ask_by("ann", "resources/read", Some(URI)));
@@ -51,7 +63,10 @@ async fn shared_read_is_joined_by_requests_of_one_principal_alone() {
 async fn kept_result_is_served_to_others_only_if_it_is_public() {
     for (scope, reads) in [("private", 3), ("public", 1)] {
         let result = format!(r#""result":{{"contents":[],"ttlMs":60000,"cacheScope":"{scope}"}}"#);
-        let scene = scene(vec![announcing("a", &[("resources/read", result.leak())]), fake("b", &[])]);
+        let scene = scene(vec![
+            announcing("a", &[("resources/read", result.leak())]),
+            fake("b", &[]),
+        ]);
         for name in ["ann", "bob", "ann"] {
             scene.ask_by(name, "resources/read", Some(URI)).await;
         }
@@ -73,10 +88,17 @@ async fn cursor_of_another_principal_is_refused_like_garbage() {
         let page = scene.ask_by("ann", method, None).await;
         let (_, cursor) = page.split_once(r#""nextCursor":"#).unwrap();
         let params = format!(r#"{{"cursor":{}}}"#, cursor.trim_end_matches('}'));
-        let garbage = scene.ask_by("bob", method, Some(r#"{"cursor":"garbage"}"#)).await;
+        let garbage = scene
+            .ask_by("bob", method, Some(r#"{"cursor":"garbage"}"#))
+            .await;
         assert_eq!(error_of(&garbage).0, -32602);
         assert_eq!(scene.ask_by("bob", method, Some(&params)).await, garbage);
-        assert!(scene.ask_by("ann", method, Some(&params)).await.contains(method.split_once('/').unwrap().0));
+        assert!(
+            scene
+                .ask_by("ann", method, Some(&params))
+                .await
+                .contains(method.split_once('/').unwrap().0)
+        );
         // The page that is kept as a ready answer has the cursor of its principal.
         let other = scene.ask_by("bob", method, None).await;
         let (_, cursor) = other.split_once(r#""nextCursor":"#).unwrap();
@@ -89,7 +111,10 @@ async fn cursor_of_another_principal_is_refused_like_garbage() {
 async fn task_owner_is_known_for_its_principal_alone() {
     let backend = |name, state| {
         let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
-        let created = ("tools/call", r#""result":{"resultType":"task","taskId":"t"}"#);
+        let created = (
+            "tools/call",
+            r#""result":{"resultType":"task","taskId":"t"}"#,
+        );
         let fake = fake(name, &[list, created, ("tasks/get", state)]);
         fake.describe_as(Ok(r#"{"capabilities":{"tools":{},"tasks":{}}}"#));
         fake
@@ -98,36 +123,61 @@ async fn task_owner_is_known_for_its_principal_alone() {
     let a = backend("a", r#""result":{"taskId":"t","at":"a"}"#);
     let b = backend("b", r#""result":{"taskId":"t","at":"b"}"#);
     let scene = scene(vec![a, b]);
-    scene.ask_by("ann", "tools/call", Some(r#"{"name":"b__t"}"#)).await;
-    assert!(scene.ask_by("bob", "tasks/get", Some(r#"{"taskId":"t"}"#)).await.contains(r#""at":"a""#));
-    assert!(scene.ask_by("ann", "tasks/get", Some(r#"{"taskId":"t"}"#)).await.contains(r#""at":"b""#));
+    scene
+        .ask_by("ann", "tools/call", Some(r#"{"name":"b__t"}"#))
+        .await;
+    assert!(
+        scene
+            .ask_by("bob", "tasks/get", Some(r#"{"taskId":"t"}"#))
+            .await
+            .contains(r#""at":"a""#)
+    );
+    assert!(
+        scene
+            .ask_by("ann", "tasks/get", Some(r#"{"taskId":"t"}"#))
+            .await
+            .contains(r#""at":"b""#)
+    );
 }
 
 /// A list of two tools for whoever asks, private for a minute.
-const OWN: &str =
-    r#""result":{"tools":[{"name":"of-{who}"},{"name":"secret-of-{who}"}],"ttlMs":60000,"cacheScope":"private"}"#;
+const OWN: &str = r#""result":{"tools":[{"name":"of-{who}"},{"name":"secret-of-{who}"}],"ttlMs":60000,"cacheScope":"private"}"#;
 const STALE: &str = r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"private"}"#;
 const PUBLIC: &str = r#""result":{"tools":[{"name":"t"}],"ttlMs":60000,"cacheScope":"public"}"#;
 
 /// A server with private lists and one with a public one.
 fn private() -> Scene {
-    let (own, public) = (announcing("own", &[]), announcing("all", &[("tools/list", PUBLIC)]));
+    let (own, public) = (
+        announcing("own", &[]),
+        announcing("all", &[("tools/list", PUBLIC)]),
+    );
     own.set("tools/list", Scripted::Personal(OWN));
-    own.set("tools/call", Scripted::Personal(r#""result":{"content":["{who}"]}"#));
+    own.set(
+        "tools/call",
+        Scripted::Personal(r#""result":{"content":["{who}"]}"#),
+    );
     scene(vec![own, public])
 }
 
 /// Whether a list has what is for each of these, and nothing of the others.
 fn assert_is_of(list: &str, name: &str) {
     for other in ["ann", "bob", "-"] {
-        assert_eq!(list.contains(&format!(r#""own__of-{other}""#)), other == name, "{name}: {list}");
+        assert_eq!(
+            list.contains(&format!(r#""own__of-{other}""#)),
+            other == name,
+            "{name}: {list}"
+        );
     }
     assert!(list.contains(r#""all__t""#), "{list}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
-    for order in [["ann", "bob", "-"], ["-", "bob", "ann"], ["bob", "-", "ann"]] {
+    for order in [
+        ["ann", "bob", "-"],
+        ["-", "bob", "ann"],
+        ["bob", "-", "ann"],
+    ] {
         let scene = private();
         // The first list has Fanlight listen to the servers, which has it read what may have changed until then.
         scene.ask("tools/list", None).await;
@@ -150,20 +200,40 @@ async fn private_tool_is_resolved_by_the_list_of_its_caller() {
     use fanlight_canonical::{Core as _, Decidable as _, Detail, Unresolved};
     let scene = private();
     let tool = async |name: &str, tool: &str| {
-        let Call { method, params, .. } = call("tools/call", Some(&format!(r#"{{"name":"own__of-{tool}"}}"#)));
-        let context = CallContext { caller: caller(name), ..(*CallContext::internal()).clone() };
-        let request = Unresolved { method, params, context: Arc::new(context) };
+        let Call { method, params, .. } = call(
+            "tools/call",
+            Some(&format!(r#"{{"name":"own__of-{tool}"}}"#)),
+        );
+        let context = CallContext {
+            caller: caller(name),
+            ..(*CallContext::internal()).clone()
+        };
+        let request = Unresolved {
+            method,
+            params,
+            context: Arc::new(context),
+        };
         let operation = scene.gateway.resolve(request, Detail::Tool).await;
-        operation.tool().map(|item| (item.server.to_owned(), item.name.to_string()))
+        operation
+            .tool()
+            .map(|item| (item.server.to_owned(), item.name.to_string()))
     };
     // Before any list has been read, and afterwards.
     for _ in 0..2 {
         for (name, other) in [("ann", "bob"), ("bob", "ann"), ("-", "ann")] {
-            assert_eq!(tool(name, name).await, Some(("own".to_owned(), format!("of-{name}"))));
+            assert_eq!(
+                tool(name, name).await,
+                Some(("own".to_owned(), format!("of-{name}")))
+            );
             assert_eq!(tool(name, other).await, None, "{name} {other}");
         }
     }
-    assert_eq!(scene.ask_by("ann", "tools/call", Some(r#"{"name":"own__of-ann"}"#)).await, r#"{"content":["ann"]}"#);
+    assert_eq!(
+        scene
+            .ask_by("ann", "tools/call", Some(r#"{"name":"own__of-ann"}"#))
+            .await,
+        r#"{"content":["ann"]}"#
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +241,9 @@ async fn public_list_that_becomes_private_is_served_to_no_principal_any_more() {
     let scene = private();
     scene.backends[0].set(
         "tools/list",
-        Scripted::Personal(r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"public"}"#),
+        Scripted::Personal(
+            r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"public"}"#,
+        ),
     );
     for name in ["ann", "-"] {
         assert_is_of(&scene.ask_by(name, "tools/list", None).await, "-");
@@ -198,18 +270,26 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
     use fanlight_canonical::Interest;
     let scene = private();
     scene.backends[0].set("tools/list", Scripted::Personal(STALE));
-    let interest = || Interest { tools: true, ..Interest::default() };
+    let interest = || Interest {
+        tools: true,
+        ..Interest::default()
+    };
     let mut clients = Vec::new();
     for name in ["ann", "bob", "-"] {
         clients.push(scene.listen_as(caller(name), interest()).await);
         scene.ask_by(name, "tools/list", None).await;
     }
     rest().await;
-    clients.iter_mut().for_each(|client| drop(client.received()));
+    clients
+        .iter_mut()
+        .for_each(|client| drop(client.received()));
     // The server announces a change of somebody's list: it does not say whose.
     scene.backends[0].announce(fanlight_protocol::Method::ToolsChanged, None);
     rest().await;
-    let told: Vec<_> = clients.iter_mut().map(|client| client.received().len()).collect();
+    let told: Vec<_> = clients
+        .iter_mut()
+        .map(|client| client.received().len())
+        .collect();
     assert_eq!(told, [1, 1, 0], "what Fanlight itself sees has not changed");
     // One that is found without an announcement is told to those that see it.
     tokio::time::advance(std::time::Duration::from_secs(3600)).await;
@@ -218,7 +298,10 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
     rest().await;
     tokio::time::advance(std::time::Duration::from_secs(3600)).await;
     rest().await;
-    let told: Vec<_> = clients.iter_mut().map(|client| client.received().len()).collect();
+    let told: Vec<_> = clients
+        .iter_mut()
+        .map(|client| client.received().len())
+        .collect();
     assert_eq!(told, [1, 0, 0]);
 }
 
@@ -226,7 +309,13 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
 async fn cursor_into_a_private_list_is_of_its_principal() {
     let own = announcing("own", &[]);
     own.set("tools/list", Scripted::Personal(OWN));
-    let scene = scene_with(vec![(own, None), (announcing("all", &[("tools/list", PUBLIC)]), None)], 1);
+    let scene = scene_with(
+        vec![
+            (own, None),
+            (announcing("all", &[("tools/list", PUBLIC)]), None),
+        ],
+        1,
+    );
     let next = |page: &str| {
         let (_, cursor) = page.split_once(r#""nextCursor":""#).unwrap();
         format!(r#"{{"cursor":"{}"}}"#, cursor.split('"').next().unwrap())
@@ -235,8 +324,14 @@ async fn cursor_into_a_private_list_is_of_its_principal() {
     scene.ask_by("bob", "tools/list", None).await;
     let second = scene.ask_by("ann", "tools/list", Some(&next(&first))).await;
     assert!(second.contains(r#""own__secret-of-ann""#), "{second}");
-    assert_eq!(error_of(&scene.ask_by("bob", "tools/list", Some(&next(&first))).await).0, -32602);
-    assert_eq!(error_of(&scene.ask_by("-", "tools/list", Some(&next(&first))).await).0, -32602);
+    assert_eq!(
+        error_of(&scene.ask_by("bob", "tools/list", Some(&next(&first))).await).0,
+        -32602
+    );
+    assert_eq!(
+        error_of(&scene.ask_by("-", "tools/list", Some(&next(&first))).await).0,
+        -32602
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey,
+};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Message, Method};
 use futures_util::poll;
@@ -18,7 +20,10 @@ const PRIVATE: &str = r#""result":{"contents":["1"],"ttlMs":60000,"cacheScope":"
 const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 
 fn reader(body: &'static str) -> Scene {
-    scene(vec![announcing("a", &[("resources/read", body)]), fake("b", &[])])
+    scene(vec![
+        announcing("a", &[("resources/read", body)]),
+        fake("b", &[]),
+    ])
 }
 
 impl Scene {
@@ -27,7 +32,10 @@ impl Scene {
     }
 
     fn reads(&self) -> usize {
-        self.received(0).iter().filter(|request| request.starts_with("resources/read")).count()
+        self.received(0)
+            .iter()
+            .filter(|request| request.starts_with("resources/read"))
+            .count()
     }
 
     /// Reads wait for the permits of what is returned.
@@ -39,7 +47,10 @@ impl Scene {
 }
 
 fn by(context: CallContext) -> Call {
-    Call { context: Arc::new(context), ..call("resources/read", Some(URI)) }
+    Call {
+        context: Arc::new(context),
+        ..call("resources/read", Some(URI))
+    }
 }
 
 fn without_session() -> CallContext {
@@ -52,7 +63,12 @@ async fn equal_reads_at_one_time_are_sent_once() {
     let gate = scene.gate(PRIVATE);
     let own = r#"{"uri":"x://fanlight--a/1","_meta":{"io.modelcontextprotocol/clientInfo":{"name":"c"}}}"#;
     let release = async { gate.add_permits(1) };
-    let (a, b, c, ()) = tokio::join!(scene.read(), scene.read(), scene.ask("resources/read", Some(own)), release);
+    let (a, b, c, ()) = tokio::join!(
+        scene.read(),
+        scene.read(),
+        scene.ask("resources/read", Some(own)),
+        release
+    );
     assert!(a.contains("contents") && a == b && a == c);
     assert_eq!(scene.reads(), 1);
     gate.add_permits(1);
@@ -68,13 +84,31 @@ async fn reads_that_a_server_can_tell_apart_are_sent_separately() {
     let other = r#"{"uri":"x://fanlight--a/1","_meta":{"k":1}}"#;
     let calls = [
         by(without_session()),
-        by(CallContext { capabilities: Json::literal(r#"{"sampling":{}}"#), ..without_session() }),
-        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() }),
-        by(CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() }),
-        by(CallContext { wants_progress: true, ..without_session() }),
+        by(CallContext {
+            capabilities: Json::literal(r#"{"sampling":{}}"#),
+            ..without_session()
+        }),
+        by(CallContext {
+            caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
+            ..without_session()
+        }),
+        by(CallContext {
+            caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
+            ..without_session()
+        }),
+        by(CallContext {
+            wants_progress: true,
+            ..without_session()
+        }),
         call("resources/read", Some(other)),
-        call("resources/read", Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#)),
-        call("resources/read", Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#)),
+        call(
+            "resources/read",
+            Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#),
+        ),
+        call(
+            "resources/read",
+            Some(r#"{"uri":"x://fanlight--a/1","requestState":"s"}"#),
+        ),
     ];
     let count = calls.len();
     futures_util::future::join_all(calls.map(|call| scene.gateway.handle(call))).await;
@@ -114,7 +148,13 @@ async fn read_with_a_server_request_is_not_shared() {
     scene.backends[0].ask_during_calls();
     let asked = || {
         let (messages, receiver) = ServerMessages::channel(4);
-        (Call { messages, ..by(without_session()) }, receiver)
+        (
+            Call {
+                messages,
+                ..by(without_session())
+            },
+            receiver,
+        )
     };
     let ((first, mut receiver), (second, mut other)) = (asked(), asked());
     gate.add_permits(2);
@@ -126,10 +166,19 @@ async fn read_with_a_server_request_is_not_shared() {
     scene.gate(PUBLIC).add_permits(9);
     for context in [
         without_session(),
-        CallContext { caller: Caller::session_of(Principal::anonymous(), SessionKey(1)), ..without_session() },
+        CallContext {
+            caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
+            ..without_session()
+        },
     ] {
         let (messages, _receiver) = ServerMessages::channel(4);
-        scene.gateway.handle(Call { messages, ..by(context) }).await;
+        scene
+            .gateway
+            .handle(Call {
+                messages,
+                ..by(context)
+            })
+            .await;
         assert_eq!(scene.reads(), 1);
     }
 
@@ -162,17 +211,38 @@ async fn error_that_may_be_due_to_an_unanswered_server_request_is_not_shared() {
 #[tokio::test(start_paused = true)]
 async fn public_results_are_served_to_all_during_their_ttl() {
     let scene = reader(PUBLIC);
-    assert_eq!(scene.read().await, r#"{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#);
+    assert_eq!(
+        scene.read().await,
+        r#"{"contents":["1"],"ttlMs":60000,"cacheScope":"public"}"#
+    );
     advance(Duration::from_secs(59)).await;
     let session = by(CallContext {
         caller: Caller::session_of(Principal::anonymous(), SessionKey(1)),
         wants_progress: true,
         ..without_session()
     });
-    let served = scene.gateway.handle(session).await.body().as_text().to_owned();
-    assert_eq!(served, r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#);
-    scene.ask("resources/read", Some(r#"{"uri":"x://fanlight--a/1","inputResponses":{}}"#)).await;
-    assert_eq!(scene.reads(), 2, "a retry with input is never served from what is kept");
+    let served = scene
+        .gateway
+        .handle(session)
+        .await
+        .body()
+        .as_text()
+        .to_owned();
+    assert_eq!(
+        served,
+        r#"{"contents":["1"],"ttlMs":1000,"cacheScope":"public"}"#
+    );
+    scene
+        .ask(
+            "resources/read",
+            Some(r#"{"uri":"x://fanlight--a/1","inputResponses":{}}"#),
+        )
+        .await;
+    assert_eq!(
+        scene.reads(),
+        2,
+        "a retry with input is never served from what is kept"
+    );
     advance(Duration::from_secs(1)).await;
     scene.read().await;
     assert_eq!(scene.reads(), 1);
@@ -199,7 +269,10 @@ async fn results_that_are_not_public_or_have_no_ttl_are_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn announced_changes_evict_kept_results() {
     let scene = reader(PUBLIC);
-    let interest = Interest { uris: vec!["x://fanlight--a/1".into()], ..Interest::default() };
+    let interest = Interest {
+        uris: vec!["x://fanlight--a/1".into()],
+        ..Interest::default()
+    };
     let _client = scene.listen(interest).await;
     rest().await;
     let updated = Method::ResourceUpdated;
@@ -222,7 +295,12 @@ async fn announced_changes_evict_kept_results() {
 #[tokio::test(start_paused = true)]
 async fn read_that_began_before_a_change_is_neither_kept_nor_joined() {
     let scene = reader("");
-    let _client = scene.listen(Interest { uris: vec!["x://fanlight--a/1".into()], ..Interest::default() }).await;
+    let _client = scene
+        .listen(Interest {
+            uris: vec!["x://fanlight--a/1".into()],
+            ..Interest::default()
+        })
+        .await;
     rest().await;
     scene.forget();
     let gate = scene.gate(PUBLIC);
@@ -245,16 +323,23 @@ async fn change_evicts_once_for_any_number_of_listeners() {
     let only = scene(vec![announcing("a", &[])]);
     let several = scene(vec![announcing("a", &[]), fake("b", &[])]);
     for scene in [only, several] {
-        let interest = Interest { uris: vec!["x://1".into()], resources: true, session: true, ..Interest::default() };
+        let interest = Interest {
+            uris: vec!["x://1".into()],
+            resources: true,
+            session: true,
+            ..Interest::default()
+        };
         let clients = [0, 1, 2].map(|_| scene.listen(interest.clone()));
         let _clients = futures_util::future::join_all(clients).await;
         rest().await;
-        for (count, (method, params)) in
-            [(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#)), (Method::ResourcesChanged, None)]
-                .iter()
-                .cycle()
-                .take(4)
-                .enumerate()
+        for (count, (method, params)) in [
+            (Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#)),
+            (Method::ResourcesChanged, None),
+        ]
+        .iter()
+        .cycle()
+        .take(4)
+        .enumerate()
         {
             scene.backends[0].announce(method.clone(), *params);
             assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count as u64 + 1);
@@ -265,10 +350,14 @@ async fn change_evicts_once_for_any_number_of_listeners() {
 #[tokio::test(start_paused = true)]
 async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_text() {
     let scene = scene(vec![announcing("a", &[]), fake("b", &[])]);
-    let text = bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#);
+    let text = bytes::Bytes::from_static(
+        br#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#,
+    );
     for count in 1..=3 {
         // Each is read from the same buffer, so that even its address is equal.
-        let Ok(Message::Notification(notification)) = Message::parse(text.clone(), 8) else { panic!() };
+        let Ok(Message::Notification(notification)) = Message::parse(text.clone(), 8) else {
+            panic!()
+        };
         for copy in [notification.clone(), notification.clone(), notification] {
             scene.gateway.lists.notified(scene.ids[0], &copy);
             assert_eq!(scene.gateway.reads.changes(scene.ids[0]), count);
@@ -282,9 +371,26 @@ async fn kept_results_are_bounded() {
         let uri = format!(r#"{{"uri":"x://fanlight--a/{n}"}}"#);
         scene.ask("resources/read", Some(&uri)).await;
     };
-    for (entries, bytes, at_most) in [(4, 1 << 20, 4), (100, 4096, 10), (0, 4096, 0), (4, 0, 0), (4, 300, 0)] {
-        let backends = vec![(fake("a", &[("resources/read", PUBLIC)]), None), (fake("b", &[]), None)];
-        let scene = scene_of(backends, 10, CacheLimits { entries, bytes, longest: Duration::from_secs(24 * 60 * 60) });
+    for (entries, bytes, at_most) in [
+        (4, 1 << 20, 4),
+        (100, 4096, 10),
+        (0, 4096, 0),
+        (4, 0, 0),
+        (4, 300, 0),
+    ] {
+        let backends = vec![
+            (fake("a", &[("resources/read", PUBLIC)]), None),
+            (fake("b", &[]), None),
+        ];
+        let scene = scene_of(
+            backends,
+            10,
+            CacheLimits {
+                entries,
+                bytes,
+                longest: Duration::from_secs(24 * 60 * 60),
+            },
+        );
         for n in 0..50 {
             read(&scene, n).await;
         }
@@ -293,23 +399,46 @@ async fn kept_results_are_bounded() {
             read(&scene, n).await;
         }
         let served = 50 - scene.reads();
-        assert!(served <= at_most, "{served} of {entries} entries, {bytes} bytes");
+        assert!(
+            served <= at_most,
+            "{served} of {entries} entries, {bytes} bytes"
+        );
         read(&scene, 49).await;
-        assert_eq!(scene.reads() == 0, at_most > 0, "{entries} entries, {bytes} bytes");
+        assert_eq!(
+            scene.reads() == 0,
+            at_most > 0,
+            "{entries} entries, {bytes} bytes"
+        );
     }
 }
 
 #[tokio::test]
 async fn reads_of_the_only_backend_are_kept_and_evicted() {
     let scene = scene(vec![announcing("a", &[("resources/read", PUBLIC)])]);
-    let read = async || scene.ask("resources/read", Some(r#"{"uri":"x://1"}"#)).await;
-    let mut client = scene.listen(Interest { uris: vec!["x://1".into()], tools: true, ..Interest::default() }).await;
+    let read = async || {
+        scene
+            .ask("resources/read", Some(r#"{"uri":"x://1"}"#))
+            .await
+    };
+    let mut client = scene
+        .listen(Interest {
+            uris: vec!["x://1".into()],
+            tools: true,
+            ..Interest::default()
+        })
+        .await;
     read().await;
     read().await;
     assert_eq!(scene.reads(), 1);
     scene.backends[0].announce(Method::ResourceUpdated, Some(r#"{ "uri":"x:\/\/1" }"#));
     scene.backends[0].announce(Method::ToolsChanged, None);
-    assert_eq!(client.received(), [r#"resources/updated { "uri":"x:\/\/1" }"#, "tools/list_changed"]);
+    assert_eq!(
+        client.received(),
+        [
+            r#"resources/updated { "uri":"x:\/\/1" }"#,
+            "tools/list_changed"
+        ]
+    );
     read().await;
     assert_eq!(scene.reads(), 1);
 }

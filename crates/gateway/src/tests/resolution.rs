@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    CallContext, Core as _, Decidable as _, Detail, ResolvedOperation as _, ServerMessages, Unresolved,
+    CallContext, Core as _, Decidable as _, Detail, ResolvedOperation as _, ServerMessages,
+    Unresolved,
 };
 use fanlight_protocol::{Json, Method};
 use futures_util::poll;
@@ -34,7 +35,11 @@ struct Configured {
 fn configuration() -> impl Strategy<Value = Configuration> {
     let prefix = select(vec![None, None, Some(""), Some("a__"), Some("b__")]);
     let one = (0..SERVERS.len(), prefix, any::<bool>());
-    let one = one.prop_map(|(server, prefix, hides_delete)| Configured { server, prefix, hides_delete });
+    let one = one.prop_map(|(server, prefix, hides_delete)| Configured {
+        server,
+        prefix,
+        hides_delete,
+    });
     vec(one, 1..=3).prop_map(|mut all| {
         let mut seen = [false; SERVERS.len()];
         all.retain(|one| !std::mem::replace(&mut seen[one.server], true));
@@ -56,19 +61,38 @@ impl Reloading {
             server.set("tools/call", Scripted::Yields(DONE));
             (server, None)
         });
-        Self { scene: scene_with(servers.into(), 1000), next: configurations.into_iter() }
+        Self {
+            scene: scene_with(servers.into(), 1000),
+            next: configurations.into_iter(),
+        }
     }
 
     async fn reload(&mut self) {
-        let Some(configuration) = self.next.next() else { return };
-        let entries = configuration.into_iter().map(|Configured { server, prefix, hides_delete }| {
-            let entry = entry(BackendId::fresh(), &self.scene.backends[server], prefix);
-            let tools = hides_delete.then(|| offering(entry.client.name(), None, &["delete"])).flatten();
-            BackendEntry { tools, ..entry }
-        });
+        let Some(configuration) = self.next.next() else {
+            return;
+        };
+        let entries = configuration.into_iter().map(
+            |Configured {
+                 server,
+                 prefix,
+                 hides_delete,
+             }| {
+                let entry = entry(BackendId::fresh(), &self.scene.backends[server], prefix);
+                let tools = hides_delete
+                    .then(|| offering(entry.client.name(), None, &["delete"]))
+                    .flatten();
+                BackendEntry { tools, ..entry }
+            },
+        );
         self.scene
             .gateway
-            .replace(entries.collect(), &NamingPolicy::default(), limits(1000), no_endpoints(), None)
+            .replace(
+                entries.collect(),
+                &NamingPolicy::default(),
+                limits(1000),
+                no_endpoints(),
+                None,
+            )
             .await;
     }
 
@@ -96,7 +120,11 @@ impl Reloading {
             });
             calls.collect::<Vec<_>>()
         };
-        SERVERS.into_iter().zip(&self.scene.backends).flat_map(of).collect()
+        SERVERS
+            .into_iter()
+            .zip(&self.scene.backends)
+            .flat_map(of)
+            .collect()
     }
 }
 
@@ -104,17 +132,35 @@ async fn what_runs_is_what_was_resolved(name: &str, configurations: Vec<Configur
     let mut reloading = Reloading::new(configurations);
     reloading.reload().await;
     let gateway = Arc::clone(&reloading.scene.gateway);
-    let params = Some(Json::parse(format!(r#"{{"name":"{name}","arguments":{{}}}}"#).into(), 8).unwrap());
-    let request = Unresolved { method: Method::CallTool, params, context: CallContext::internal() };
-    let mut operation = reloading.during(gateway.resolve(request, Detail::Tool)).await;
-    assert_eq!(reloading.called(), [], "nothing but lists is asked for before it is decided");
-    let decided = operation.tool().map(|tool| (tool.server.to_owned(), tool.name.into_owned()));
+    let params =
+        Some(Json::parse(format!(r#"{{"name":"{name}","arguments":{{}}}}"#).into(), 8).unwrap());
+    let request = Unresolved {
+        method: Method::CallTool,
+        params,
+        context: CallContext::internal(),
+    };
+    let mut operation = reloading
+        .during(gateway.resolve(request, Detail::Tool))
+        .await;
+    assert_eq!(
+        reloading.called(),
+        [],
+        "nothing but lists is asked for before it is decided"
+    );
+    let decided = operation
+        .tool()
+        .map(|tool| (tool.server.to_owned(), tool.name.into_owned()));
     // The second round is that of a server that has asked for input.
     for round in 0..2 {
-        let response = reloading.during(gateway.run(&mut operation, ServerMessages::discard())).await;
+        let response = reloading
+            .during(gateway.run(&mut operation, ServerMessages::discard()))
+            .await;
         match (&decided, reloading.called().as_slice()) {
             (Some(decided), [called]) => assert_eq!(called, decided, "round {round}"),
-            (Some(decided), called) => panic!("{decided:?} was to run, and {called:?} ran: {}", response.body()),
+            (Some(decided), called) => panic!(
+                "{decided:?} was to run, and {called:?} ran: {}",
+                response.body()
+            ),
             // Which tool it is was not known, so that it was decided about any.
             (None, called) => assert!(called.len() <= 1, "{called:?}"),
         }

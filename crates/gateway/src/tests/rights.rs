@@ -13,7 +13,16 @@ use crate::{BackendEntry, BackendId, EndpointEntry, EndpointSettings, NamedServe
 
 const PATH: &str = "/mcp/readers";
 /// Names and URIs that are easily taken for others.
-const NAMES: [&str; 8] = ["a", "x", "a__x", "b__a__x", "a/x", "delete_all", "new", "memory__delete_all"];
+const NAMES: [&str; 8] = [
+    "a",
+    "x",
+    "a__x",
+    "b__a__x",
+    "a/x",
+    "delete_all",
+    "new",
+    "memory__delete_all",
+];
 const URIS: [&str; 4] = ["file:///a/x", "a/file:///x", "x:a", "memory/x:a"];
 
 /// A server as it is written in the file.
@@ -45,21 +54,40 @@ fn filter(servers: &Arc<Servers>, kind: ItemKind, (allow, deny): &Patterns) -> I
 /// What an endpoint with these patterns lets a client reach, by server and its own name: the decisions of the topology that
 /// these servers make in this order.
 fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(String, String), bool> {
-    let written: Vec<_> = servers.iter().filter(|(_, fate)| *fate != Fate::Removed).collect();
-    let names: Vec<_> = written.iter().map(|(server, _)| server.names.clone()).collect();
+    let written: Vec<_> = servers
+        .iter()
+        .filter(|(_, fate)| *fate != Fate::Removed)
+        .collect();
+    let names: Vec<_> = written
+        .iter()
+        .map(|(server, _)| server.names.clone())
+        .collect();
     let all = Arc::new(Servers::new(&names, "__", None));
-    let named = |names: &ServerNames| NamedServer { name: names.name.clone(), prefix: names.prefix.clone() };
-    let policy = NamingPolicy { servers: names.iter().map(named).collect(), ..NamingPolicy::default() };
-    let running = written.into_iter().filter(|(_, fate)| *fate != Fate::Disabled).map(|(server, fate)| {
-        let backend = fake(server.names.name.clone().leak(), &[]);
-        backend.set_down(*fate == Fate::Down);
-        let patterns = (server.allow.clone(), server.deny.clone());
-        let tools = filter(&all, ItemKind::Names, &patterns).of_server(&server.names.name);
-        BackendEntry {
-            tools: Some(tools),
-            ..entry(BackendId::fresh(), &Arc::new(backend), server.names.prefix.as_deref())
-        }
-    });
+    let named = |names: &ServerNames| NamedServer {
+        name: names.name.clone(),
+        prefix: names.prefix.clone(),
+    };
+    let policy = NamingPolicy {
+        servers: names.iter().map(named).collect(),
+        ..NamingPolicy::default()
+    };
+    let running = written
+        .into_iter()
+        .filter(|(_, fate)| *fate != Fate::Disabled)
+        .map(|(server, fate)| {
+            let backend = fake(server.names.name.clone().leak(), &[]);
+            backend.set_down(*fate == Fate::Down);
+            let patterns = (server.allow.clone(), server.deny.clone());
+            let tools = filter(&all, ItemKind::Names, &patterns).of_server(&server.names.name);
+            BackendEntry {
+                tools: Some(tools),
+                ..entry(
+                    BackendId::fresh(),
+                    &Arc::new(backend),
+                    server.names.prefix.as_deref(),
+                )
+            }
+        });
     let entry = EndpointEntry {
         path: PATH.into(),
         servers: None,
@@ -68,26 +96,47 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         resources: Some(filter(&all, ItemKind::Uris, endpoint)),
         instructions: None,
     };
-    let endpoints = EndpointSettings { default_path: "/mcp".to_owned(), endpoints: vec![entry] };
+    let endpoints = EndpointSettings {
+        default_path: "/mcp".to_owned(),
+        endpoints: vec![entry],
+    };
     let topology = Topology::new(running.collect(), &policy, limits(100), endpoints, None);
-    let client = Caller::request_of(Holder::new(Principal::named("issuer", "ann"), Endpoint::at(PATH)));
-    let context = CallContext { caller: client, ..(*CallContext::internal()).clone() };
+    let client = Caller::request_of(Holder::new(
+        Principal::named("issuer", "ann"),
+        Endpoint::at(PATH),
+    ));
+    let context = CallContext {
+        caller: client,
+        ..(*CallContext::internal()).clone()
+    };
     let view = View::of(topology, &context);
     let mut decided = BTreeMap::new();
     for member in view.backends() {
         let mut decide = |kind: &str, name: &str, is_permitted: bool| {
-            decided.insert((member.client.name().to_owned(), format!("{kind} {name}")), is_permitted);
+            decided.insert(
+                (member.client.name().to_owned(), format!("{kind} {name}")),
+                is_permitted,
+            );
         };
         for name in NAMES {
             decide(
                 "tool",
                 name,
-                member.permits_tool(name) && view.permits_name(Filtered::Tools, member.id, name, None),
+                member.permits_tool(name)
+                    && view.permits_name(Filtered::Tools, member.id, name, None),
             );
-            decide("prompt", name, view.permits_name(Filtered::Prompts, member.id, name, None));
+            decide(
+                "prompt",
+                name,
+                view.permits_name(Filtered::Prompts, member.id, name, None),
+            );
         }
         for uri in URIS {
-            decide("resource", uri, view.permits_uri(member.id, uri) && view.permits_unlisted_uri(member.id, uri));
+            decide(
+                "resource",
+                uri,
+                view.permits_uri(member.id, uri) && view.permits_unlisted_uri(member.id, uri),
+            );
             decide("listed resource", uri, view.permits_uri(member.id, uri));
         }
     }
@@ -95,23 +144,42 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
 }
 
 fn pattern() -> impl Strategy<Value = String> {
-    let part = prop::sample::select(vec!["a", "b", "x", "*", "__", "/", "new", "delete_", "memory", "file:///", "p-"]);
+    let part = prop::sample::select(vec![
+        "a", "b", "x", "*", "__", "/", "new", "delete_", "memory", "file:///", "p-",
+    ]);
     prop::collection::vec(part, 1..5).prop_map(|parts| parts.concat())
 }
 
 fn patterns() -> impl Strategy<Value = Patterns> {
-    (prop::option::of(prop::collection::vec(pattern(), 0..4)), prop::collection::vec(pattern(), 0..4))
+    (
+        prop::option::of(prop::collection::vec(pattern(), 0..4)),
+        prop::collection::vec(pattern(), 0..4),
+    )
 }
 
 fn servers() -> impl Strategy<Value = Vec<(Written, Fate, Fate)>> {
-    let fate = || prop::sample::select(vec![Fate::Runs, Fate::Runs, Fate::Down, Fate::Disabled, Fate::Removed]);
-    let prefix = || prop::option::of(prop::sample::select(vec!["", "p__", "a__b__"]).prop_map(str::to_owned));
+    let fate = || {
+        prop::sample::select(vec![
+            Fate::Runs,
+            Fate::Runs,
+            Fate::Down,
+            Fate::Disabled,
+            Fate::Removed,
+        ])
+    };
+    let prefix = || {
+        prop::option::of(prop::sample::select(vec!["", "p__", "a__b__"]).prop_map(str::to_owned))
+    };
     let name = || prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
     let renames = move || prop::collection::vec((name(), name()), 0..2);
     let one = move |name: &'static str| {
         (prefix(), renames(), patterns(), fate(), fate()).prop_map(
             move |(prefix, renames, (allow, deny), one, other)| {
-                let names = ServerNames { name: name.to_owned(), prefix, renames };
+                let names = ServerNames {
+                    name: name.to_owned(),
+                    prefix,
+                    renames,
+                };
                 (Written { names, allow, deny }, one, other)
             },
         )

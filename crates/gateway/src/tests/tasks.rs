@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey};
+use fanlight_canonical::{
+    Call, CallContext, Caller, Interest, Principal, ServerMessages, SessionKey,
+};
 use fanlight_protocol::Method;
 use fanlight_protocol::json::Json;
 use futures_util::future::BoxFuture;
@@ -14,9 +16,9 @@ use tokio::time::{Instant, sleep};
 use super::fake::*;
 use crate::{CommonTask, CommonTaskOwners};
 
-const LEGACY: &str =
-    r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}}"#;
-const MODERN: &str = r#"{"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+const LEGACY: &str = r#"{"capabilities":{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}}"#;
+const MODERN: &str =
+    r#"{"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 const NOT_FOUND: &str = r#""error":{"code":-32602,"message":"not here"}"#;
 
 fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'static str)]) -> Fake {
@@ -27,10 +29,14 @@ fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'stat
 
 impl Scene {
     async fn ask_as(&self, session: Option<u64>, method: &str, params: &str) -> String {
-        let context = CallContext { caller: caller(session), ..(*CallContext::internal()).clone() };
+        let context = CallContext {
+            caller: caller(session),
+            ..(*CallContext::internal()).clone()
+        };
         let call = Call {
             method: Method::from_name(method),
-            params: (!params.is_empty()).then(|| Json::parse(Bytes::copy_from_slice(params.as_bytes()), 64).unwrap()),
+            params: (!params.is_empty())
+                .then(|| Json::parse(Bytes::copy_from_slice(params.as_bytes()), 64).unwrap()),
             context: Arc::new(context),
             messages: ServerMessages::discard(),
         };
@@ -49,12 +55,22 @@ async fn requests_about_a_task_go_to_the_backend_that_created_it() {
         ("tasks/result", r#""result":{"content":[1.0]}"#),
     ];
     let making = |made| [&[list, ("tools/call", made)][..], &others[..]].concat();
-    let a = tasked("a", LEGACY, &making(r#""result":{"task":{"taskId":"same","ttl":60000}}"#));
-    let b = tasked("b", MODERN, &making(r#""result":{"resultType":"task","taskId":"same","ttlMs":null}"#));
+    let a = tasked(
+        "a",
+        LEGACY,
+        &making(r#""result":{"task":{"taskId":"same","ttl":60000}}"#),
+    );
+    let b = tasked(
+        "b",
+        MODERN,
+        &making(r#""result":{"resultType":"task","taskId":"same","ttlMs":null}"#),
+    );
     let scene = scene(vec![a, b]);
     // Two clients have a task of the same id, at different backends.
     for (session, tool) in [(Some(1), "a__t"), (Some(2), "b__t"), (None, "b__t")] {
-        let made = scene.ask_as(session, "tools/call", &format!(r#"{{"name":"{tool}"}}"#)).await;
+        let made = scene
+            .ask_as(session, "tools/call", &format!(r#"{{"name":"{tool}"}}"#))
+            .await;
         assert!(made.contains("same"), "{made}");
     }
     for (session, owner) in [(Some(1), 0), (Some(2), 1), (None, 1)] {
@@ -72,44 +88,95 @@ async fn requests_about_a_task_go_to_the_backend_that_created_it() {
 
 #[tokio::test]
 async fn unknown_task_is_looked_for_once_at_the_backends_that_have_tasks() {
-    let without = tasked("without", r#"{"capabilities":{"tools":{}}}"#, &[("tasks/get", r#""result":{"taskId":"t"}"#)]);
+    let without = tasked(
+        "without",
+        r#"{"capabilities":{"tools":{}}}"#,
+        &[("tasks/get", r#""result":{"taskId":"t"}"#)],
+    );
     let legacy = tasked("legacy", LEGACY, &[("tasks/get", NOT_FOUND)]);
     let get = r#""result":{"taskId":"t","ttlMs":1}"#;
-    let modern = tasked("modern", MODERN, &[("tasks/get", get), ("tasks/cancel", r#""result":{}"#)]);
+    let modern = tasked(
+        "modern",
+        MODERN,
+        &[("tasks/get", get), ("tasks/cancel", r#""result":{}"#)],
+    );
     let scene = scene(vec![without, legacy, modern]);
-    assert_eq!(scene.ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t","y":2.0}"#).await, "{}");
+    assert_eq!(
+        scene
+            .ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t","y":2.0}"#)
+            .await,
+        "{}"
+    );
     assert!(scene.received(0).is_empty());
     assert_eq!(scene.received(1), [r#"tasks/get {"taskId":"t"}"#]);
-    assert_eq!(scene.received(2), [r#"tasks/get {"taskId":"t"}"#, r#"tasks/cancel {"taskId":"t","y":2.0}"#]);
-    scene.ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t"}"#).await;
+    assert_eq!(
+        scene.received(2),
+        [
+            r#"tasks/get {"taskId":"t"}"#,
+            r#"tasks/cancel {"taskId":"t","y":2.0}"#
+        ]
+    );
+    scene
+        .ask_as(Some(1), "tasks/cancel", r#"{"taskId":"t"}"#)
+        .await;
     assert!(scene.received(1).is_empty(), "the owner is known now");
-    scene.ask_as(Some(2), "tasks/cancel", r#"{"taskId":"t"}"#).await;
+    scene
+        .ask_as(Some(2), "tasks/cancel", r#"{"taskId":"t"}"#)
+        .await;
     assert_eq!(scene.received(1).len(), 1, "but not to another client");
 
     let unknown = error_of(&scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await);
-    assert_eq!(unknown, (-32602, "Failed to retrieve task: Task not found".into()));
+    assert_eq!(
+        unknown,
+        (-32602, "Failed to retrieve task: Task not found".into())
+    );
     for (params, message) in [
         ("", "params.taskId is missing"),
         ("{}", "params.taskId is missing"),
         (r#"{"taskId":7}"#, "params.taskId must be a string"),
-        (r#"{"taskId":"a","taskId":"b"}"#, "params.taskId: duplicate member \"taskId\""),
+        (
+            r#"{"taskId":"a","taskId":"b"}"#,
+            "params.taskId: duplicate member \"taskId\"",
+        ),
     ] {
-        assert_eq!(error_of(&scene.ask_as(None, "tasks/get", params).await), (-32602, message.into()));
+        assert_eq!(
+            error_of(&scene.ask_as(None, "tasks/get", params).await),
+            (-32602, message.into())
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_task_that_two_backends_know_belongs_to_the_first() {
-    let state = |at: &str| -> &'static str { format!(r#""result":{{"taskId":"t","at":{at}}}"#).leak() };
+    let state =
+        |at: &str| -> &'static str { format!(r#""result":{{"taskId":"t","at":{at}}}"#).leak() };
     let a = tasked("a", MODERN, &[]);
     a.set("tasks/get", Scripted::Late(state("1")));
-    let b = tasked("b", LEGACY, &[("tasks/get", state("2")), ("tasks/list", r#""result":{"tasks":[{"taskId":"t"}]}"#)]);
+    let b = tasked(
+        "b",
+        LEGACY,
+        &[
+            ("tasks/get", state("2")),
+            ("tasks/list", r#""result":{"tasks":[{"taskId":"t"}]}"#),
+        ],
+    );
     let scene = scene(vec![a, b]);
-    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t","at":1}"#);
+    assert_eq!(
+        scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await,
+        r#"{"taskId":"t","at":1}"#
+    );
     assert_eq!(scene.received(1).len(), 1, "both were asked at once");
     // That the other lists one of this id does not take it from its owner.
-    assert!(scene.ask_as(None, "tasks/list", "").await.contains(r#""taskId":"t""#));
-    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t","at":1}"#);
+    assert!(
+        scene
+            .ask_as(None, "tasks/list", "")
+            .await
+            .contains(r#""taskId":"t""#)
+    );
+    assert_eq!(
+        scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await,
+        r#"{"taskId":"t","at":1}"#
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,25 +185,44 @@ async fn task_is_found_although_other_backends_do_not_answer() {
     hanging.set("tasks/get", Scripted::Hangs);
     let gone = tasked("gone", LEGACY, &[]);
     gone.describe_as(Err(unreachable()));
-    let good = tasked("good", LEGACY, &[(r#"tasks/get {"taskId":"t"}"#, r#""result":{"taskId":"t"}"#)]);
+    let good = tasked(
+        "good",
+        LEGACY,
+        &[(r#"tasks/get {"taskId":"t"}"#, r#""result":{"taskId":"t"}"#)],
+    );
     let scene = scene(vec![hanging, gone, good]);
     let began = Instant::now();
-    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
+    assert_eq!(
+        scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await,
+        r#"{"taskId":"t"}"#
+    );
     assert_eq!(began.elapsed(), Duration::from_secs(1));
     let error = scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await;
     let message = r#"Failed to retrieve task: Task not found where it could be asked for, but backend "hanging" did not answer within 1s, backend "gone" cannot be reached; ask again later"#;
     assert_eq!(error_of(&error), (-31001, message.into()));
-    assert!(error.ends_with(r#""data":{"notAsked":["hanging","gone"]}}"#), "{error}");
+    assert!(
+        error.ends_with(r#""data":{"notAsked":["hanging","gone"]}}"#),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn unknown_task_that_fanlight_has_made_is_asked_of_no_backend() {
     let get = ("tasks/get", r#""result":{"taskId":"fanlight-task-x"}"#);
-    let scene = scene(vec![tasked("a", LEGACY, &[get]), tasked("b", MODERN, &[get])]);
+    let scene = scene(vec![
+        tasked("a", LEGACY, &[get]),
+        tasked("b", MODERN, &[get]),
+    ]);
     for session in [None, Some(1)] {
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-            let error = scene.ask_as(session, method, r#"{"taskId":"fanlight-task-x"}"#).await;
-            assert_eq!(error_of(&error), (-32602, "Failed to retrieve task: Task not found".into()), "{method}");
+            let error = scene
+                .ask_as(session, method, r#"{"taskId":"fanlight-task-x"}"#)
+                .await;
+            assert_eq!(
+                error_of(&error),
+                (-32602, "Failed to retrieve task: Task not found".into()),
+                "{method}"
+            );
         }
     }
     assert!(scene.received(0).is_empty() && scene.received(1).is_empty());
@@ -174,10 +260,20 @@ async fn listening_to_many_tasks_asks_others_about_few_and_waits_no_longer_than_
     let backends = vec![tasked("a", MODERN, &[]), tasked("b", MODERN, &[])];
     let scene = scene_sharing(backends, Arc::<Silent>::clone(&common));
     let began = Instant::now();
-    let tasks = (0..10_000).map(|number| Arc::from(format!("t-{number}"))).collect();
-    let client = scene.listen(Interest { tasks, ..Interest::default() }).await;
+    let tasks = (0..10_000)
+        .map(|number| Arc::from(format!("t-{number}")))
+        .collect();
+    let client = scene
+        .listen(Interest {
+            tasks,
+            ..Interest::default()
+        })
+        .await;
     assert!(client.listening.honoured.tasks.is_empty());
-    assert_eq!((began.elapsed(), common.asked.load(Ordering::Relaxed)), (Duration::from_secs(1), 4));
+    assert_eq!(
+        (began.elapsed(), common.asked.load(Ordering::Relaxed)),
+        (Duration::from_secs(1), 4)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +283,10 @@ async fn others_are_told_of_a_task_when_it_is_made_and_seldom_afterwards() {
     let got = ("tasks/get", r#""result":{"taskId":"t","ttlMs":60000}"#);
     let common = Arc::new(Silent::default());
     let scene = scene_sharing(
-        vec![tasked("a", MODERN, &[list, ("tools/call", made), got]), tasked("b", MODERN, &[])],
+        vec![
+            tasked("a", MODERN, &[list, ("tools/call", made), got]),
+            tasked("b", MODERN, &[]),
+        ],
         Arc::<Silent>::clone(&common),
     );
     let told = || common.told.load(Ordering::Relaxed);
@@ -205,14 +304,28 @@ async fn others_are_told_of_a_task_when_it_is_made_and_seldom_afterwards() {
 #[tokio::test]
 async fn owner_that_no_longer_knows_its_task_is_forgotten() {
     let list = ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#);
-    let a =
-        tasked("a", LEGACY, &[list, ("tools/call", r#""result":{"task":{"taskId":"t"}}"#), ("tasks/get", NOT_FOUND)]);
+    let a = tasked(
+        "a",
+        LEGACY,
+        &[
+            list,
+            ("tools/call", r#""result":{"task":{"taskId":"t"}}"#),
+            ("tasks/get", NOT_FOUND),
+        ],
+    );
     let b = tasked("b", LEGACY, &[("tasks/get", r#""result":{"taskId":"t"}"#)]);
     let scene = scene(vec![a, b]);
     scene.ask_as(None, "tools/call", r#"{"name":"a__t"}"#).await;
     let first = scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await;
-    assert_eq!(error_of(&first), (-32602, "not here".into()), "the answer of its owner counts");
-    assert_eq!(scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await, r#"{"taskId":"t"}"#);
+    assert_eq!(
+        error_of(&first),
+        (-32602, "not here".into()),
+        "the answer of its owner counts"
+    );
+    assert_eq!(
+        scene.ask_as(None, "tasks/get", r#"{"taskId":"t"}"#).await,
+        r#"{"taskId":"t"}"#
+    );
 }
 
 #[tokio::test]
@@ -221,26 +334,48 @@ async fn tasks_of_all_backends_are_listed_page_by_page() {
         "a",
         LEGACY,
         &[
-            ("tasks/list", r#""result":{"tasks":[{ "taskId":"a1"}],"nextCursor":"\u0041","_meta":{"k":1.0}}"#),
-            (r#"tasks/list {"y":1.0,"cursor":"\u0041"}"#, r#""result":{"tasks":[{"taskId":"a2"}]}"#),
+            (
+                "tasks/list",
+                r#""result":{"tasks":[{ "taskId":"a1"}],"nextCursor":"\u0041","_meta":{"k":1.0}}"#,
+            ),
+            (
+                r#"tasks/list {"y":1.0,"cursor":"\u0041"}"#,
+                r#""result":{"tasks":[{"taskId":"a2"}]}"#,
+            ),
         ],
     );
-    let b = tasked("b", MODERN, &[("tasks/list", r#""result":{"tasks":[{"taskId":"b1"}]}"#)]);
+    let b = tasked(
+        "b",
+        MODERN,
+        &[("tasks/list", r#""result":{"tasks":[{"taskId":"b1"}]}"#)],
+    );
     let c = tasked(
         "c",
         LEGACY,
         &[
-            ("tasks/list", r#""result":{"tasks":[{"taskId":"c1"}],"nextCursor":""}"#),
-            (r#"tasks/list {"y":1.0,"cursor":""}"#, r#""result":{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#),
+            (
+                "tasks/list",
+                r#""result":{"tasks":[{"taskId":"c1"}],"nextCursor":""}"#,
+            ),
+            (
+                r#"tasks/list {"y":1.0,"cursor":""}"#,
+                r#""result":{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#,
+            ),
         ],
     );
     let scene = scene(vec![a, b, c]);
     let mut pages = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = scene.ask_as(Some(1), "tasks/list", &format!(r#"{{{cursor}"y":1.0}}"#)).await;
-        let next = Json::parse(page.clone().into(), 64).unwrap().get("nextCursor");
-        let Some(next) = next else { break pages.push(page) };
+        let page = scene
+            .ask_as(Some(1), "tasks/list", &format!(r#"{{{cursor}"y":1.0}}"#))
+            .await;
+        let next = Json::parse(page.clone().into(), 64)
+            .unwrap()
+            .get("nextCursor");
+        let Some(next) = next else {
+            break pages.push(page);
+        };
         pages.push(page.replace(next.as_text(), "_"));
         cursor = format!(r#""cursor":{next},"#);
     }
@@ -254,13 +389,21 @@ async fn tasks_of_all_backends_are_listed_page_by_page() {
     );
     // Their owners are known from the list.
     scene.received(0);
-    scene.ask_as(Some(1), "tasks/get", r#"{"taskId":"c2"}"#).await;
+    scene
+        .ask_as(Some(1), "tasks/get", r#"{"taskId":"c2"}"#)
+        .await;
     assert_eq!(
-        (scene.received(0).len(), scene.received(2).last().unwrap().as_str()),
+        (
+            scene.received(0).len(),
+            scene.received(2).last().unwrap().as_str()
+        ),
         (0, r#"tasks/get {"taskId":"c2"}"#)
     );
     for wrong in [r#"{"cursor":"x"}"#, r#"{"cursor":7}"#] {
-        assert_eq!(error_of(&scene.ask_as(None, "tasks/list", wrong).await).0, -32602);
+        assert_eq!(
+            error_of(&scene.ask_as(None, "tasks/list", wrong).await).0,
+            -32602
+        );
     }
 }
 
@@ -268,10 +411,21 @@ async fn tasks_of_all_backends_are_listed_page_by_page() {
 async fn list_of_tasks_reports_the_backends_it_lacks() {
     let slow = tasked("slow", LEGACY, &[]);
     slow.set("tasks/list", Scripted::Hangs);
-    let refusing = tasked("refusing", LEGACY, &[("tasks/list", r#""error":{"code":-5,"message":"no"}"#)]);
-    let long = format!(r#""result":{{"tasks":[{{"taskId":"l"}}],"nextCursor":"{}"}}"#, "x".repeat(5000));
+    let refusing = tasked(
+        "refusing",
+        LEGACY,
+        &[("tasks/list", r#""error":{"code":-5,"message":"no"}"#)],
+    );
+    let long = format!(
+        r#""result":{{"tasks":[{{"taskId":"l"}}],"nextCursor":"{}"}}"#,
+        "x".repeat(5000)
+    );
     let long = tasked("long", LEGACY, &[("tasks/list", long.leak())]);
-    let good = tasked("good", LEGACY, &[("tasks/list", r#""result":{"tasks":[{"taskId":"g"}]}"#)]);
+    let good = tasked(
+        "good",
+        LEGACY,
+        &[("tasks/list", r#""result":{"tasks":[{"taskId":"g"}]}"#)],
+    );
     let scene = scene(vec![slow, refusing, long, good]);
     let expected = r#"{"tasks":[{"taskId":"l"},{"taskId":"g"}],"_meta":{"dev.fanlight/backends":{"slow":{"outcome":"timeout","reason":"did not answer within 1s"},"refusing":{"outcome":"error","reason":"answered with error -5: no"},"long":{"outcome":"error","reason":"the list was cut off: its cursor is too long to be passed on"},"good":{"outcome":"ok"}}}}"#;
     assert_eq!(scene.ask_as(None, "tasks/list", "").await, expected);
@@ -285,11 +439,23 @@ async fn list_of_tasks_is_unknown_without_tasks_and_passes_with_one_backend() {
         (-32601, "Method not found: tasks/list".into())
     );
     for prefix in [None, Some("p-")] {
-        let only =
-            fake("only", &[("tasks/get {\"taskId\":7}", r#""result":{"x":1.0}"#), ("tasks/list", r#""result":{}"#)]);
+        let only = fake(
+            "only",
+            &[
+                ("tasks/get {\"taskId\":7}", r#""result":{"x":1.0}"#),
+                ("tasks/list", r#""result":{}"#),
+            ],
+        );
         let only = scene_with(vec![(only, prefix)], 10);
-        assert_eq!(only.ask_as(None, "tasks/get", r#"{"taskId":7}"#).await, r#"{"x":1.0}"#);
-        assert_eq!(only.ask_as(None, "tasks/list", r#"{"cursor":"its own"}"#).await, "{}");
+        assert_eq!(
+            only.ask_as(None, "tasks/get", r#"{"taskId":7}"#).await,
+            r#"{"x":1.0}"#
+        );
+        assert_eq!(
+            only.ask_as(None, "tasks/list", r#"{"cursor":"its own"}"#)
+                .await,
+            "{}"
+        );
     }
 }
 

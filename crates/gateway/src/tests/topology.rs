@@ -15,7 +15,15 @@ const T: &str = r#""result":{"tools":[{"name":"1"},{"name":"2"}]}"#;
 
 /// Backends `a` and `b`, and `c`, which is not in the topology yet.
 fn three() -> (Scene, Arc<Fake>) {
-    let tools = |name| announcing(name, &[("tools/list", T), ("tools/call", r#""result":{"content":[]}"#)]);
+    let tools = |name| {
+        announcing(
+            name,
+            &[
+                ("tools/list", T),
+                ("tools/call", r#""result":{"content":[]}"#),
+            ],
+        )
+    };
     let scene = scene_with(vec![(tools("a"), None), (tools("b"), None)], 3);
     (scene, Arc::new(tools("c")))
 }
@@ -23,8 +31,19 @@ fn three() -> (Scene, Arc<Fake>) {
 impl Scene {
     /// Replaces the topology of `a` and `b` by `c` and `b`.
     async fn replace_a_by(&self, c: &Arc<Fake>) {
-        let backends = vec![entry(BackendId::fresh(), c, None), entry(self.ids[1], &self.backends[1], None)];
-        self.gateway.replace(backends, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
+        let backends = vec![
+            entry(BackendId::fresh(), c, None),
+            entry(self.ids[1], &self.backends[1], None),
+        ];
+        self.gateway
+            .replace(
+                backends,
+                &NamingPolicy::default(),
+                limits(3),
+                no_endpoints(),
+                None,
+            )
+            .await;
     }
 }
 
@@ -32,14 +51,20 @@ impl Scene {
 async fn running_request_keeps_the_topology_it_began_with() {
     let (scene, c) = three();
     let gate = Arc::new(Semaphore::new(0));
-    scene.backends[0].set("tools/call", Scripted::Waits(Arc::clone(&gate), r#""result":{"content":["a"]}"#));
+    scene.backends[0].set(
+        "tools/call",
+        Scripted::Waits(Arc::clone(&gate), r#""result":{"content":["a"]}"#),
+    );
     let mut running = Box::pin(scene.ask("tools/call", Some(r#"{"name":"a__1"}"#)));
     assert!(poll!(&mut running).is_pending());
 
     scene.replace_a_by(&c).await;
     let unknown = scene.ask("tools/call", Some(r#"{"name":"a__1"}"#)).await;
     assert_eq!(error_of(&unknown), (-32602, "Unknown tool: a__1".into()));
-    assert_eq!(scene.ask("tools/call", Some(r#"{"name":"c__1"}"#)).await, r#"{"content":[]}"#);
+    assert_eq!(
+        scene.ask("tools/call", Some(r#"{"name":"c__1"}"#)).await,
+        r#"{"content":[]}"#
+    );
     gate.add_permits(1);
     assert_eq!(running.await, r#"{"content":["a"]}"#);
 }
@@ -53,11 +78,21 @@ async fn list_that_is_being_read_is_that_of_the_topology_the_request_began_with(
     assert!(poll!(&mut running).is_pending());
     scene.replace_a_by(&c).await;
     let new = scene.ask("tools/list", None).await;
-    assert!(new.starts_with(r#"{"tools":[{"name":"c__1"},{"name":"c__2"},{"name":"b__1"}]"#), "{new}");
+    assert!(
+        new.starts_with(r#"{"tools":[{"name":"c__1"},{"name":"c__2"},{"name":"b__1"}]"#),
+        "{new}"
+    );
     gate.add_permits(1);
     let old = running.await;
-    assert!(old.starts_with(r#"{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"b__1"}]"#), "{old}");
-    assert_eq!(scene.ask("tools/list", None).await, new, "the earlier topology's list does not replace the newer");
+    assert!(
+        old.starts_with(r#"{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"b__1"}]"#),
+        "{old}"
+    );
+    assert_eq!(
+        scene.ask("tools/list", None).await,
+        new,
+        "the earlier topology's list does not replace the newer"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,12 +115,30 @@ async fn cursor_names_its_backend_in_another_order() {
     let first = scene.ask("tools/list", None).await;
     let (_, cursor) = first.split_once(r#""nextCursor":"#).unwrap();
     let params = format!(r#"{{"cursor":{}}}"#, cursor.trim_end_matches('}'));
-    assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[{"name":"b__2"}]}"#);
+    assert_eq!(
+        scene.ask("tools/list", Some(&params)).await,
+        r#"{"tools":[{"name":"b__2"}]}"#
+    );
     // `b` is the first now.
-    let backends = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(backends, &NamingPolicy::default(), limits(9), no_endpoints(), None).await;
+    let backends = vec![
+        entry(scene.ids[1], &scene.backends[1], None),
+        entry(BackendId::fresh(), &c, None),
+    ];
+    scene
+        .gateway
+        .replace(
+            backends,
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+            None,
+        )
+        .await;
     let next = scene.ask("tools/list", Some(&params)).await;
-    assert_eq!(next, r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#);
+    assert_eq!(
+        next,
+        r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#
+    );
     // A removed backend has nothing to list.
     scene
         .gateway
@@ -97,7 +150,10 @@ async fn cursor_names_its_backend_in_another_order() {
             None,
         )
         .await;
-    assert_eq!(scene.ask("tools/list", Some(&params)).await, r#"{"tools":[]}"#);
+    assert_eq!(
+        scene.ask("tools/list", Some(&params)).await,
+        r#"{"tools":[]}"#
+    );
 }
 
 /// A backend whose other lists are empty.
@@ -105,7 +161,10 @@ fn with_tools(name: &'static str, tools: &'static str) -> Fake {
     let empty = [
         ("prompts/list", r#""result":{"prompts":[]}"#),
         ("resources/list", r#""result":{"resources":[]}"#),
-        ("resources/templates/list", r#""result":{"resourceTemplates":[]}"#),
+        (
+            "resources/templates/list",
+            r#""result":{"resourceTemplates":[]}"#,
+        ),
     ];
     let fake = announcing(name, &empty);
     fake.answer("tools/list", tools);
@@ -113,7 +172,12 @@ fn with_tools(name: &'static str, tools: &'static str) -> Fake {
 }
 
 fn all_lists() -> Interest {
-    Interest { tools: true, prompts: true, resources: true, ..Interest::default() }
+    Interest {
+        tools: true,
+        prompts: true,
+        resources: true,
+        ..Interest::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,20 +186,60 @@ async fn replaced_backend_is_announced_once_for_each_kind_that_differs() {
     let mut client = scene.listen(all_lists()).await;
     rest().await;
     c.answer("prompts/list", r#""result":{"prompts":[{"name":"p"}]}"#);
-    c.answer("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#);
-    c.answer("resources/templates/list", r#""result":{"resourceTemplates":[{"uriTemplate":"x://{a}"}]}"#);
+    c.answer(
+        "resources/list",
+        r#""result":{"resources":[{"uri":"x://1"}]}"#,
+    );
+    c.answer(
+        "resources/templates/list",
+        r#""result":{"resourceTemplates":[{"uriTemplate":"x://{a}"}]}"#,
+    );
     assert!(client.received().is_empty());
     scene.replace_a_by(&c).await;
     rest().await;
     let mut received = client.received();
     received.sort();
-    assert_eq!(received, ["prompts/list_changed", "resources/list_changed", "tools/list_changed"]);
-    let same = vec![entry(BackendId::fresh(), &c, None), entry(scene.ids[1], &scene.backends[1], None)];
-    scene.gateway.replace(same, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
+    assert_eq!(
+        received,
+        [
+            "prompts/list_changed",
+            "resources/list_changed",
+            "tools/list_changed"
+        ]
+    );
+    let same = vec![
+        entry(BackendId::fresh(), &c, None),
+        entry(scene.ids[1], &scene.backends[1], None),
+    ];
+    scene
+        .gateway
+        .replace(
+            same,
+            &NamingPolicy::default(),
+            limits(3),
+            no_endpoints(),
+            None,
+        )
+        .await;
     rest().await;
-    assert!(client.received().is_empty(), "a new backend that offers the same");
-    let order = vec![entry(scene.ids[1], &scene.backends[1], None), entry(BackendId::fresh(), &c, None)];
-    scene.gateway.replace(order, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
+    assert!(
+        client.received().is_empty(),
+        "a new backend that offers the same"
+    );
+    let order = vec![
+        entry(scene.ids[1], &scene.backends[1], None),
+        entry(BackendId::fresh(), &c, None),
+    ];
+    scene
+        .gateway
+        .replace(
+            order,
+            &NamingPolicy::default(),
+            limits(3),
+            no_endpoints(),
+            None,
+        )
+        .await;
     rest().await;
     assert!(client.received().is_empty(), "order alone");
 }
@@ -161,14 +265,35 @@ async fn second_backend_and_its_end_are_announced_to_clients_of_the_first() {
     b.answer("tools/list", r#""result":{"tools":[]}"#);
     b.announce(Method::ToolsChanged, None);
     rest().await;
-    assert_eq!(client.received(), ["tools/list_changed"], "by the gateway, for a backend that is new");
+    assert_eq!(
+        client.received(),
+        ["tools/list_changed"],
+        "by the gateway, for a backend that is new"
+    );
 
-    scene.gateway.replace(vec![first()], &NamingPolicy::default(), limits(9), no_endpoints(), None).await;
+    scene
+        .gateway
+        .replace(
+            vec![first()],
+            &NamingPolicy::default(),
+            limits(9),
+            no_endpoints(),
+            None,
+        )
+        .await;
     rest().await;
-    assert_eq!(client.received(), ["tools/list_changed"], "names have no prefix any more");
+    assert_eq!(
+        client.received(),
+        ["tools/list_changed"],
+        "names have no prefix any more"
+    );
     scene.backends[0].announce(Method::ToolsChanged, None);
     rest().await;
-    assert_eq!(client.received(), ["tools/list_changed"], "as the only backend announces it");
+    assert_eq!(
+        client.received(),
+        ["tools/list_changed"],
+        "as the only backend announces it"
+    );
     assert_eq!(b.listeners().0, 0);
 
     let other = Arc::new(with_tools("a", r#""result":{"tools":[{"name":"3"}]}"#));
@@ -210,9 +335,17 @@ async fn only_backend_that_offers_the_same_after_its_replacement_is_not_announce
 #[tokio::test(start_paused = true)]
 async fn subscription_continues_at_the_backend_that_replaces_another() {
     let (scene, _) = three();
-    let lists = [("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#)];
+    let lists = [(
+        "resources/list",
+        r#""result":{"resources":[{"uri":"x://1"}]}"#,
+    )];
     let scene_b = || entry(scene.ids[1], &scene.backends[1], None);
-    let mut client = scene.listen(Interest { uris: vec!["x://1".into()], ..Interest::default() }).await;
+    let mut client = scene
+        .listen(Interest {
+            uris: vec!["x://1".into()],
+            ..Interest::default()
+        })
+        .await;
     let c = Arc::new(announcing("c", &lists));
     c.fail_to_listen(Some(Scripted::Fails(unreachable())));
     scene
@@ -232,7 +365,11 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
     c.announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
     assert_eq!(client.received(), [r#"resources/updated {"uri":"x://1"}"#]);
     drop(client.listening);
-    assert_eq!(c.listeners().0, 1, "what is left listens for changes of lists");
+    assert_eq!(
+        c.listeners().0,
+        1,
+        "what is left listens for changes of lists"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,26 +380,53 @@ async fn session_is_subscribed_again_at_the_backend_that_replaces_another() {
             caller: Caller::session_of(Principal::anonymous(), SessionKey(session)),
             ..(*CallContext::internal()).clone()
         };
-        fanlight_canonical::Call { context: Arc::new(context), ..call(method, Some(r#"{"uri":"x://1"}"#)) }
+        fanlight_canonical::Call {
+            context: Arc::new(context),
+            ..call(method, Some(r#"{"uri":"x://1"}"#))
+        }
     };
     let subscribed = r#""result":{}"#;
-    let lists =
-        [("resources/list", r#""result":{"resources":[{"uri":"x://1"}]}"#), ("resources/subscribe", subscribed)];
+    let lists = [
+        (
+            "resources/list",
+            r#""result":{"resources":[{"uri":"x://1"}]}"#,
+        ),
+        ("resources/subscribe", subscribed),
+    ];
     for (request, answer) in lists {
         scene.backends[0].answer(request, answer);
         c.answer(request, answer);
     }
     scene.backends[0].answer("resources/unsubscribe", subscribed);
     for session in 1..=3 {
-        assert!(!scene.gateway.handle(subscribe(session, "resources/subscribe")).await.is_error());
+        assert!(
+            !scene
+                .gateway
+                .handle(subscribe(session, "resources/subscribe"))
+                .await
+                .is_error()
+        );
     }
-    assert!(!scene.gateway.handle(subscribe(1, "resources/unsubscribe")).await.is_error());
+    assert!(
+        !scene
+            .gateway
+            .handle(subscribe(1, "resources/unsubscribe"))
+            .await
+            .is_error()
+    );
     scene.gateway.end_session(SessionKey(2));
     scene.replace_a_by(&c).await;
     rest().await;
-    let received: Vec<_> =
-        c.received().into_iter().filter(|request| request.starts_with("resources/subscribe")).collect();
-    assert_eq!(received, [r#"resources/subscribe {"uri":"x://1"}"#], "of the third session alone");
+    let received: Vec<_> = c
+        .received()
+        .into_iter()
+        .filter(|request| request.starts_with("resources/subscribe"))
+        .collect();
+    assert_eq!(
+        received,
+        [r#"resources/subscribe {"uri":"x://1"}"#],
+        "of the third session alone"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,10 +436,28 @@ async fn replacement_with_equal_backends_changes_nothing() {
     let first = scene.ask("tools/list", None).await;
     rest().await;
     scene.forget();
-    let equal = scene.ids.iter().zip(&scene.backends).map(|(id, fake)| entry(*id, fake, None)).collect();
-    scene.gateway.replace(equal, &NamingPolicy::default(), limits(3), no_endpoints(), None).await;
+    let equal = scene
+        .ids
+        .iter()
+        .zip(&scene.backends)
+        .map(|(id, fake)| entry(*id, fake, None))
+        .collect();
+    scene
+        .gateway
+        .replace(
+            equal,
+            &NamingPolicy::default(),
+            limits(3),
+            no_endpoints(),
+            None,
+        )
+        .await;
     rest().await;
-    assert_eq!(scene.ask("tools/list", None).await, first, "its cursor, too");
+    assert_eq!(
+        scene.ask("tools/list", None).await,
+        first,
+        "its cursor, too"
+    );
     assert!(client.received().is_empty());
     assert!((0..2).all(|backend| scene.received(backend).is_empty()));
 }

@@ -35,7 +35,11 @@ fn label(name: &str) -> String {
     if !name.is_empty() && name.chars().all(fits) {
         return name.to_owned();
     }
-    let plain: String = name.chars().map(|c| c.to_ascii_lowercase()).map(|c| if fits(c) { c } else { '-' }).collect();
+    let plain: String = name
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if fits(c) { c } else { '-' })
+        .collect();
     hashed(&plain, name)
 }
 
@@ -88,7 +92,11 @@ fn split(uri: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn no_host(scheme: &str) -> &'static str {
-    if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") { NO_HOST } else { "" }
+    if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") {
+        NO_HOST
+    } else {
+        ""
+    }
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
@@ -104,16 +112,25 @@ mod tests {
     fn alias_keeps_the_scheme_and_gives_back_its_original() {
         for (uri, alias) in [
             ("ui://board/main", "ui://fanlight--b/board/main"),
-            ("skill://a/refunds/SKILL.md", "skill://fanlight--b/a/refunds/SKILL.md"),
+            (
+                "skill://a/refunds/SKILL.md",
+                "skill://fanlight--b/a/refunds/SKILL.md",
+            ),
             ("file:///x?y#{z}", "file://fanlight--b//x?y#{z}"),
             ("file:///{+path}", "file://fanlight--b//{+path}"),
-            ("https://example.com/x", "https://fanlight--b.invalid/example.com/x"),
+            (
+                "https://example.com/x",
+                "https://fanlight--b.invalid/example.com/x",
+            ),
             ("urn:isbn:1", "urn:fanlight--b/isbn:1"),
             ("x:/y", "x:fanlight--b//y"),
             ("x://", "x://fanlight--b/"),
             ("{+uri}", "fanlight-uri://fanlight--b/{+uri}"),
             ("plain", "fanlight-uri://fanlight--b/plain"),
-            ("fanlight-uri://x", "fanlight-uri://fanlight--b/fanlight-uri://x"),
+            (
+                "fanlight-uri://x",
+                "fanlight-uri://fanlight--b/fanlight-uri://x",
+            ),
             ("ui://fanlight--b/x", "ui://fanlight--b/fanlight--b/x"),
         ] {
             assert_eq!(of("b", uri), alias);
@@ -126,7 +143,13 @@ mod tests {
             original("b", "HTTPS://Fanlight--B.INVALID/example.com/x").as_deref(),
             Some("HTTPS://example.com/x")
         );
-        for no in ["ui://fanlight--b", "https://fanlight--b/x", "ui://fanlight-b/x", "fanlight--b/x", "ui://b/x"] {
+        for no in [
+            "ui://fanlight--b",
+            "https://fanlight--b/x",
+            "ui://fanlight-b/x",
+            "fanlight--b/x",
+            "ui://b/x",
+        ] {
             assert_eq!(original("b", no), None, "{no}");
         }
     }
@@ -135,10 +158,17 @@ mod tests {
     fn label_is_made_of_the_name_alone() {
         let of = |names: &[&str]| labels(names.iter().copied());
         let both = of(&["My server", "my-server"]);
-        assert_eq!(of(&["my-server", "My server"]), [both[1].clone(), both[0].clone()], "whatever the order");
+        assert_eq!(
+            of(&["my-server", "My server"]),
+            [both[1].clone(), both[0].clone()],
+            "whatever the order"
+        );
         assert_eq!(both[1], "my-server");
         assert!(both[0].starts_with("my-server-") && both[0].is_ascii());
         let twice = of(&["x", "x", "é", ""]);
-        assert!((0..4).all(|at| !twice[at + 1..].contains(&twice[at])), "{twice:?}");
+        assert!(
+            (0..4).all(|at| !twice[at + 1..].contains(&twice[at])),
+            "{twice:?}"
+        );
     }
 }

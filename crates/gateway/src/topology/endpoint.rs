@@ -78,11 +78,25 @@ pub(crate) struct Rules {
 
 impl Endpoints {
     pub(super) fn new(settings: EndpointSettings, backends: &[Member]) -> Arc<Self> {
-        let EndpointSettings { default_path, endpoints } = settings;
-        let mut all: Vec<_> = endpoints.into_iter().map(|entry| Rules::new(entry, backends)).collect();
-        let by_path = all.iter().enumerate().map(|(position, rules)| (Arc::clone(&rules.path), position)).collect();
+        let EndpointSettings {
+            default_path,
+            endpoints,
+        } = settings;
+        let mut all: Vec<_> = endpoints
+            .into_iter()
+            .map(|entry| Rules::new(entry, backends))
+            .collect();
+        let by_path = all
+            .iter()
+            .enumerate()
+            .map(|(position, rules)| (Arc::clone(&rules.path), position))
+            .collect();
         all.push(Rules::nothing(backends.len()));
-        Arc::new(Self { default_path, all, by_path })
+        Arc::new(Self {
+            default_path,
+            all,
+            by_path,
+        })
     }
 
     /// The endpoint at this path of a request, compared exactly; only where no endpoints are configured, slashes at the
@@ -93,7 +107,11 @@ impl Endpoints {
             return is_default.then_some(Endpoint::Default);
         }
         let (path, _) = self.by_path.get_key_value(path)?;
-        Some(if **path == *self.default_path { Endpoint::Default } else { Endpoint::At(Arc::clone(path)) })
+        Some(if **path == *self.default_path {
+            Endpoint::Default
+        } else {
+            Endpoint::At(Arc::clone(path))
+        })
     }
 
     /// All endpoints with their paths, in configuration order.
@@ -101,8 +119,14 @@ impl Endpoints {
         if !self.are_configured() {
             return vec![(self.default_path.clone(), Endpoint::Default)];
         }
-        let paths = self.all.iter().map(|rules| &rules.path).filter(|path| self.by_path.contains_key(*path));
-        paths.filter_map(|path| Some((path.to_string(), self.at(path)?))).collect()
+        let paths = self
+            .all
+            .iter()
+            .map(|rules| &rules.path)
+            .filter(|path| self.by_path.contains_key(*path));
+        paths
+            .filter_map(|path| Some((path.to_string(), self.at(path)?)))
+            .collect()
     }
 
     /// The position of what an endpoint shows; `None` if it shows everything. One that is not configured shows nothing.
@@ -115,12 +139,18 @@ impl Endpoints {
         };
         let nothing = self.all.len().saturating_sub(1);
         let position = self.by_path.get(path).copied().unwrap_or(nothing);
-        self.all.get(position).is_none_or(|rules| !rules.shows_everything()).then_some(position)
+        self.all
+            .get(position)
+            .is_none_or(|rules| !rules.shows_everything())
+            .then_some(position)
     }
 
     /// The position of what an endpoint shows; `None` if it shows every entry.
     pub(crate) fn hiding(&self, endpoint: &Endpoint) -> Option<usize> {
-        self.position(endpoint).filter(|position| self.rules(*position).is_some_and(|rules| !rules.shows_all_entries()))
+        self.position(endpoint).filter(|position| {
+            self.rules(*position)
+                .is_some_and(|rules| !rules.shows_all_entries())
+        })
     }
 
     pub(super) fn rules(&self, position: usize) -> Option<&Rules> {
@@ -136,7 +166,11 @@ impl Endpoints {
     pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
         self.default_path == other.default_path
             && self.all.len() == other.all.len()
-            && self.all.iter().zip(&other.all).all(|(one, other)| one.is_same_as(other))
+            && self
+                .all
+                .iter()
+                .zip(&other.all)
+                .all(|(one, other)| one.is_same_as(other))
     }
 
     fn are_configured(&self) -> bool {
@@ -152,24 +186,50 @@ impl std::fmt::Debug for Endpoints {
 
 impl Rules {
     fn new(entry: EndpointEntry, backends: &[Member]) -> Self {
-        let EndpointEntry { path, servers, tools, prompts, resources, instructions } = entry;
+        let EndpointEntry {
+            path,
+            servers,
+            tools,
+            prompts,
+            resources,
+            instructions,
+        } = entry;
         let shown = |servers: Vec<String>| -> Vec<bool> {
-            backends.iter().map(|backend| servers.iter().any(|name| name == backend.name())).collect()
+            backends
+                .iter()
+                .map(|backend| servers.iter().any(|name| name == backend.name()))
+                .collect()
         };
         let backends = servers.map(shown).filter(|shown| shown.contains(&false));
-        Self { path, backends, tools, prompts, resources, instructions: instructions.as_deref().map(Json::string) }
+        Self {
+            path,
+            backends,
+            tools,
+            prompts,
+            resources,
+            instructions: instructions.as_deref().map(Json::string),
+        }
     }
 
     fn is_same_as(&self, other: &Self) -> bool {
         self.path == other.path
             && self.backends == other.backends
             && self.instructions == other.instructions
-            && Filtered::ALL.into_iter().all(|kind| self.filter(kind) == other.filter(kind))
+            && Filtered::ALL
+                .into_iter()
+                .all(|kind| self.filter(kind) == other.filter(kind))
     }
 
     fn nothing(backends: usize) -> Self {
         let backends = Some(vec![false; backends.max(1)]);
-        Self { path: "".into(), backends, tools: None, prompts: None, resources: None, instructions: None }
+        Self {
+            path: "".into(),
+            backends,
+            tools: None,
+            prompts: None,
+            resources: None,
+            instructions: None,
+        }
     }
 
     fn shows_everything(&self) -> bool {
@@ -182,7 +242,9 @@ impl Rules {
     }
 
     pub(super) fn shows_backend(&self, position: usize) -> bool {
-        self.backends.as_ref().is_none_or(|shown| shown.get(position) == Some(&true))
+        self.backends
+            .as_ref()
+            .is_none_or(|shown| shown.get(position) == Some(&true))
     }
 
     pub(super) fn filter(&self, kind: Filtered) -> Option<&ItemFilter> {
@@ -194,6 +256,8 @@ impl Rules {
     }
 
     pub(super) fn has_filters(&self) -> bool {
-        Filtered::ALL.into_iter().any(|kind| self.filter(kind).is_some())
+        Filtered::ALL
+            .into_iter()
+            .any(|kind| self.filter(kind).is_some())
     }
 }

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
-use fanlight_canonical::{ApprovalRule, BackendClient, Caller, DefinitionGuard, Policy, PolicyKind};
+use fanlight_canonical::{
+    ApprovalRule, BackendClient, Caller, DefinitionGuard, Policy, PolicyKind,
+};
 use fanlight_protocol::Json;
 use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
@@ -100,22 +102,39 @@ impl Topology {
         endpoints: EndpointSettings,
         rights: Option<Arc<dyn Policy>>,
     ) -> Self {
-        let (hidden, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_hidden);
+        let (hidden, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.is_hidden);
         let hidden = hidden.into_iter().map(|entry| entry.client).collect();
-        let named: Vec<_> = entries.iter().map(|entry| (entry.client.name(), entry.prefix.as_deref())).collect();
+        let named: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.client.name(), entry.prefix.as_deref()))
+            .collect();
         let namings = naming::running(&named, policy);
         let member = |(entry, naming): (BackendEntry, Naming)| {
-            let BackendEntry { id, client, tools, rewriting, store, methods, approval, guard, canary, .. } = entry;
+            let BackendEntry {
+                id,
+                client,
+                tools,
+                rewriting,
+                store,
+                methods,
+                approval,
+                guard,
+                canary,
+                ..
+            } = entry;
             let naming = naming.with_renames(&rewriting.renames);
             let rewritings = ToolRewritings::new(&rewriting);
             let is_guarded = guard.as_ref().is_some_and(|guard| guard.can_withhold());
             let has_rules = tools.is_some() || approval.is_some() || is_guarded;
             // A guard sees the lists that are made here alone.
-            let is_unchanged = !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
+            let is_unchanged =
+                !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
             // Lists that are to be served while it rests have to be kept here, and those of principals that have not signed
             // in are made here.
             let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
-            let has_listed_tools_only = has_rules || naming.renames_any() || rewritings.guard_arguments();
+            let has_listed_tools_only =
+                has_rules || naming.renames_any() || rewritings.guard_arguments();
             Member {
                 id,
                 client,
@@ -134,10 +153,24 @@ impl Topology {
         let backends: Vec<_> = entries.into_iter().zip(namings).map(member).collect();
         let has_approvals = backends.iter().any(Member::has_approvals);
         let has_canaries = backends.iter().any(|backend| backend.canary.is_some());
-        let positions = backends.iter().enumerate().map(|(position, backend)| (backend.id, position)).collect();
+        let positions = backends
+            .iter()
+            .enumerate()
+            .map(|(position, backend)| (backend.id, position))
+            .collect();
         let endpoints = Endpoints::new(endpoints, &backends);
         let (number, policy) = (next_number(), rights);
-        Self { number, backends, positions, hidden, has_approvals, has_canaries, limits, endpoints, policy }
+        Self {
+            number,
+            backends,
+            positions,
+            hidden,
+            has_approvals,
+            has_canaries,
+            limits,
+            endpoints,
+            policy,
+        }
     }
 
     /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
@@ -171,7 +204,10 @@ impl Topology {
 
     /// Whether the same clients are served by the same canaries as in another one.
     pub(crate) fn has_canaries_of(&self, other: &Self) -> bool {
-        let is_same = |backend: &Member| match (&backend.canary, other.get(backend.id).map(|other| &other.canary)) {
+        let is_same = |backend: &Member| match (
+            &backend.canary,
+            other.get(backend.id).map(|other| &other.canary),
+        ) {
             (Some(canary), Some(Some(other))) => canary.is_same(other),
             (canary, other) => canary.is_none() && other.is_none_or(Option::is_none),
         };
@@ -190,11 +226,16 @@ impl Topology {
 
     /// All backends, behind them those that serve no client under a name of their own.
     pub(crate) fn clients(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
-        self.backends.iter().map(|backend| &backend.client).chain(&self.hidden)
+        self.backends
+            .iter()
+            .map(|backend| &backend.client)
+            .chain(&self.hidden)
     }
 
     /// The ids of the backends in configuration order.
-    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = BackendId> + ExactSizeIterator + Clone + '_ {
+    pub(crate) fn ids(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = BackendId> + ExactSizeIterator + Clone + '_ {
         self.backends.iter().map(|backend| backend.id)
     }
 
@@ -217,7 +258,9 @@ impl Topology {
         if !alias::has_form(uri) {
             return None;
         }
-        self.backends.iter().find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
+        self.backends
+            .iter()
+            .find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
     /// Whether somebody has to agree to calls of any tool.
@@ -294,20 +337,26 @@ impl Member {
     /// Whether a method or notification that Fanlight does not know may reach it: its parameters could name anything, in
     /// any form, so that no filter or rule about arguments would hold.
     pub(crate) fn takes_unknown(&self, method: &str, is_filtered: bool) -> bool {
-        !(is_filtered || self.has_listed_tools_only) || self.methods.iter().any(|listed| listed == method)
+        !(is_filtered || self.has_listed_tools_only)
+            || self.methods.iter().any(|listed| listed == method)
     }
 
     /// Whether it has a tool or prompt of this name that clients must not reach by that, or not without a check of its
     /// arguments.
     pub(crate) fn withholds(&self, original: &str) -> bool {
         self.naming.bare(original) != original
-            || self.rewritings.of(original).is_some_and(|tool| tool.guards_arguments())
+            || self
+                .rewritings
+                .of(original)
+                .is_some_and(|tool| tool.guards_arguments())
     }
 
     /// Whether a call with these params must run once at most, as the configuration says of its tool.
     pub(crate) fn runs_once(&self, params: &Json) -> bool {
         let name = params.peek("name");
-        let tool = name.as_ref().and_then(|name| self.rewritings.of(&name.as_str()?));
+        let tool = name
+            .as_ref()
+            .and_then(|name| self.rewritings.of(&name.as_str()?));
         tool.is_some_and(|tool| tool.runs_once())
     }
 
@@ -326,23 +375,31 @@ impl Member {
 
     /// Whether definitions of it can be withheld from clients.
     pub(crate) fn can_withhold(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.can_withhold())
+        self.guard
+            .as_ref()
+            .is_some_and(|guard| guard.can_withhold())
     }
 
     /// Whether clients are told of a definition as the backend gives it.
     pub(crate) fn admits(&self, kind: PolicyKind, name: &str, definition: &Json) -> bool {
-        self.guard.as_ref().is_none_or(|guard| guard.admits(kind, self.name(), name, definition))
+        self.guard
+            .as_ref()
+            .is_none_or(|guard| guard.admits(kind, self.name(), name, definition))
     }
 
     /// Whether the tool that the backend calls `original` exists for clients.
     pub(crate) fn permits_tool(&self, original: &str) -> bool {
-        self.tools.as_ref().is_none_or(|tools| tools.permits(self.name(), original))
+        self.tools
+            .as_ref()
+            .is_none_or(|tools| tools.permits(self.name(), original))
     }
 }
 
 impl std::fmt::Debug for Topology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.backends.iter().map(Member::name)).finish()
+        f.debug_list()
+            .entries(self.backends.iter().map(Member::name))
+            .finish()
     }
 }
 
@@ -355,7 +412,10 @@ pub(crate) struct CurrentTopology {
 
 impl CurrentTopology {
     pub(crate) fn new(topology: Arc<Topology>) -> Arc<Self> {
-        Arc::new(Self { value: ArcSwap::new(topology), replaced: Notify::new() })
+        Arc::new(Self {
+            value: ArcSwap::new(topology),
+            replaced: Notify::new(),
+        })
     }
 
     pub(crate) fn load(&self) -> Arc<Topology> {

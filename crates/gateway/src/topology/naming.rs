@@ -41,7 +41,12 @@ pub struct NamedServer {
 
 impl Default for NamingPolicy {
     fn default() -> Self {
-        Self { always: false, separator: "__".to_owned(), max_length: None, servers: Vec::new() }
+        Self {
+            always: false,
+            separator: "__".to_owned(),
+            max_length: None,
+            servers: Vec::new(),
+        }
     }
 }
 
@@ -83,7 +88,13 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
     for (name, _) in backends {
         let plain = label(name);
         // Names that differ only in characters that labels lack get different labels all the same.
-        let unique = (1..).map(|n| if n == 1 { plain.clone() } else { format!("{plain}-{n}") });
+        let unique = (1..).map(|n| {
+            if n == 1 {
+                plain.clone()
+            } else {
+                format!("{plain}-{n}")
+            }
+        });
         labels.extend(unique.into_iter().find(|label| !labels.contains(label)));
     }
     let has_default = policy.always || backends.len() > 1;
@@ -100,24 +111,46 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
         max_length: policy.max_length,
     };
     let labelled = labels.iter().zip(alias_labels);
-    backends.iter().zip(labelled).map(|((_, prefix), (label, alias))| naming(*prefix, label, alias)).collect()
+    backends
+        .iter()
+        .zip(labelled)
+        .map(|((_, prefix), (label, alias))| naming(*prefix, label, alias))
+        .collect()
 }
 
 /// The namings of those `backends` that run, in the same order, among all servers of the configuration.
 pub(super) fn running(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let is_missing = |name: &str| policy.servers.iter().all(|server| server.name != name);
-    let configured = policy.servers.iter().map(|server| (server.name.as_str(), server.prefix.as_deref()));
-    let missing = backends.iter().copied().filter(|(name, _)| is_missing(name));
+    let configured = policy
+        .servers
+        .iter()
+        .map(|server| (server.name.as_str(), server.prefix.as_deref()));
+    let missing = backends
+        .iter()
+        .copied()
+        .filter(|(name, _)| is_missing(name));
     let all: Vec<_> = configured.chain(missing).collect();
-    let named: HashMap<_, _> = all.iter().map(|(name, _)| *name).zip(namings(&all, policy)).collect();
-    backends.iter().filter_map(|(name, _)| named.get(name).cloned()).collect()
+    let named: HashMap<_, _> = all
+        .iter()
+        .map(|(name, _)| *name)
+        .zip(namings(&all, policy))
+        .collect();
+    backends
+        .iter()
+        .filter_map(|(name, _)| named.get(name).cloned())
+        .collect()
 }
 
 impl Naming {
     /// With other names for single tools and prompts, given as pairs of the old and the new one.
     #[must_use]
     pub fn with_renames(mut self, renames: &[(String, String)]) -> Self {
-        let renames = || renames.iter().filter(|(original, new)| original != new).cloned();
+        let renames = || {
+            renames
+                .iter()
+                .filter(|(original, new)| original != new)
+                .cloned()
+        };
         self.renames.by_original = renames().collect();
         self.renames.by_new = renames().map(|(original, new)| (new, original)).collect();
         self
@@ -137,7 +170,12 @@ impl Naming {
 
     /// The tools and prompts with other names, by original name and in alphabetical order.
     pub(crate) fn renamed(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.renames.by_original.keys().map(String::as_str).collect();
+        let mut names: Vec<_> = self
+            .renames
+            .by_original
+            .keys()
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names
     }
@@ -145,7 +183,10 @@ impl Naming {
     /// The name of `original` without a prefix, by which apps call it.
     #[must_use]
     pub fn bare<'a>(&'a self, original: &'a str) -> &'a str {
-        self.renames.by_original.get(original).map_or(original, String::as_str)
+        self.renames
+            .by_original
+            .get(original)
+            .map_or(original, String::as_str)
     }
 
     /// The backend's name of the item that clients call `original`, if it is another one.
@@ -163,14 +204,21 @@ impl Naming {
     /// The name that clients see for the backend's `original`, a JSON string, whose escapes are kept.
     pub(crate) fn rewritten(&self, original: &Json) -> VisibleName {
         let new = match self.renames_any() {
-            true => original.as_str().and_then(|name| self.renames.by_original.get(name.as_ref())),
+            true => original
+                .as_str()
+                .and_then(|name| self.renames.by_original.get(name.as_ref())),
             false => None,
         };
         let own = new.map_or_else(|| original.clone(), |new| Json::string(new));
         let whole = self.prefixed(own);
-        let short = self.max_length.and_then(|max| shortened(&whole.as_str()?, max));
+        let short = self
+            .max_length
+            .and_then(|max| shortened(&whole.as_str()?, max));
         let rewritten = Rewritten::NAME.when(new.is_some() || short.is_some());
-        VisibleName { key: short.map_or(whole, |short| Json::string(&short)), rewritten }
+        VisibleName {
+            key: short.map_or(whole, |short| Json::string(&short)),
+            rewritten,
+        }
     }
 
     fn prefixed(&self, own: Json) -> Json {
@@ -189,9 +237,14 @@ impl Naming {
     /// of which only the list knows what it stands for.
     #[must_use]
     pub fn original<'a>(&'a self, visible: &'a str) -> Option<&'a str> {
-        let own = visible.strip_prefix(&self.prefix).filter(|own| !own.is_empty())?;
+        let own = visible
+            .strip_prefix(&self.prefix)
+            .filter(|own| !own.is_empty())?;
         // A name of the greatest length may be a shortened one, and a longer one is none.
-        if self.max_length.is_some_and(|max| visible.chars().nth(max.saturating_sub(1)).is_some()) {
+        if self
+            .max_length
+            .is_some_and(|max| visible.chars().nth(max.saturating_sub(1)).is_some())
+        {
             return None;
         }
         match self.renames.by_new.get(own) {
@@ -223,10 +276,16 @@ impl Naming {
 /// Why common clients would reject a tool's name; `None` if they would not.
 pub(crate) fn client_objection(name: &str) -> Option<String> {
     if name.chars().count() > MAX_CLIENT_NAME {
-        return Some(format!("{name:?} is longer than {MAX_CLIENT_NAME} characters"));
+        return Some(format!(
+            "{name:?} is longer than {MAX_CLIENT_NAME} characters"
+        ));
     }
-    let odd = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')));
-    odd.map(|odd| format!("{name:?} has {odd:?}; common clients take only letters, digits, `_` and `-`"))
+    let odd = name
+        .chars()
+        .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')));
+    odd.map(|odd| {
+        format!("{name:?} has {odd:?}; common clients take only letters, digits, `_` and `-`")
+    })
 }
 
 #[cfg(test)]
@@ -237,39 +296,79 @@ mod tests {
     fn names_of_one_backend_are_unchanged() {
         let naming = &namings(&[("a", None)], &NamingPolicy::default())[0];
         assert!(naming.is_identity());
-        assert_eq!(naming.visible(&Json::literal(r#""\u0041""#)).as_text(), r#""\u0041""#);
+        assert_eq!(
+            naming.visible(&Json::literal(r#""\u0041""#)).as_text(),
+            r#""\u0041""#
+        );
     }
 
     #[test]
     fn names_of_several_backends_get_prefixes() {
-        let all = [("my server", None), ("my_server", None), ("c", Some("")), ("d", Some("x-"))];
+        let all = [
+            ("my server", None),
+            ("my_server", None),
+            ("c", Some("")),
+            ("d", Some("x-")),
+        ];
         let all = namings(&all, &NamingPolicy::default());
-        let names: Vec<_> =
-            all.iter().map(|n| n.visible(&Json::literal(r#""t\u0041""#)).as_text().to_owned()).collect();
-        assert_eq!(names, [r#""my_server__t\u0041""#, r#""my_server-2__t\u0041""#, r#""t\u0041""#, r#""x-t\u0041""#]);
+        let names: Vec<_> = all
+            .iter()
+            .map(|n| {
+                n.visible(&Json::literal(r#""t\u0041""#))
+                    .as_text()
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                r#""my_server__t\u0041""#,
+                r#""my_server-2__t\u0041""#,
+                r#""t\u0041""#,
+                r#""x-t\u0041""#
+            ]
+        );
         assert_eq!(all[3].original("x-t"), Some("t"));
         assert_eq!(all[3].original("x-"), None);
     }
 
     fn naming(policy: &NamingPolicy, renames: &[(&str, &str)]) -> Naming {
-        let renames: Vec<_> = renames.iter().map(|(old, new)| ((*old).to_owned(), (*new).to_owned())).collect();
-        namings(&[("a", None)], policy).remove(0).with_renames(&renames)
+        let renames: Vec<_> = renames
+            .iter()
+            .map(|(old, new)| ((*old).to_owned(), (*new).to_owned()))
+            .collect();
+        namings(&[("a", None)], policy)
+            .remove(0)
+            .with_renames(&renames)
     }
 
     #[test]
     fn style_always_gives_a_prefix_to_the_names_of_one_backend() {
-        let policy =
-            NamingPolicy { always: true, separator: "-".to_owned(), max_length: None, ..NamingPolicy::default() };
+        let policy = NamingPolicy {
+            always: true,
+            separator: "-".to_owned(),
+            max_length: None,
+            ..NamingPolicy::default()
+        };
         let naming = naming(&policy, &[]);
         assert_eq!(naming.visible(&Json::literal("\"t\"")).as_text(), "\"a-t\"");
-        assert_eq!((naming.original("a-t"), naming.original("t")), (Some("t"), None));
+        assert_eq!(
+            (naming.original("a-t"), naming.original("t")),
+            (Some("t"), None)
+        );
         let unprefixed = &namings(&[("a", Some(""))], &policy)[0];
-        assert!(unprefixed.is_identity(), "a configured prefix counts, also an empty one");
+        assert!(
+            unprefixed.is_identity(),
+            "a configured prefix counts, also an empty one"
+        );
     }
 
     #[test]
     fn renamed_name_replaces_the_old_one() {
-        let naming = naming(&NamingPolicy::default(), &[("old", "new"), ("x", "y"), ("y", "x"), ("z", "z")]);
+        let naming = naming(
+            &NamingPolicy::default(),
+            &[("old", "new"), ("x", "y"), ("y", "x"), ("z", "z")],
+        );
         assert!(!naming.is_identity());
         let visible = |name: &str| naming.rewritten(&Json::string(name));
         for (original, new) in [("old", "new"), ("x", "y"), ("y", "x")] {
@@ -280,24 +379,44 @@ mod tests {
         assert_eq!(visible("z").rewritten, Rewritten::NONE);
         assert_eq!(naming.original("old"), None);
         assert_eq!(
-            (naming.renamed_to("new"), naming.renamed_to("x"), naming.renamed_to("z")),
+            (
+                naming.renamed_to("new"),
+                naming.renamed_to("x"),
+                naming.renamed_to("z")
+            ),
             (Some("old"), None, None)
         );
-        assert_eq!(naming.visible(&Json::literal(r#""ol\u0064""#)).as_text(), "\"new\"");
+        assert_eq!(
+            naming.visible(&Json::literal(r#""ol\u0064""#)).as_text(),
+            "\"new\""
+        );
     }
 
     #[test]
     fn long_names_are_shortened_by_a_stable_hash() {
-        let policy = NamingPolicy { max_length: Some(16), ..NamingPolicy::default() };
+        let policy = NamingPolicy {
+            max_length: Some(16),
+            ..NamingPolicy::default()
+        };
         let naming = naming(&policy, &[]);
-        let visible = |name: &str| naming.visible(&Json::string(name)).as_str().unwrap().into_owned();
+        let visible = |name: &str| {
+            naming
+                .visible(&Json::string(name))
+                .as_str()
+                .unwrap()
+                .into_owned()
+        };
         assert_eq!(visible("sixteen_letters_"), "sixteen_letters_");
         // Clients keep names: they must not change with a release.
         assert_eq!(visible("seventeen_letters"), "sevente_87010b44");
         assert_ne!(visible("seventeen_letterz"), visible("seventeen_letters"));
         assert_eq!(visible(&"é".repeat(17)).chars().count(), 16);
         assert_eq!(naming.original("fifteen_letters"), Some("fifteen_letters"));
-        assert_eq!(naming.original("sevente_87010b44"), None, "only the list knows");
+        assert_eq!(
+            naming.original("sevente_87010b44"),
+            None,
+            "only the list knows"
+        );
         assert_eq!(naming.original("seventeen_letters"), None);
     }
 

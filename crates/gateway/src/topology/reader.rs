@@ -26,7 +26,10 @@ impl Reader {
             false => Vec::new(),
         };
         let principal = caller.principal();
-        (principal.is_named() || !moved.is_empty()).then(|| Self { principal: principal.clone(), moved })
+        (principal.is_named() || !moved.is_empty()).then(|| Self {
+            principal: principal.clone(),
+            moved,
+        })
     }
 
     /// In whose name lists are read.
@@ -53,6 +56,9 @@ impl Reader {
 #[cfg(test)]
 impl From<Principal> for Reader {
     fn from(principal: Principal) -> Self {
-        Self { principal, moved: Vec::new() }
+        Self {
+            principal,
+            moved: Vec::new(),
+        }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, RetryDelays};
+use fanlight_canonical::{
+    ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, RetryDelays,
+};
 use fanlight_rights::ItemFilter;
 
 use super::BackendId;

@@ -35,8 +35,12 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
 /// a `file:` URI, where all hosts may mean this machine (RFC 8089, section 2). There are servers for which the path goes on
 /// after `?`, or which leave out what follows a `;`, so that nothing there may look like a dot segment either.
 pub(super) fn is_plain(uri: &str) -> bool {
-    let is_visible = uri.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#'));
-    let Some((scheme, rest)) = uri.split_once(':').filter(|_| is_visible) else { return false };
+    let is_visible = uri
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#'));
+    let Some((scheme, rest)) = uri.split_once(':').filter(|_| is_visible) else {
+        return false;
+    };
     let is_lower = |text: &str| !text.bytes().any(|byte| byte.is_ascii_uppercase());
     let (authority, after) = match rest.strip_prefix("//") {
         Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
@@ -56,9 +60,13 @@ pub(super) fn is_plain(uri: &str) -> bool {
 /// Whether there is no other way to write the authority: no user, escape, empty or default port, or dot at the end.
 fn is_plain_authority(scheme: &str, authority: &str) -> bool {
     let port = authority.rsplit_once(':').map(|(_, port)| port);
-    let is_default =
-        matches!((scheme, port), (_, Some("")) | ("http" | "ws", Some("80")) | ("https" | "wss", Some("443")));
-    let host = port.map_or(authority, |port| authority.strip_suffix(port).unwrap_or(authority));
+    let is_default = matches!(
+        (scheme, port),
+        (_, Some("")) | ("http" | "ws", Some("80")) | ("https" | "wss", Some("443"))
+    );
+    let host = port.map_or(authority, |port| {
+        authority.strip_suffix(port).unwrap_or(authority)
+    });
     !authority.contains(['@', '%'])
         && !is_default
         && !host.trim_end_matches(':').ends_with('.')
@@ -70,17 +78,23 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
     let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     let last = segments.len().saturating_sub(1);
     // Systems with drives read another stream of the same file after a colon.
-    let has_stream = scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
+    let has_stream =
+        scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
     !path.contains(';')
         && !has_stream
-        && segments.iter().enumerate().all(|(at, segment)| !segment.is_empty() || at == last)
+        && segments
+            .iter()
+            .enumerate()
+            .all(|(at, segment)| !segment.is_empty() || at == last)
 }
 
 /// Whether no part of a decoded text, whatever ends parts, is or becomes a dot segment: some systems leave out dots and
 /// spaces at the end of a name, and some servers replace characters by those that look alike.
 fn has_one_form(text: &str) -> bool {
     let ends_part = |c: char| matches!(c, '/' | '?' | '#' | ';' | '&' | '=' | '\\' | ',');
-    text.split(ends_part).all(|part| !part.ends_with(['.', ' '])) && !text.contains(looks_like_punctuation)
+    text.split(ends_part)
+        .all(|part| !part.ends_with(['.', ' ']))
+        && !text.contains(looks_like_punctuation)
 }
 
 /// Whether normalization (Unicode, NFKC) can make punctuation of a character: dots, slashes, and the full-width forms of
@@ -93,15 +107,20 @@ fn looks_like_punctuation(c: char) -> bool {
 fn has_needed_escapes_only(text: &str) -> bool {
     text.split('%').skip(1).all(|after| {
         let decoded = hex_pair(after.as_bytes());
-        let is_needless =
-            |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/\\%".contains(&byte) || byte.is_ascii_control();
+        let is_needless = |byte: u8| {
+            byte.is_ascii_alphanumeric() || b"-._~/\\%".contains(&byte) || byte.is_ascii_control()
+        };
         decoded.is_some_and(|byte| !is_needless(byte))
     })
 }
 
 fn hex_pair(text: &[u8]) -> Option<u8> {
     let (high, low) = (text.first()?, text.get(1)?);
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |byte: &u8| {
+        char::from(*byte)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     Some(digit(high)? << 4 | digit(low)?)
 }
 
@@ -189,7 +208,10 @@ mod tests {
 
     #[test]
     fn folding_decodes_once_and_ignores_case() {
-        assert_eq!(folded("file:///Srv/%53ECRET%2Fx%25"), "file:///srv/secret/x%");
+        assert_eq!(
+            folded("file:///Srv/%53ECRET%2Fx%25"),
+            "file:///srv/secret/x%"
+        );
         assert_eq!(folded("a%C3%89%zz%"), "aé%zz%");
     }
 }

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction, PolicyItem, PolicyKind,
-    PolicyOutcome, PolicySubject, Rights, Verdict,
+    AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction,
+    PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
 };
 use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
@@ -34,15 +34,27 @@ impl View {
     pub(crate) fn of(topology: Arc<Topology>, client: &CallContext) -> Self {
         let caller = &client.caller;
         let reader = Reader::of(&topology, caller);
-        let rights = topology.policy.as_ref().and_then(|policy| policy.rights_of(client));
-        Self { reader, rights, ..Self::at(topology, caller.endpoint()) }
+        let rights = topology
+            .policy
+            .as_ref()
+            .and_then(|policy| policy.rights_of(client));
+        Self {
+            reader,
+            rights,
+            ..Self::at(topology, caller.endpoint())
+        }
     }
 
     /// What `endpoint` shows of what is the same for all, whatever the policy lets clients do; nothing if there is no such
     /// endpoint.
     pub(crate) fn at(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
         let rules = topology.endpoints.position(endpoint);
-        Self { topology, rules, reader: None, rights: None }
+        Self {
+            topology,
+            rules,
+            reader: None,
+            rights: None,
+        }
     }
 
     /// Everything that is the same for all.
@@ -52,12 +64,20 @@ impl View {
 
     /// Everything, with the lists that a reader sees.
     pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Reader>) -> Self {
-        Self { topology: Arc::clone(topology), rules: None, reader: reader.cloned(), rights: None }
+        Self {
+            topology: Arc::clone(topology),
+            rules: None,
+            reader: reader.cloned(),
+            rights: None,
+        }
     }
 
     /// The same with the lists that another reader sees.
     pub(crate) fn read_by(self, reader: Option<&Reader>) -> Self {
-        Self { reader: reader.cloned(), ..self }
+        Self {
+            reader: reader.cloned(),
+            ..self
+        }
     }
 
     /// Whose lists it shows.
@@ -72,7 +92,10 @@ impl View {
 
     /// The same, whatever the policy lets the client do.
     pub(crate) fn without_policy(&self) -> Self {
-        Self { rights: None, ..self.clone() }
+        Self {
+            rights: None,
+            ..self.clone()
+        }
     }
 
     /// What the policy says of an action with something that it shows; `None` without a policy.
@@ -82,7 +105,9 @@ impl View {
         item: &PolicyItem<'_>,
         arguments: Option<&Json>,
     ) -> Option<Result<Verdict, AmbiguousArguments>> {
-        self.rights.as_ref().map(|rights| rights.decide(action, item, arguments))
+        self.rights
+            .as_ref()
+            .map(|rights| rights.decide(action, item, arguments))
     }
 
     /// The whole topology.
@@ -97,7 +122,8 @@ impl View {
 
     /// The position of its rules, by which what is made of them can be kept; `None` if it shows every entry.
     pub(crate) fn position(&self) -> Option<usize> {
-        self.rules.filter(|_| self.rules().is_some_and(|rules| !rules.shows_all_entries()))
+        self.rules
+            .filter(|_| self.rules().is_some_and(|rules| !rules.shows_all_entries()))
     }
 
     fn rules(&self) -> Option<&Rules> {
@@ -107,13 +133,21 @@ impl View {
     /// The backends that it shows, in configuration order.
     pub(crate) fn backends(&self) -> impl DoubleEndedIterator<Item = &Member> + Clone {
         let shown = |(position, backend)| self.shows_at(position, backend).then_some(backend);
-        self.topology.backends().iter().enumerate().filter_map(shown)
+        self.topology
+            .backends()
+            .iter()
+            .enumerate()
+            .filter_map(shown)
     }
 
     /// Whether the endpoint shows the backend at a position, and the policy lets the client use anything of it.
     fn shows_at(&self, position: usize, backend: &Member) -> bool {
-        self.rules().is_none_or(|rules| rules.shows_backend(position))
-            && self.rights.as_ref().is_none_or(|rights| rights.reaches(backend.name()))
+        self.rules()
+            .is_none_or(|rules| rules.shows_backend(position))
+            && self
+                .rights
+                .as_ref()
+                .is_none_or(|rights| rights.reaches(backend.name()))
     }
 
     /// The ids of the backends that it shows, in configuration order.
@@ -124,7 +158,10 @@ impl View {
     /// A backend that it shows.
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
         let position = self.topology.position(backend)?;
-        self.topology.backends().get(position).filter(|backend| self.shows_at(position, backend))
+        self.topology
+            .backends()
+            .get(position)
+            .filter(|backend| self.shows_at(position, backend))
     }
 
     /// Whether it shows a backend.
@@ -138,9 +175,17 @@ impl View {
     }
 
     /// The backends that it shows from the one with this name on; none if it shows none of this name.
-    pub(crate) fn beginning_with<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Member> + use<'a> {
-        let first = self.backends().find(|backend| backend.name() == name).map(|backend| backend.id);
-        let all = self.backends().skip_while(move |backend| Some(backend.id) != first);
+    pub(crate) fn beginning_with<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl Iterator<Item = &'a Member> + use<'a> {
+        let first = self
+            .backends()
+            .find(|backend| backend.name() == name)
+            .map(|backend| backend.id);
+        let all = self
+            .backends()
+            .skip_while(move |backend| Some(backend.id) != first);
         all.filter(move |_| first.is_some())
     }
 
@@ -165,7 +210,10 @@ impl View {
 
     /// Whether it hides entries of this kind.
     pub(crate) fn filters(&self, kind: Filtered) -> bool {
-        self.rights.is_some() || self.rules().is_some_and(|rules| rules.filter(kind).is_some())
+        self.rights.is_some()
+            || self
+                .rules()
+                .is_some_and(|rules| rules.filter(kind).is_some())
     }
 
     /// Whether it shows no entry of this kind.
@@ -187,10 +235,21 @@ impl View {
         let server = self.topology.name(backend);
         let signs_in = self.rights.is_some()
             && kind == Filtered::Tools
-            && self.get(backend).is_some_and(|member| member.is_stand_in(original));
-        let kind = if kind == Filtered::Tools { PolicyKind::Tool } else { PolicyKind::Prompt };
+            && self
+                .get(backend)
+                .is_some_and(|member| member.is_stand_in(original));
+        let kind = if kind == Filtered::Tools {
+            PolicyKind::Tool
+        } else {
+            PolicyKind::Prompt
+        };
         filter.is_none_or(|filter| filter.permits(server, original))
-            && self.may_use(&PolicyItem { kind, server, name: original.into(), definition })
+            && self.may_use(&PolicyItem {
+                kind,
+                server,
+                name: original.into(),
+                definition,
+            })
             && (!signs_in || self.permits_sign_in(backend))
     }
 
@@ -202,7 +261,12 @@ impl View {
     /// Whether it shows the skill that `backend` calls `uri`, as far as that does not depend on the skill's files.
     pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
         let server = self.topology.name(backend);
-        let skill = PolicyItem { kind: PolicyKind::Skill, server, name: uri.into(), definition: None };
+        let skill = PolicyItem {
+            kind: PolicyKind::Skill,
+            server,
+            name: uri.into(),
+            definition: None,
+        };
         self.permits_uri(backend, uri) && self.may_use(&skill)
     }
 
@@ -219,7 +283,9 @@ impl View {
     /// Whether the policy lets the client subscribe to what it shows, and `backend` calls `uri`.
     pub(crate) fn permits_subscription(&self, backend: BackendId, uri: &str) -> bool {
         let verdict = self.verdict(PolicyAction::Subscribe, &self.resource(backend, uri), None);
-        verdict.is_none_or(|verdict| verdict.is_ok_and(|verdict| verdict.outcome == PolicyOutcome::Allowed))
+        verdict.is_none_or(|verdict| {
+            verdict.is_ok_and(|verdict| verdict.outcome == PolicyOutcome::Allowed)
+        })
     }
 
     /// Whether the policy lets the client sign in at a backend.
@@ -245,7 +311,10 @@ impl View {
     }
 
     /// What the policy says now of what a client did with something; `None` without a policy.
-    pub(crate) fn verdict_again(&self, done: &PolicySubject) -> Option<Result<Verdict, AmbiguousArguments>> {
+    pub(crate) fn verdict_again(
+        &self,
+        done: &PolicySubject,
+    ) -> Option<Result<Verdict, AmbiguousArguments>> {
         let (rights, item) = (self.rights.as_ref()?, done.item());
         let listing = rights.listing(&item);
         Some(match listing.outcome {
@@ -264,7 +333,12 @@ impl View {
     }
 
     fn is_shown_uri(&self, backend: BackendId, uri: &str) -> bool {
-        let Some(filter) = self.rules().and_then(|rules| rules.filter(Filtered::Resources)) else { return true };
+        let Some(filter) = self
+            .rules()
+            .and_then(|rules| rules.filter(Filtered::Resources))
+        else {
+            return true;
+        };
         let server = self.topology.name(backend);
         if !filter.permits(server, uri) {
             return false;
@@ -272,7 +346,9 @@ impl View {
         let folded = folded(uri);
         let path = folded.split(['?', '#']).next().unwrap_or_default();
         // To many servers a slash at the end makes no difference.
-        [&*folded, path, path.trim_end_matches('/')].into_iter().all(|text| !filter.denies_lower_case(server, text))
+        [&*folded, path, path.trim_end_matches('/')]
+            .into_iter()
+            .all(|text| !filter.denies_lower_case(server, text))
     }
 
     /// Whether it shows the resource that `backend` calls `uri`, and that no list has: a URI that its server may read
@@ -302,8 +378,15 @@ impl View {
 
     /// What a backend can do; connects first if needed.
     pub(crate) async fn capabilities(&self, backend: BackendId) -> Result<Json, BackendError> {
-        let Some(backend) = self.get(backend) else { return Err(BackendError::ShuttingDown) };
-        Ok(backend.client_for(self.reader()).describe().await?.capabilities().unwrap_or_else(Json::empty_object))
+        let Some(backend) = self.get(backend) else {
+            return Err(BackendError::ShuttingDown);
+        };
+        Ok(backend
+            .client_for(self.reader())
+            .describe()
+            .await?
+            .capabilities()
+            .unwrap_or_else(Json::empty_object))
     }
 
     /// Whether a backend says within the time for a list that it has `capability`.
@@ -318,6 +401,11 @@ impl View {
         answer: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         let limit = self.limits().timeout;
-        timeout(limit, answer).await.unwrap_or(Err(BackendError::Timeout { after: limit, sent: true }))
+        timeout(limit, answer)
+            .await
+            .unwrap_or(Err(BackendError::Timeout {
+                after: limit,
+                sent: true,
+            }))
     }
 }

@@ -24,8 +24,17 @@ impl<'a> Claims<'a> {
     /// By the lists that have been read.
     pub(crate) fn newest(view: &'a View, lists: &ListWatcher) -> Self {
         let topology = view.topology();
-        let newest = |kind| lists.catalogues.seen_by(kind, view.reader()).newest(topology);
-        Self { topology, lists: NAMING.map(newest), templates: newest(ListKind::ResourceTemplates) }
+        let newest = |kind| {
+            lists
+                .catalogues
+                .seen_by(kind, view.reader())
+                .newest(topology)
+        };
+        Self {
+            topology,
+            lists: NAMING.map(newest),
+            templates: newest(ListKind::ResourceTemplates),
+        }
     }
 
     /// By all lists that may have one of `uris`; reads those that have not been read yet, within `trace`.
@@ -39,13 +48,26 @@ impl<'a> Claims<'a> {
         let has_app = uris.any(is_app);
         let topology = everything.topology();
         let known = async |kind| match kind == ListKind::Tools && !has_app {
-            true => lists.catalogues.seen_by(kind, everything.reader()).newest(topology),
-            false => Some(Arc::clone(lists.known(kind, everything, trace).await.whole())),
+            true => lists
+                .catalogues
+                .seen_by(kind, everything.reader())
+                .newest(topology),
+            false => Some(Arc::clone(
+                lists.known(kind, everything, trace).await.whole(),
+            )),
         };
         let [resources, skills, tools] = NAMING;
-        let (resources, skills, tools, templates) =
-            tokio::join!(known(resources), known(skills), known(tools), known(ListKind::ResourceTemplates));
-        Self { topology, lists: [resources, skills, tools], templates }
+        let (resources, skills, tools, templates) = tokio::join!(
+            known(resources),
+            known(skills),
+            known(tools),
+            known(ListKind::ResourceTemplates)
+        );
+        Self {
+            topology,
+            lists: [resources, skills, tools],
+            templates,
+        }
     }
 
     /// The backend that has `uri`.
@@ -53,10 +75,17 @@ impl<'a> Claims<'a> {
         if let Some((backend, _)) = self.topology.unalias(uri) {
             return Some(backend.id);
         }
-        let named = self.lists.iter().flatten().find_map(|list| list.backend_naming(uri));
+        let named = self
+            .lists
+            .iter()
+            .flatten()
+            .find_map(|list| list.backend_naming(uri));
         let by_template = || {
             let templates = self.templates.as_ref()?;
-            templates.find(uri).or_else(|| templates.find_template(uri)).map(|entry| entry.backend)
+            templates
+                .find(uri)
+                .or_else(|| templates.find_template(uri))
+                .map(|entry| entry.backend)
         };
         named.or_else(by_template)
     }

@@ -64,7 +64,10 @@ pub(crate) enum Opened {
 
 impl Client {
     fn of(caller: &Caller) -> Self {
-        Self { holder: caller.holder().clone(), session: caller.session() }
+        Self {
+            holder: caller.holder().clone(),
+            session: caller.session(),
+        }
     }
 }
 
@@ -72,7 +75,11 @@ impl HandedOut {
     /// Remembers at most `limit` URIs, and the apps of as many clients.
     pub(crate) fn new(limit: usize, open_for: Duration) -> Self {
         let limit = limit.max(1);
-        Self { owners: Mutex::new(Cache::new(limit)), apps: Mutex::new(Cache::new(limit)), open_for }
+        Self {
+            owners: Mutex::new(Cache::new(limit)),
+            apps: Mutex::new(Cache::new(limit)),
+            open_for,
+        }
     }
 
     /// The backend that handed out `uri` to this caller.
@@ -80,7 +87,12 @@ impl HandedOut {
         if uri.len() > LONGEST {
             return None;
         }
-        lock(&self.owners).get(&Key { client: Client::of(caller), uri: uri.into() }).copied()
+        lock(&self.owners)
+            .get(&Key {
+                client: Client::of(caller),
+                uri: uri.into(),
+            })
+            .copied()
     }
 
     /// The backend that has handed out `uri` to this caller: `backend`, unless another has before. `None` if the URI
@@ -95,7 +107,10 @@ impl HandedOut {
         if uri.len() > LONGEST {
             return None;
         }
-        let key = Key { client: Client::of(caller), uri: uri.into() };
+        let key = Key {
+            client: Client::of(caller),
+            uri: uri.into(),
+        };
         let mut owners = lock(&self.owners);
         if let Some(owner) = owners.get(&key).filter(|owner| !is_gone(**owner)) {
             return Some(*owner);
@@ -122,12 +137,21 @@ impl HandedOut {
 
     /// The only one of `candidates` whose apps the client has: of those it called tools of, else of those it read.
     /// `None` if there are several, since nothing in a request says which app makes it.
-    pub(crate) fn only_origin(&self, caller: &Caller, candidates: &[BackendId]) -> Option<BackendId> {
+    pub(crate) fn only_origin(
+        &self,
+        caller: &Caller,
+        candidates: &[BackendId],
+    ) -> Option<BackendId> {
         let mut all = lock(&self.apps);
         let mut apps = all.get_mut(&Client::of(caller))?;
-        let is_open = |(backend, used): &App| candidates.contains(backend) && used.elapsed() < self.open_for;
+        let is_open =
+            |(backend, used): &App| candidates.contains(backend) && used.elapsed() < self.open_for;
         let Apps { called, read } = &mut *apps;
-        let opened = if called.iter().any(is_open) { called } else { read };
+        let opened = if called.iter().any(is_open) {
+            called
+        } else {
+            read
+        };
         let mut open = opened.iter_mut().filter(|app| is_open(app));
         let (backend, used) = open.next()?;
         if open.next().is_some() {
@@ -159,15 +183,29 @@ mod tests {
     fn uri_belongs_to_the_first_that_hands_it_out_to_this_client() {
         let handed_out = HandedOut::new(100, OPEN);
         let [a, b] = [BackendId::fresh(), BackendId::fresh()];
-        let give =
-            |caller: &Caller, backend, gone| handed_out.remember(caller, "x://1", backend, |one| Some(one) == gone);
+        let give = |caller: &Caller, backend, gone| {
+            handed_out.remember(caller, "x://1", backend, |one| Some(one) == gone)
+        };
         assert_eq!(give(&session(1), a, None), Some(a));
         assert_eq!(give(&session(1), b, None), Some(a));
         assert_eq!(give(&session(2), b, None), Some(b));
         assert_eq!(handed_out.owner(&session(1), "x://1"), Some(a));
-        assert_eq!(handed_out.owner(&Caller::session_of(Principal::operator(), SessionKey(1)), "x://1"), None);
-        assert_eq!(handed_out.owner(&Caller::request_of(Principal::anonymous()), "x://1"), None);
-        assert_eq!(give(&session(1), b, Some(a)), Some(b), "the first is no longer configured");
+        assert_eq!(
+            handed_out.owner(
+                &Caller::session_of(Principal::operator(), SessionKey(1)),
+                "x://1"
+            ),
+            None
+        );
+        assert_eq!(
+            handed_out.owner(&Caller::request_of(Principal::anonymous()), "x://1"),
+            None
+        );
+        assert_eq!(
+            give(&session(1), b, Some(a)),
+            Some(b),
+            "the first is no longer configured"
+        );
         let long = format!("x://{}", "x".repeat(LONGEST));
         assert_eq!(handed_out.remember(&session(1), &long, a, |_| false), None);
         assert_eq!(handed_out.owner(&session(1), &long), None);
@@ -182,7 +220,11 @@ mod tests {
         }
         (0..1000).for_each(|_| handed_out.opened(&session(1), BackendId::fresh(), Opened::ByCall));
         assert!(lock(&handed_out.owners).len() <= 50 && lock(&handed_out.apps).len() <= 50);
-        assert!(lock(&handed_out.apps).get(&Client::of(&session(1))).is_none_or(|apps| apps.called.len() <= ORIGINS));
+        assert!(
+            lock(&handed_out.apps)
+                .get(&Client::of(&session(1)))
+                .is_none_or(|apps| apps.called.len() <= ORIGINS)
+        );
     }
 
     #[test]
@@ -219,6 +261,13 @@ mod tests {
         assert_eq!(only(), None);
         handed_out.opened(&session(1), a, Opened::ByCall);
         assert_eq!(only(), Some(a));
-        assert_eq!(lock(&handed_out.apps).get(&Client::of(&session(1))).unwrap().called.len(), 1);
+        assert_eq!(
+            lock(&handed_out.apps)
+                .get(&Client::of(&session(1)))
+                .unwrap()
+                .called
+                .len(),
+            1
+        );
     }
 }

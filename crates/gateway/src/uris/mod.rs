@@ -17,11 +17,16 @@ pub(crate) use renaming::{Asked, Renaming};
 /// Whether apps may call a tool: its `visibility` says so, or it has none (MCP Apps 2026-01-26, Visibility).
 pub(crate) fn is_for_apps(tool: &Json) -> bool {
     let ui = tool.get("_meta").and_then(|meta| meta.get("ui"));
-    let Some(visibility) = ui.and_then(|ui| ui.get("visibility")) else { return true };
-    visibility.elements().any(|one| visibility.at(one).is_some_and(|one| one.is_str("app")))
+    let Some(visibility) = ui.and_then(|ui| ui.get("visibility")) else {
+        return true;
+    };
+    visibility
+        .elements()
+        .any(|one| visibility.at(one).is_some_and(|one| one.is_str("app")))
 }
 
 /// Whether a resource is an app (MCP Apps 2026-01-26, UI Resource Format).
 pub(crate) fn is_app(uri: &str) -> bool {
-    uri.split_at_checked("ui:".len()).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("ui:"))
+    uri.split_at_checked("ui:".len())
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("ui:"))
 }

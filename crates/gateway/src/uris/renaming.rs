@@ -33,8 +33,15 @@ pub(crate) struct Renaming<'a> {
 impl Renaming<'_> {
     /// `response` with the URIs at `places` of its result under the client's names. Those that no list has belong to
     /// the backend from now on.
-    pub(crate) async fn apply(&self, response: Response, places: Vec<Range<usize>>, asked: Option<&Asked>) -> Response {
-        let Some(result) = response.result() else { return response };
+    pub(crate) async fn apply(
+        &self,
+        response: Response,
+        places: Vec<Range<usize>>,
+        asked: Option<&Asked>,
+    ) -> Response {
+        let Some(result) = response.result() else {
+            return response;
+        };
         let uris: Vec<_> = places
             .into_iter()
             .filter_map(|place| Some((place.clone(), result.slice(place).as_str()?.into_owned())))
@@ -52,7 +59,13 @@ impl Renaming<'_> {
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
                 // Further ones get aliases, which need no memory.
                 let remembers = names.len() < self.view.limits().result_uris;
-                let name = || if self.needs_alias(&claims, uri, remembers) { alias(uri) } else { None };
+                let name = || {
+                    if self.needs_alias(&claims, uri, remembers) {
+                        alias(uri)
+                    } else {
+                        None
+                    }
+                };
                 names.entry(uri).or_insert_with(name);
             }
         }

@@ -35,7 +35,12 @@ impl Held {
     pub(super) fn of_key(header: HeaderName, prefix: &str, key: &str) -> Option<Self> {
         let value = secret(&format!("{prefix}{key}"))?;
         let headers = HeaderMap::from_iter([(header, value.clone())]);
-        Some(Self { value, shown: Shown::Alike(headers), renew_at: None, ends_at: None })
+        Some(Self {
+            value,
+            shown: Shown::Alike(headers),
+            renew_at: None,
+            ends_at: None,
+        })
     }
 
     pub(super) fn of_grant(grant: &Grant) -> Option<Self> {
@@ -43,17 +48,28 @@ impl Held {
         let (value, shown) = match tokens.kind {
             TokenKind::Bearer => {
                 let value = secret(&format!("Bearer {token}"))?;
-                (value.clone(), Shown::Alike(HeaderMap::from_iter([(AUTHORIZATION, value)])))
+                (
+                    value.clone(),
+                    Shown::Alike(HeaderMap::from_iter([(AUTHORIZATION, value)])),
+                )
             }
-            TokenKind::Dpop => {
-                (secret(&format!("DPoP {token}"))?, Shown::Proven(tokens.clone(), grant.proof_key.clone()?))
-            }
+            TokenKind::Dpop => (
+                secret(&format!("DPoP {token}"))?,
+                Shown::Proven(tokens.clone(), grant.proof_key.clone()?),
+            ),
         };
-        let lifetime = tokens.expires_at.and_then(|end| end.duration_since(grant.issued).ok());
+        let lifetime = tokens
+            .expires_at
+            .and_then(|end| end.duration_since(grant.issued).ok());
         let ahead = lifetime.map_or(AHEAD, |lifetime| AHEAD.min(lifetime / 2));
         let renew_at = tokens.expires_at.filter(|_| tokens.refresh_token.is_some());
         let renew_at = renew_at.and_then(|end| end.checked_sub(ahead));
-        Some(Self { value, shown, renew_at, ends_at: tokens.expires_at })
+        Some(Self {
+            value,
+            shown,
+            renew_at,
+            ends_at: tokens.expires_at,
+        })
     }
 
     /// The value of the header field that shows who the user is.
@@ -64,7 +80,12 @@ impl Held {
     /// What stands behind `prefix`; `None` for a token that is worth nothing without a proof.
     pub(super) fn bare(&self, prefix: &str) -> Option<Zeroizing<String>> {
         let is_alike = matches!(self.shown, Shown::Alike(_));
-        let text = self.value.to_str().ok()?.strip_prefix(prefix).filter(|_| is_alike)?;
+        let text = self
+            .value
+            .to_str()
+            .ok()?
+            .strip_prefix(prefix)
+            .filter(|_| is_alike)?;
         Some(Zeroizing::new(text.to_owned()))
     }
 
@@ -75,11 +96,17 @@ impl Held {
 
     /// Whether others are to be had, though these may still be of use.
     pub(super) fn is_due(&self, now: SystemTime) -> bool {
-        self.renew_at.or(self.ends_at).is_some_and(|time| time <= now)
+        self.renew_at
+            .or(self.ends_at)
+            .is_some_and(|time| time <= now)
     }
 
     /// The header fields of a message.
-    pub(super) fn headers(&self, message: Message<'_>, nonce: Option<&str>) -> Result<HeaderMap, NoAccess> {
+    pub(super) fn headers(
+        &self,
+        message: Message<'_>,
+        nonce: Option<&str>,
+    ) -> Result<HeaderMap, NoAccess> {
         match &self.shown {
             Shown::Alike(headers) => Ok(headers.clone()),
             Shown::Proven(tokens, key) => tokens

@@ -33,7 +33,9 @@ impl Shared {
             let held = key.and_then(|key| Held::of_key(header.clone(), prefix, key.expose()));
             return Ok(held.map(Arc::new));
         }
-        let Some(grant) = self.grant().await? else { return Ok(None) };
+        let Some(grant) = self.grant().await? else {
+            return Ok(None);
+        };
         if let Some(held) = good(&grant, refused.as_ref()) {
             return Ok(Some(Arc::new(held)));
         }
@@ -45,38 +47,77 @@ impl Shared {
         loop {
             match self.store.lease::<Grant>(&self.owner, LEASE).await? {
                 Leased::Nothing => return Ok(None),
-                Leased::Ours(grant, lease) => return self.renew(&grant, lease, refused.as_ref()).await,
+                Leased::Ours(grant, lease) => {
+                    return self.renew(&grant, lease, refused.as_ref()).await;
+                }
                 Leased::Others if SystemTime::now() < deadline => sleep(POLL).await,
-                Leased::Others => return Err(unavailable("another process has not renewed a user's grant in time")),
+                Leased::Others => {
+                    return Err(unavailable(
+                        "another process has not renewed a user's grant in time",
+                    ));
+                }
             }
         }
     }
 
     /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
-    async fn renew(self: &Arc<Self>, grant: &Grant, lease: Lease, refused: Option<&HeaderValue>) -> Outcome {
+    async fn renew(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: Lease,
+        refused: Option<&HeaderValue>,
+    ) -> Outcome {
         let is_meant = self.server.load().is_meant_by(grant);
         let held = good(grant, refused).filter(|_| is_meant);
         if held.is_some() || !is_meant {
-            self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
+            self.store
+                .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep)
+                .await?;
             return Ok(held.map(Arc::new));
         }
         match self.refresh(grant).await {
-            Ok(Some(tokens)) => self.keep(Grant { tokens, issued: SystemTime::now(), ..grant.clone() }, lease).await,
-            Ok(None) => self.end(lease, "the access token has ended, and there is no refresh token").await,
-            Err(error) if error.refusal() == Some("invalid_grant") => self.end(lease, &error.to_string()).await,
+            Ok(Some(tokens)) => {
+                self.keep(
+                    Grant {
+                        tokens,
+                        issued: SystemTime::now(),
+                        ..grant.clone()
+                    },
+                    lease,
+                )
+                .await
+            }
+            Ok(None) => {
+                self.end(
+                    lease,
+                    "the access token has ended, and there is no refresh token",
+                )
+                .await
+            }
+            Err(error) if error.refusal() == Some("invalid_grant") => {
+                self.end(lease, &error.to_string()).await
+            }
             Err(error) => {
                 self.lock().fail(grant, &error);
-                self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep).await?;
+                self.store
+                    .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep)
+                    .await?;
                 warn!(server = self.owner.server(), %error, "a user's grant cannot be renewed now");
-                usable(grant, refused).map(Some).ok_or_else(|| unavailable(&error.to_string()))
+                usable(grant, refused)
+                    .map(Some)
+                    .ok_or_else(|| unavailable(&error.to_string()))
             }
         }
     }
 
     async fn refresh(&self, grant: &Grant) -> Result<Option<TokenSet>, OAuthError> {
-        let Some(refresh_token) = &grant.tokens.refresh_token else { return Ok(None) };
+        let Some(refresh_token) = &grant.tokens.refresh_token else {
+            return Ok(None);
+        };
         let server = self.server.load_full();
-        let Some(registration) = server.registration(grant) else { return Ok(None) };
+        let Some(registration) = server.registration(grant) else {
+            return Ok(None);
+        };
         let client = Client {
             requests: &server.requests,
             provider: &grant.provider,
@@ -84,30 +125,41 @@ impl Shared {
             proof_key: grant.proof_key.as_ref(),
         };
         let tokens = client.refresh(refresh_token, &grant.target).await?;
-        let tokens = TokenSet { scopes: tokens.scopes.or_else(|| grant.tokens.scopes.clone()), ..tokens };
+        let tokens = TokenSet {
+            scopes: tokens.scopes.or_else(|| grant.tokens.scopes.clone()),
+            ..tokens
+        };
         if !server.is_identity_provider() {
             return Ok(Some(tokens));
         }
         match tokens.are_of_the_user_of(&grant.tokens) {
             true => Ok(Some(tokens.ending_with_id_token())),
-            false => Err(OAuthError::Subject("the renewed ID token is of another user".to_owned())),
+            false => Err(OAuthError::Subject(
+                "the renewed ID token is of another user".to_owned(),
+            )),
         }
     }
 
     /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
     async fn keep(self: &Arc<Self>, renewed: Grant, lease: Lease) -> Outcome {
-        match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
+        match self
+            .store
+            .end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed))
+            .await
+        {
             Ok(true) => {}
             Ok(false) => return self.instead_of(renewed).await,
             Err(problem) => {
                 warn!(server = self.owner.server(), %problem, "a renewed grant is not kept yet");
                 let (this, renewed) = (Arc::clone(self), renewed.clone());
-                self.tasks.spawn(async move { this.keep_later(renewed, lease, problem).await });
+                self.tasks
+                    .spawn(async move { this.keep_later(renewed, lease, problem).await });
             }
         }
         let sendable = sendable(&renewed);
         if sendable.is_err() {
-            self.lock().fail(&renewed, &OAuthError::Key(UNSENDABLE.to_owned()));
+            self.lock()
+                .fail(&renewed, &OAuthError::Key(UNSENDABLE.to_owned()));
         }
         sendable
     }
@@ -118,7 +170,11 @@ impl Shared {
         let deadline = Instant::now() + LEASE;
         while matches!(problem, StoreError::Common(_)) && Instant::now() < deadline {
             sleep(POLL).await;
-            match self.store.end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed)).await {
+            match self
+                .store
+                .end_lease(&self.owner, lease, LeaseOutcome::Replace(&renewed))
+                .await
+            {
                 Ok(true) => return,
                 Ok(false) => return drop(self.instead_of(renewed).await),
                 Err(again) => problem = again,
@@ -133,7 +189,8 @@ impl Shared {
         // Where there is another sign-in, giving these back could end that one, too.
         if instead.is_none() {
             let server = self.server.load_full();
-            self.tasks.spawn(async move { server.revoke(&renewed).await });
+            self.tasks
+                .spawn(async move { server.revoke(&renewed).await });
         }
         let instead = instead.filter(|grant| self.server.load().is_meant_by(grant));
         instead.as_ref().map_or(Ok(None), sendable)
@@ -147,9 +204,16 @@ impl Shared {
 
     /// Removes a grant that is worth nothing any more: its user has to sign in anew.
     async fn end(&self, lease: Lease, reason: &str) -> Outcome {
-        match self.store.end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove).await? {
+        match self
+            .store
+            .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Remove)
+            .await?
+        {
             true => {
-                let change = GrantChange { kind: GrantChangeKind::End, owner: &self.owner };
+                let change = GrantChange {
+                    kind: GrantChangeKind::End,
+                    owner: &self.owner,
+                };
                 self.record.ended(change, &GrantChangeEnd::because(reason));
                 Ok(None)
             }
@@ -168,7 +232,8 @@ fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
 /// What can be sent of a grant that cannot be renewed now. It is renewed ahead of its end, so that it may still be of use.
 fn usable(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Arc<Held>> {
     let held = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
-    held.filter(|held| !held.has_ended(SystemTime::now())).map(Arc::new)
+    held.filter(|held| !held.has_ended(SystemTime::now()))
+        .map(Arc::new)
 }
 
 fn sendable(grant: &Grant) -> Outcome {

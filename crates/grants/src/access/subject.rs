@@ -24,7 +24,9 @@ impl UserAccess {
         let first = self.kept(held.as_ref(), kind).await?;
         let found = match (first, held) {
             (Some(first), Some(held)) if refused == Some(&first.token) => {
-                let held = finished(self.0.work(Some(held.value().clone()))).await.map_err(unavailable)?;
+                let held = finished(self.0.work(Some(held.value().clone())))
+                    .await
+                    .map_err(unavailable)?;
                 self.kept(held.as_ref(), kind).await?
             }
             (first, _) => first,
@@ -36,7 +38,11 @@ impl UserAccess {
     }
 
     /// What is kept of the user, while it is `held`.
-    async fn kept(&self, held: Option<&Arc<Held>>, kind: &str) -> Result<Option<SubjectToken>, OAuthError> {
+    async fn kept(
+        &self,
+        held: Option<&Arc<Held>>,
+        kind: &str,
+    ) -> Result<Option<SubjectToken>, OAuthError> {
         if held.is_none() {
             return Ok(None);
         }
@@ -44,13 +50,19 @@ impl UserAccess {
         let grant = grant.map_err(|error: StoreError| OAuthError::Subject(error.to_string()))?;
         Ok(grant.and_then(|grant| {
             let registration = self.0.server.load().registration(&grant)?;
-            let Grant { tokens, provider, .. } = grant;
+            let Grant {
+                tokens, provider, ..
+            } = grant;
             let token = match kind {
                 ID_TOKEN => tokens.id_token?,
                 REFRESH_TOKEN => tokens.refresh_token?,
                 _ => tokens.access_token,
             };
-            Some(SubjectToken { token, provider, registration })
+            Some(SubjectToken {
+                token,
+                provider,
+                registration,
+            })
         }))
     }
 }

@@ -28,7 +28,9 @@ pub(super) struct UserSubject {
 
 impl fmt::Debug for ExchangedAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExchangedAccess").field("issuer", &self.user.issuer).finish_non_exhaustive()
+        f.debug_struct("ExchangedAccess")
+            .field("issuer", &self.user.issuer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +66,9 @@ impl ExchangedAccess {
     /// Whether it is known that the user has to sign in.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.user.access().is_some_and(|access| access.missing().is_some())
+        self.user
+            .access()
+            .is_some_and(|access| access.missing().is_some())
     }
 
     /// Waits until the user, who is signing in, has done so or given up; `None` if the user is not.

@@ -42,7 +42,13 @@ pub(super) struct Browser<'a> {
 
 impl<'a> Browser<'a> {
     pub(super) fn new(request: PageRequest<'a>, public_url: &'a Url) -> Option<Self> {
-        let mut browser = Self { request, public_url, id: String::new(), is_new: false, given: Mutex::default() };
+        let mut browser = Self {
+            request,
+            public_url,
+            id: String::new(),
+            is_new: false,
+            given: Mutex::default(),
+        };
         match browser.cookie(Cookie::Browser) {
             Some(id) => browser.id = id.to_owned(),
             None => {
@@ -60,20 +66,41 @@ impl<'a> Browser<'a> {
     }
 
     /// Who its user is: by a key or a token in a form, or as the request itself shows it.
-    pub(super) async fn user(&self, pages: &SignInPages, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
+    pub(super) async fn user(
+        &self,
+        pages: &SignInPages,
+        credential: Option<&str>,
+    ) -> Result<Arc<Identity>, Denial> {
         let mut headers = self.request.head.headers.clone();
         if let Some(credential) = credential {
             let value = HeaderValue::try_from(format!("Bearer {}", credential.trim()));
-            headers.insert(AUTHORIZATION, value.map_err(|_| Denial::Malformed("this cannot be a key".into()))?);
+            headers.insert(
+                AUTHORIZATION,
+                value.map_err(|_| Denial::Malformed("this cannot be a key".into()))?,
+            );
         }
-        let PageRequest { connection, client, .. } = self.request;
+        let PageRequest {
+            connection, client, ..
+        } = self.request;
         let (method, path) = (&self.request.head.method, self.request.head.uri.path());
-        let credentials =
-            Credentials { method, path, headers: &headers, connection, client, endpoint: &pages.endpoint };
-        let identity = pages.authenticate.authenticate(&credentials).outcome().await?;
+        let credentials = Credentials {
+            method,
+            path,
+            headers: &headers,
+            connection,
+            client,
+            endpoint: &pages.endpoint,
+        };
+        let identity = pages
+            .authenticate
+            .authenticate(&credentials)
+            .outcome()
+            .await?;
         // Every client is alike then, so that nobody but the person at this machine may decide for it.
         if identity.source == Source::Anonymous && !self.is_local() {
-            return Err(Denial::Forbidden("this page is for the person at the gateway's own machine".into()));
+            return Err(Denial::Forbidden(
+                "this page is for the person at the gateway's own machine".into(),
+            ));
         }
         Ok(identity)
     }
@@ -84,7 +111,13 @@ impl<'a> Browser<'a> {
     }
 
     /// Whether a form was shown to this browser.
-    pub(super) fn has_been_shown(&self, seal: &Seal, place: &str, content: &[u8], token: &str) -> bool {
+    pub(super) fn has_been_shown(
+        &self,
+        seal: &Seal,
+        place: &str,
+        content: &[u8],
+        token: &str,
+    ) -> bool {
         let shown = seal.open_for(token, &self.bound(format!("form {place} ").as_bytes()));
         !self.is_new && shown.is_some_and(|shown| shown == content)
     }
@@ -96,22 +129,33 @@ impl<'a> Browser<'a> {
 
     /// Gives the browser a cookie with the answer; with an empty value it forgets the one that it has.
     pub(super) fn give(&self, cookie: Cookie, value: String) {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).push((cookie, value));
+        self.given
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((cookie, value));
     }
 
     /// The values of `Set-Cookie` for the answer.
     pub(super) fn cookies(self) -> Vec<HeaderValue> {
         let own = self.is_new.then(|| self.setting(Cookie::Browser, &self.id));
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        let given = given.iter().map(|(cookie, value)| self.setting(*cookie, value));
-        own.into_iter().chain(given).filter_map(|text| HeaderValue::try_from(text).ok()).collect()
+        let given = given
+            .iter()
+            .map(|(cookie, value)| self.setting(*cookie, value));
+        own.into_iter()
+            .chain(given)
+            .filter_map(|text| HeaderValue::try_from(text).ok())
+            .collect()
     }
 
     /// A browser sends it when an authorization server sends it back here, and with no request of another site's page.
     fn setting(&self, cookie: Cookie, value: &str) -> String {
         let secure = if self.is_secure() { "; Secure" } else { "" };
         let end = if value.is_empty() { "; Max-Age=0" } else { "" };
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}", self.name(cookie))
+        format!(
+            "{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}",
+            self.name(cookie)
+        )
     }
 
     /// A browser sends cookies to every port of a host. Over https the prefix has it refuse one of this name that another host
@@ -124,7 +168,10 @@ impl<'a> Browser<'a> {
         };
         match self.is_secure() {
             true => format!("__Host-{name}"),
-            false => format!("{name}-{}", self.public_url.port_or_known_default().unwrap_or_default()),
+            false => format!(
+                "{name}-{}",
+                self.public_url.port_or_known_default().unwrap_or_default()
+            ),
         }
     }
 
@@ -135,20 +182,40 @@ impl<'a> Browser<'a> {
     /// A cookie of the request; `None` if there are several of its name, of which another page may have set one.
     pub(super) fn cookie(&self, cookie: Cookie) -> Option<&'a str> {
         let name = self.name(cookie);
-        let texts = self.request.head.headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let mut values = pairs.filter(|(known, _)| *known == name).map(|(_, value)| value);
+        let texts = self
+            .request
+            .head
+            .headers
+            .get_all(COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let pairs = texts
+            .flat_map(|text| text.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='));
+        let mut values = pairs
+            .filter(|(known, _)| *known == name)
+            .map(|(_, value)| value);
         values.next().filter(|_| values.next().is_none())
     }
 
     /// Whether the request comes from this machine, and names it: no name of another machine that leads here, and no proxy.
     fn is_local(&self) -> bool {
-        let PageRequest { head, connection, .. } = self.request;
-        let is_loopback = |address: Option<IpAddr>| address.is_some_and(|address| address.to_canonical().is_loopback());
-        let is_forwarded =
-            head.headers.keys().any(|name| *name == FORWARDED || name.as_str().starts_with("x-forwarded-"));
+        let PageRequest {
+            head, connection, ..
+        } = self.request;
+        let is_loopback = |address: Option<IpAddr>| {
+            address.is_some_and(|address| address.to_canonical().is_loopback())
+        };
+        let is_forwarded = head
+            .headers
+            .keys()
+            .any(|name| *name == FORWARDED || name.as_str().starts_with("x-forwarded-"));
         let authority = head.uri.authority().map(ToString::to_string);
-        let named = head.headers.get(HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+        let named = head
+            .headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .map(str::to_owned);
         let mut names = [authority, named].into_iter().flatten().peekable();
         is_loopback(connection.local)
             && is_loopback(connection.peer.map(|peer| peer.ip()))
@@ -159,7 +226,10 @@ impl<'a> Browser<'a> {
 }
 
 fn names_this_machine(authority: &str) -> bool {
-    match Url::parse(&format!("http://{authority}/")).ok().and_then(|url| url.host().map(|host| host.to_owned())) {
+    match Url::parse(&format!("http://{authority}/"))
+        .ok()
+        .and_then(|url| url.host().map(|host| host.to_owned()))
+    {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -173,10 +243,22 @@ mod tests {
 
     #[test]
     fn only_names_of_the_loopback_interface_name_this_machine() {
-        for name in ["localhost:8080", "127.0.0.1", "[::1]:1", "a.localhost", "LOCALHOST"] {
+        for name in [
+            "localhost:8080",
+            "127.0.0.1",
+            "[::1]:1",
+            "a.localhost",
+            "LOCALHOST",
+        ] {
             assert!(names_this_machine(name), "{name}");
         }
-        for name in ["localhost.evil.example", "evil.example:8080", "10.0.0.1", "", "127.0.0.1.evil.example"] {
+        for name in [
+            "localhost.evil.example",
+            "evil.example:8080",
+            "10.0.0.1",
+            "",
+            "127.0.0.1.evil.example",
+        ] {
             assert!(!names_this_machine(name), "{name}");
         }
     }

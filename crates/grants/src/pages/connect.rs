@@ -69,11 +69,20 @@ impl Visit<'_> {
             Err(Denial::Missing | Denial::Invalid(_)) => None,
             Err(denial) => return denied(&denial).answer(),
         };
-        if user.as_ref().is_some_and(|user| !self.may_sign_in(user, link.owner.server())) {
+        if user
+            .as_ref()
+            .is_some_and(|user| !self.may_sign_in(user, link.owner.server()))
+        {
             return self.barred(&link.owner);
         }
-        let token = self.browser.form_token(&self.pages.seal, handle, &asked.digest()).unwrap_or_default();
-        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        let token = self
+            .browser
+            .form_token(&self.pages.seal, handle, &asked.digest())
+            .unwrap_or_default();
+        let provider = self
+            .pages
+            .grants
+            .identity_provider_of(link.owner.principal());
         let shown_by = match (&user, &provider) {
             (Some(user), _) if !matches!(asked, Asked::Identity { .. }) => ShownBy::Known(user),
             (_, Some(provider)) => ShownBy::SigningIn(provider.name()),
@@ -90,16 +99,24 @@ impl Visit<'_> {
         };
         let fields = self.fields();
         let token = fields.get("token").unwrap_or_default();
-        if !self.browser.has_been_shown(&self.pages.seal, handle, &asked.digest(), token) {
-            let text =
-                "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
+        if !self
+            .browser
+            .has_been_shown(&self.pages.seal, handle, &asked.digest(), token)
+        {
+            let text = "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
-        let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+        let provider = self
+            .pages
+            .grants
+            .identity_provider_of(link.owner.principal());
         if let Some(provider) = provider.filter(|_| fields.get("action") == Some(IDENTIFY)) {
             let path = self.request.head.uri.path();
             let kept_for = Some(&link.owner).filter(|_| matches!(asked, Asked::Identity { .. }));
-            return answered(self.begin_identifying(provider.name(), path, kept_for).await);
+            return answered(
+                self.begin_identifying(provider.name(), path, kept_for)
+                    .await,
+            );
         }
         let user = match self.user_of(&link, fields.get("credential")).await {
             Ok(user) => user,
@@ -119,20 +136,40 @@ impl Visit<'_> {
         let grants = &self.pages.grants;
         let callback = self.callback().ok_or_else(unusable)?;
         let principal = link.owner.principal();
-        let Begun { mut record, .. } = offer.begin(grants, principal, &callback, &self.browser_digest()).await?;
+        let Begun { mut record, .. } = offer
+            .begin(grants, principal, &callback, &self.browser_digest())
+            .await?;
         record.rules = self.pages.rules.number();
         // It counts among those of its user, so that nobody's take the place of another's.
-        let user = self.pages.seal.seal_for(principal, BEGUN).ok_or_else(unsealed)?;
+        let user = self
+            .pages
+            .seal
+            .seal_for(principal, BEGUN)
+            .ok_or_else(unsealed)?;
         record.request = record.request.with_state_for(&user);
-        let place = self.pages.place_of(record.request.state.expose()).ok_or_else(unsealed)?;
+        let place = self
+            .pages
+            .place_of(record.request.state.expose())
+            .ok_or_else(unsealed)?;
         // Only now: what nobody has agreed to is not carried on.
-        grants.store().put(&place, &record).await.map_err(|error| unkept(&error))?;
+        grants
+            .store()
+            .put(&place, &record)
+            .await
+            .map_err(|error| unkept(&error))?;
         // Calls that come meanwhile wait for the end.
-        self.access(&link.owner).iter().for_each(UserAccess::begin_sign_in);
+        self.access(&link.owner)
+            .iter()
+            .for_each(UserAccess::begin_sign_in);
         Ok(redirect(&record.request.url))
     }
 
-    async fn deposit(&self, link: &Link, server: &str, key: Option<&str>) -> Result<Response<String>, SignInError> {
+    async fn deposit(
+        &self,
+        link: &Link,
+        server: &str,
+        key: Option<&str>,
+    ) -> Result<Response<String>, SignInError> {
         let key = key.map(str::trim).filter(|key| !key.is_empty());
         let key = key.ok_or(SignInError::NotUsed("there is no key in the form"))?;
         self.pages.grants.keep_key(&link.owner, key).await?;
@@ -149,19 +186,35 @@ impl Visit<'_> {
 
     async fn finish(&self) -> Result<String, SignInError> {
         let query = self.request.head.uri.query().unwrap_or_default();
-        let unknown =
-            SignInError::NotUsed("this sign-in has not begun here, is over, or took too long; begin it again");
-        let Some(parameters) = CallbackParameters::from_query(query) else { return Err(unknown) };
-        let Some(place) = parameters.state().and_then(|state| self.pages.place_of(state)) else { return Err(unknown) };
+        let unknown = SignInError::NotUsed(
+            "this sign-in has not begun here, is over, or took too long; begin it again",
+        );
+        let Some(parameters) = CallbackParameters::from_query(query) else {
+            return Err(unknown);
+        };
+        let Some(place) = parameters
+            .state()
+            .and_then(|state| self.pages.place_of(state))
+        else {
+            return Err(unknown);
+        };
         let grants = &self.pages.grants;
         // Whoever brings it, it is worth nothing afterwards.
-        let begun = grants.store().take::<BegunSignIn>(&place).await.map_err(|error| unkept(&error))?;
-        let Some(record) = begun else { return Err(unknown) };
+        let begun = grants
+            .store()
+            .take::<BegunSignIn>(&place)
+            .await
+            .map_err(|error| unkept(&error))?;
+        let Some(record) = begun else {
+            return Err(unknown);
+        };
         let owner = Owner::new(&record.principal, &record.server);
         let refused = if SystemTime::now() >= record.expires {
             Some(unknown)
         } else if record.browser != self.browser_digest() {
-            Some(SignInError::NotUsed("this sign-in was begun in another browser"))
+            Some(SignInError::NotUsed(
+                "this sign-in was begun in another browser",
+            ))
         } else if record.rules != self.pages.rules.number() {
             let why = "the policy of this gateway has changed since this sign-in was begun; begin it again";
             Some(SignInError::NotUsed(why))
@@ -173,7 +226,14 @@ impl Visit<'_> {
                 grants.not_signed_in(&owner, &error);
                 Err(error)
             }
-            None => Begun { location: record.request.url.clone(), record }.finish(grants, parameters).await,
+            None => {
+                Begun {
+                    location: record.request.url.clone(),
+                    record,
+                }
+                .finish(grants, parameters)
+                .await
+            }
         };
         self.access(&owner).iter().for_each(UserAccess::end_sign_in);
         outcome
@@ -188,19 +248,34 @@ impl Visit<'_> {
     /// What a link is about, and what its server wants of the user now.
     async fn asked(&self, handle: &str) -> Result<(Link, Asked), Page> {
         let Some(link) = self.pages.links.open(handle) else {
-            let text =
-                "It was made long ago, or is incomplete. Have your client make the same request again for another one.";
-            return Err(Page::refusal(StatusCode::NOT_FOUND, "This link is not valid", text));
+            let text = "It was made long ago, or is incomplete. Have your client make the same request again for another one.";
+            return Err(Page::refusal(
+                StatusCode::NOT_FOUND,
+                "This link is not valid",
+                text,
+            ));
         };
         let name = link.owner.server();
-        let server = self.pages.grants.server(name).ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
+        let server = self
+            .pages
+            .grants
+            .server(name)
+            .ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
         let asked = match &server.settings.method {
-            Method::Key { .. } => Asked::Key { server: name.to_owned() },
+            Method::Key { .. } => Asked::Key {
+                server: name.to_owned(),
+            },
             Method::Identity(_) => return Err(not_signed_in(&SignInError::NoServer)),
             Method::Exchange(_) => {
-                let provider = self.pages.grants.identity_provider_of(link.owner.principal());
+                let provider = self
+                    .pages
+                    .grants
+                    .identity_provider_of(link.owner.principal());
                 let provider = provider.ok_or_else(|| not_signed_in(&SignInError::NoServer))?;
-                Asked::Identity { server: name.to_owned(), issuer: provider.name().to_owned() }
+                Asked::Identity {
+                    server: name.to_owned(),
+                    issuer: provider.name().to_owned(),
+                }
             }
             Method::SignIn(_) => {
                 let offer = Offer::ask(&self.pages.grants, name, link.wanted.as_ref()).await;
@@ -211,14 +286,23 @@ impl Visit<'_> {
     }
 
     /// The user of this browser, if it is the one whose link this is.
-    async fn user_of(&self, link: &Link, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
+    async fn user_of(
+        &self,
+        link: &Link,
+        credential: Option<&str>,
+    ) -> Result<Arc<Identity>, Denial> {
         let user = self.user(credential).await?;
         if user.principal.to_bytes() == link.owner.principal() {
             return Ok(user);
         }
         let other = Owner::new(&user.principal.to_bytes(), link.owner.server());
-        self.pages.grants.not_signed_in(&other, &SignInError::NotUsed("the link was made for another user"));
-        Err(Denial::Invalid("this link was made for another user".into()))
+        self.pages.grants.not_signed_in(
+            &other,
+            &SignInError::NotUsed("the link was made for another user"),
+        );
+        Err(Denial::Invalid(
+            "this link was made for another user".into(),
+        ))
     }
 
     /// What the record of a sign-in keeps of its browser.
@@ -231,9 +315,14 @@ impl SignInPages {
     /// Where a begun sign-in is kept: as a record of its user, whom the `state` names, with the digest of that as its name, which
     /// only the browser and the authorization server know. `None` if it was not made here.
     pub(super) fn place_of(&self, state: &str) -> Option<Owner> {
-        let (_, user) = state.split_once('.').filter(|_| state.len() <= LONGEST_STATE)?;
+        let (_, user) = state
+            .split_once('.')
+            .filter(|_| state.len() <= LONGEST_STATE)?;
         let principal = self.seal.open_for(user, BEGUN)?;
-        Some(Owner::new(&principal, &HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref())))
+        Some(Owner::new(
+            &principal,
+            &HEXLOWER.encode(digest(&SHA256, state.as_bytes()).as_ref()),
+        ))
     }
 }
 
@@ -259,17 +348,24 @@ fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
         Asked::Identity { server, issuer } => (page_of_identity(server, issuer), ""),
     };
     match shown_by {
-        ShownBy::Known(user) => page.paragraph(&format!("You are known to this gateway as {}.", user.name)),
+        ShownBy::Known(user) => {
+            page.paragraph(&format!("You are known to this gateway as {}.", user.name))
+        }
         ShownBy::SigningIn(issuer) => {
             page.paragraph("The sign-in shows that the request is yours.");
-            page.form(token).button(IDENTIFY, &format!("Sign in at {issuer}")).end();
+            page.form(token)
+                .button(IDENTIFY, &format!("Sign in at {issuer}"))
+                .end();
             return page;
         }
         ShownBy::Credential => &mut page,
     };
     let mut form = page.form(token);
     if matches!(shown_by, ShownBy::Credential) {
-        form.secret("credential", "Your key or access token for this gateway, which shows that the request is yours");
+        form.secret(
+            "credential",
+            "Your key or access token for this gateway, which shows that the request is yours",
+        );
     }
     if matches!(asked, Asked::Key { .. }) {
         form.secret("key", "Your key for the server");
@@ -281,7 +377,10 @@ fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
 
 fn page_of_offer(offer: &Offer) -> Page {
     let mut page = Page::new(&format!("Sign in to {}", offer.server()));
-    let scopes = offer.scopes().map(ToString::to_string).filter(|scopes| !scopes.is_empty());
+    let scopes = offer
+        .scopes()
+        .map(ToString::to_string)
+        .filter(|scopes| !scopes.is_empty());
     let scopes = scopes.unwrap_or_else(|| "what the authorization server decides".to_owned());
     page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
     page.facts([
@@ -295,8 +394,13 @@ fn page_of_offer(offer: &Offer) -> Page {
 fn page_of_identity(server: &str, issuer: &str) -> Page {
     let mut page = Page::new(&format!("Sign in to {server}"));
     page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
-    page.facts([("server", server.to_owned()), ("where you sign in", issuer.to_owned())]);
-    page.paragraph("What you get there is kept encrypted, and exchanged for what this server wants.");
+    page.facts([
+        ("server", server.to_owned()),
+        ("where you sign in", issuer.to_owned()),
+    ]);
+    page.paragraph(
+        "What you get there is kept encrypted, and exchanged for what this server wants.",
+    );
     page
 }
 

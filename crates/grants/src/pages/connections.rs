@@ -23,24 +23,39 @@ impl Visit<'_> {
     pub(super) async fn change_connections(&self) -> Response<String> {
         let fields = self.fields();
         let token = fields.get("token").unwrap_or_default();
-        if !self.browser.has_been_shown(&self.pages.seal, CONNECTIONS, b"", token) {
+        if !self
+            .browser
+            .has_been_shown(&self.pages.seal, CONNECTIONS, b"", token)
+        {
             let text = "The form was not shown in this browser. Open the page again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
-        if let Some(issuer) = fields.get("issuer").filter(|_| fields.get("action") == Some(IDENTIFY)) {
+        if let Some(issuer) = fields
+            .get("issuer")
+            .filter(|_| fields.get("action") == Some(IDENTIFY))
+        {
             return answered(self.begin_identifying(issuer, CONNECTIONS, None).await);
         }
         let user = match self.user(fields.get("credential")).await {
             Ok(user) => user,
             Err(denial) => return denied(&denial).answer(),
         };
-        let server = fields.get("server").filter(|name| self.pages.grants.server(name).is_some());
+        let server = fields
+            .get("server")
+            .filter(|name| self.pages.grants.server(name).is_some());
         let owner = server.map(|server| Owner::new(&user.principal.to_bytes(), server));
         match (fields.get("action"), owner) {
-            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => self.barred(&owner),
+            (Some("connect"), Some(owner)) if !self.may_sign_in(&user, owner.server()) => {
+                self.barred(&owner)
+            }
             (Some("connect"), Some(owner)) => self.connect(&owner),
             (Some("sign-out"), Some(owner)) => {
-                match self.pages.grants.sign_out(&self.pages.grants.kept_as(&owner)).await {
+                match self
+                    .pages
+                    .grants
+                    .sign_out(&self.pages.grants.kept_as(&owner))
+                    .await
+                {
                     Ok(()) => self.page_of_connections(Ok(user)).await,
                     Err(error) => super::not_signed_in(&crate::error::unkept(&error)).answer(),
                 }
@@ -54,11 +69,16 @@ impl Visit<'_> {
         let handle = self.pages.links.handle(owner, None);
         let url = handle.and_then(|handle| below(self.public_url, &format!("{CONNECT}{handle}")));
         let answer = url.map(|url| redirect(&url));
-        answer.unwrap_or_else(|| Page::refusal(StatusCode::BAD_GATEWAY, "Try again later", "").answer())
+        answer.unwrap_or_else(|| {
+            Page::refusal(StatusCode::BAD_GATEWAY, "Try again later", "").answer()
+        })
     }
 
     async fn page_of_connections(&self, user: Result<Arc<Identity>, Denial>) -> Response<String> {
-        let token = self.browser.form_token(&self.pages.seal, CONNECTIONS, b"").unwrap_or_default();
+        let token = self
+            .browser
+            .form_token(&self.pages.seal, CONNECTIONS, b"")
+            .unwrap_or_default();
         let page = match &user {
             Ok(user) => match connections(&self.pages.grants, &user.principal.to_bytes()).await {
                 Ok(all) => self.page_of(user, &all, &token),
@@ -74,7 +94,9 @@ impl Visit<'_> {
         let mut page = denied(denial).with_status(StatusCode::OK);
         for issuer in self.pages.grants.identity_providers() {
             let mut form = page.form(token);
-            form.hidden("issuer", &issuer).button(IDENTIFY, &format!("Sign in at {issuer}")).end();
+            form.hidden("issuer", &issuer)
+                .button(IDENTIFY, &format!("Sign in at {issuer}"))
+                .end();
         }
         if self.pages.grants.takes_credentials() {
             let mut form = page.form(token);
@@ -88,13 +110,24 @@ impl Visit<'_> {
         let mut page = Page::new("Your connections");
         page.paragraph(&format!("You are known to this gateway as {}.", user.name));
         // Who may not connect to a server, and never has, is not told of it.
-        let shown = all.iter().map(|one| (one, self.may_sign_in(user, &one.server)));
-        for (connection, may_connect) in shown.filter(|(one, may_connect)| *may_connect || one.is_kept()) {
+        let shown = all
+            .iter()
+            .map(|one| (one, self.may_sign_in(user, &one.server)));
+        for (connection, may_connect) in
+            shown.filter(|(one, may_connect)| *may_connect || one.is_kept())
+        {
             page.heading(&connection.server).facts(connection.facts());
             let mut form = page.form(token);
             form.hidden("server", &connection.server);
             if may_connect {
-                form.button("connect", if connection.is_kept() { "Connect anew" } else { "Connect" });
+                form.button(
+                    "connect",
+                    if connection.is_kept() {
+                        "Connect anew"
+                    } else {
+                        "Connect"
+                    },
+                );
             }
             if connection.is_kept() {
                 form.button("sign-out", "Disconnect");

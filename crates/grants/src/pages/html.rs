@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use fanlight_credentials::escaped_html as escaped;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use url::Url;
@@ -40,7 +41,10 @@ impl Page {
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<h1>{title}</h1>\n"
         );
-        Self { status: StatusCode::OK, html }
+        Self {
+            status: StatusCode::OK,
+            html,
+        }
     }
 
     /// A page that says why something is not done.
@@ -68,10 +72,18 @@ impl Page {
     }
 
     /// A list of names and what there is to say of them.
-    pub(super) fn facts<'a>(&mut self, facts: impl IntoIterator<Item = (&'a str, String)>) -> &mut Self {
+    pub(super) fn facts<'a>(
+        &mut self,
+        facts: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> &mut Self {
         self.html += "<dl>\n";
         for (name, value) in facts {
-            let _ = writeln!(self.html, "<dt>{}</dt><dd><code>{}</code></dd>", escaped(name), escaped(&value));
+            let _ = writeln!(
+                self.html,
+                "<dt>{}</dt><dd><code>{}</code></dd>",
+                escaped(name),
+                escaped(&value)
+            );
         }
         self.html += "</dl>\n";
         self
@@ -95,7 +107,12 @@ impl Page {
 impl Form<'_> {
     pub(super) fn hidden(&mut self, name: &str, value: &str) -> &mut Self {
         let html = &mut self.page.html;
-        let _ = writeln!(html, "<input type=\"hidden\" name=\"{}\" value=\"{}\">", escaped(name), escaped(value));
+        let _ = writeln!(
+            html,
+            "<input type=\"hidden\" name=\"{}\" value=\"{}\">",
+            escaped(name),
+            escaped(value)
+        );
         self
     }
 
@@ -112,7 +129,10 @@ impl Form<'_> {
 
     pub(super) fn button(&mut self, action: &str, label: &str) -> &mut Self {
         let (action, label) = (escaped(action), escaped(label));
-        let _ = writeln!(self.page.html, "<button name=\"action\" value=\"{action}\">{label}</button>");
+        let _ = writeln!(
+            self.page.html,
+            "<button name=\"action\" value=\"{action}\">{label}</button>"
+        );
         self
     }
 
@@ -123,7 +143,11 @@ impl Form<'_> {
 
 /// Sends a browser on.
 pub(super) fn redirect(to: &Url) -> Response<String> {
-    let mut response = with_headers(StatusCode::SEE_OTHER, String::new(), "text/html; charset=utf-8");
+    let mut response = with_headers(
+        StatusCode::SEE_OTHER,
+        String::new(),
+        "text/html; charset=utf-8",
+    );
     if let Ok(location) = HeaderValue::try_from(to.as_str()) {
         response.headers_mut().insert(LOCATION, location);
     }
@@ -136,7 +160,10 @@ pub(super) fn document(text: String) -> Response<String> {
 }
 
 /// The answer, with cookies.
-pub(super) fn with_cookies(mut response: Response<String>, cookies: Vec<HeaderValue>) -> Response<String> {
+pub(super) fn with_cookies(
+    mut response: Response<String>,
+    cookies: Vec<HeaderValue>,
+) -> Response<String> {
     for cookie in cookies {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
@@ -147,8 +174,12 @@ fn with_headers(status: StatusCode, text: String, kind: &'static str) -> Respons
     let mut response = Response::new(text);
     *response.status_mut() = status;
     for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
     }
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

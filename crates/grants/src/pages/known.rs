@@ -33,28 +33,52 @@ struct Known {
 impl KnownUsers {
     /// Remembers the user of a browser. Returns what the browser has to show, which is new, so that nobody else can know it;
     /// `None` without random numbers.
-    pub(super) fn remember(&self, browser: &[u8], identity: Arc<Identity>, provider: Option<String>) -> Option<String> {
+    pub(super) fn remember(
+        &self,
+        browser: &[u8],
+        identity: Arc<Identity>,
+        provider: Option<String>,
+    ) -> Option<String> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).ok()?;
         let secret = URL_SAFE_NO_PAD.encode(secret);
         let mut all = self.lock();
         all.retain(|_, known| known.holds());
-        let of_user = all.values().filter(|known| known.identity.principal == identity.principal).count();
+        let of_user = all
+            .values()
+            .filter(|known| known.identity.principal == identity.principal)
+            .count();
         if of_user >= MOST_OF_ONE {
-            remove_oldest(&mut all, |known| known.identity.principal == identity.principal);
+            remove_oldest(&mut all, |known| {
+                known.identity.principal == identity.principal
+            });
         }
         if all.len() >= MOST {
             remove_oldest(&mut all, |_| true);
         }
         let until = Instant::now() + USER_TIME;
-        all.insert(place_of(&secret), Known { browser: browser.to_vec(), identity, provider, until });
+        all.insert(
+            place_of(&secret),
+            Known {
+                browser: browser.to_vec(),
+                identity,
+                provider,
+                until,
+            },
+        );
         Some(secret)
     }
 
     /// The user of a browser that shows this, and the identity provider at which the user has signed in.
-    pub(super) fn of(&self, browser: &[u8], secret: &str) -> Option<(Arc<Identity>, Option<String>)> {
+    pub(super) fn of(
+        &self,
+        browser: &[u8],
+        secret: &str,
+    ) -> Option<(Arc<Identity>, Option<String>)> {
         let all = self.lock();
-        let known = all.get(&place_of(secret)).filter(|known| known.browser == browser && known.holds())?;
+        let known = all
+            .get(&place_of(secret))
+            .filter(|known| known.browser == browser && known.holds())?;
         Some((Arc::clone(&known.identity), known.provider.clone()))
     }
 
@@ -74,7 +98,10 @@ fn place_of(secret: &str) -> Vec<u8> {
 }
 
 fn remove_oldest(all: &mut HashMap<Vec<u8>, Known>, is_meant: impl Fn(&Known) -> bool) {
-    let oldest = all.iter().filter(|(_, known)| is_meant(known)).min_by_key(|(_, known)| known.until);
+    let oldest = all
+        .iter()
+        .filter(|(_, known)| is_meant(known))
+        .min_by_key(|(_, known)| known.until);
     if let Some(place) = oldest.map(|(place, _)| place.clone()) {
         all.remove(&place);
     }
@@ -88,9 +115,13 @@ mod tests {
     fn user_is_known_to_one_browser_until_what_has_shown_it_ends() {
         let known = KnownUsers::default();
         let identity = Arc::new(Identity::anonymous());
-        let secret = known.remember(b"browser", Arc::clone(&identity), None).unwrap();
+        let secret = known
+            .remember(b"browser", Arc::clone(&identity), None)
+            .unwrap();
         assert!(known.of(b"browser", &secret).is_some());
-        assert!(known.of(b"another", &secret).is_none() && known.of(b"browser", "secret").is_none());
+        assert!(
+            known.of(b"another", &secret).is_none() && known.of(b"browser", "secret").is_none()
+        );
         identity.validity.revoked.cancel();
         assert!(known.of(b"browser", &secret).is_none());
     }
@@ -98,10 +129,17 @@ mod tests {
     #[test]
     fn one_user_takes_no_place_of_others() {
         let known = KnownUsers::default();
-        let ann = Identity { principal: fanlight_identity::Principal::named("a", "ann"), ..Identity::anonymous() };
+        let ann = Identity {
+            principal: fanlight_identity::Principal::named("a", "ann"),
+            ..Identity::anonymous()
+        };
         let of_ann = known.remember(b"browser", Arc::new(ann), None).unwrap();
         let secrets: Vec<_> = (0..MOST_OF_ONE * 2)
-            .map(|_| known.remember(b"browser", Arc::new(Identity::anonymous()), None).unwrap())
+            .map(|_| {
+                known
+                    .remember(b"browser", Arc::new(Identity::anonymous()), None)
+                    .unwrap()
+            })
             .collect();
         assert!(known.of(b"browser", &of_ann).is_some());
         assert!(known.of(b"browser", secrets.last().unwrap()).is_some());

@@ -86,7 +86,17 @@ impl SignInPages {
         let seal = grants.store().seal(b"page for users: ")?;
         let (known, spent) = (KnownUsers::default(), Spent::default());
         let asking = Budget::new(ASKING, Part::AS_MUCH_AS_IT_LEAVES);
-        Ok(Self { grants, links, authenticate, rules, endpoint, seal, known, spent, asking })
+        Ok(Self {
+            grants,
+            links,
+            authenticate,
+            rules,
+            endpoint,
+            seal,
+            known,
+            spent,
+            asking,
+        })
     }
 
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {
@@ -98,7 +108,12 @@ impl SignInPages {
         let Some(browser) = Browser::new(request, &public_url) else {
             return Page::refusal(StatusCode::SERVICE_UNAVAILABLE, "Try again later", "").answer();
         };
-        let visit = Visit { pages: self, request, public_url: &public_url, browser };
+        let visit = Visit {
+            pages: self,
+            request,
+            public_url: &public_url,
+            browser,
+        };
         let answer = visit.answer().await;
         with_cookies(answer, visit.browser.cookies())
     }
@@ -107,7 +122,11 @@ impl SignInPages {
 impl Visit<'_> {
     async fn answer(&self) -> Response<String> {
         let path = self.request.head.uri.path();
-        match (path.strip_prefix(CONNECT), path, self.request.head.method == Method::POST) {
+        match (
+            path.strip_prefix(CONNECT),
+            path,
+            self.request.head.method == Method::POST,
+        ) {
             (Some(handle), _, false) => self.show_offer(handle).await,
             (Some(handle), _, true) => self.accept_offer(handle).await,
             (_, CALLBACK, false) => self.come_back().await,
@@ -115,14 +134,17 @@ impl Visit<'_> {
             (_, CONNECTIONS, false) => self.show_connections().await,
             (_, CONNECTIONS, true) => self.change_connections().await,
             (_, DOCUMENT, false) => self.document(),
-            _ => Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This is not done here", "").answer(),
+            _ => {
+                Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This is not done here", "").answer()
+            }
         }
     }
 }
 
 impl Pages for SignInPages {
     fn serves(&self, path: &str) -> bool {
-        path.starts_with(CONNECT) || [CALLBACK, IDENTITY_CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
+        path.starts_with(CONNECT)
+            || [CALLBACK, IDENTITY_CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
     }
 
     fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
@@ -143,18 +165,27 @@ struct Fields(HashMap<String, String>);
 
 impl Fields {
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
     }
 }
 
 impl Visit<'_> {
     fn fields(&self) -> Fields {
-        Fields(form_urlencoded::parse(self.request.form).into_owned().collect())
+        Fields(
+            form_urlencoded::parse(self.request.form)
+                .into_owned()
+                .collect(),
+        )
     }
 
     /// The page for a user who may not sign in at a server, which is put on record.
     fn barred(&self, owner: &Owner) -> Response<String> {
-        self.pages.grants.not_signed_in(owner, &SignInError::NotPermitted);
+        self.pages
+            .grants
+            .not_signed_in(owner, &SignInError::NotPermitted);
         let server = owner.server();
         let text = format!(
             "The policy of this gateway does not permit you to sign in to {server}. Its operator can change that."
@@ -165,22 +196,43 @@ impl Visit<'_> {
     /// Where browsers come back to, and how authorization servers know Fanlight.
     fn callback(&self) -> Option<Callback> {
         let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
-        Some(Callback { redirect_uri: below(self.public_url, CALLBACK)?, document, is_for_once: false })
+        Some(Callback {
+            redirect_uri: below(self.public_url, CALLBACK)?,
+            document,
+            is_for_once: false,
+        })
     }
 
     /// What Fanlight is as a client (2026-07-28 basic/authorization/client-registration, Client ID Metadata Documents).
     fn document(&self) -> Response<String> {
-        let text = self.callback().and_then(|Callback { redirect_uri, document, .. }| {
-            let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
-            let (client_id, client_uri) = (Some(document?.into()), Some(self.public_url.to_string()));
-            let redirect_uris =
-                [metadata.redirect_uris, vec![below(self.public_url, IDENTITY_CALLBACK)?.into()]].concat();
-            let metadata = ClientMetadata { client_id, client_uri, redirect_uris, ..metadata };
-            serde_json::to_string(&metadata).ok()
-        });
+        let text = self.callback().and_then(
+            |Callback {
+                 redirect_uri,
+                 document,
+                 ..
+             }| {
+                let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
+                let (client_id, client_uri) =
+                    (Some(document?.into()), Some(self.public_url.to_string()));
+                let redirect_uris = [
+                    metadata.redirect_uris,
+                    vec![below(self.public_url, IDENTITY_CALLBACK)?.into()],
+                ]
+                .concat();
+                let metadata = ClientMetadata {
+                    client_id,
+                    client_uri,
+                    redirect_uris,
+                    ..metadata
+                };
+                serde_json::to_string(&metadata).ok()
+            },
+        );
         let text = text.map(html::document);
         let why = "Authorization servers read it over https only, and publicUrl is not https.";
-        text.unwrap_or_else(|| Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer())
+        text.unwrap_or_else(|| {
+            Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer()
+        })
     }
 }
 
@@ -208,7 +260,11 @@ fn not_signed_in(error: &SignInError) -> Page {
         SignInError::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
         SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
     };
-    Page::refusal(status, "You are not signed in", &sentence(&error.to_string()))
+    Page::refusal(
+        status,
+        "You are not signed in",
+        &sentence(&error.to_string()),
+    )
 }
 
 /// The answer to what may have failed.
@@ -219,7 +275,11 @@ fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> 
 /// A text as a sentence.
 fn sentence(text: &str) -> String {
     let mut rest = text.chars();
-    let first: String = rest.next().into_iter().flat_map(char::to_uppercase).collect();
+    let first: String = rest
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .collect();
     format!("{first}{}.", rest.as_str())
 }
 

@@ -27,7 +27,10 @@ impl Spent {
             all.retain(|_, end| *end > now);
         }
         if all.len() >= MOST
-            && let Some(first) = all.iter().min_by_key(|(_, end)| **end).map(|(first, _)| first.clone())
+            && let Some(first) = all
+                .iter()
+                .min_by_key(|(_, end)| **end)
+                .map(|(first, _)| first.clone())
         {
             all.remove(&first);
         }

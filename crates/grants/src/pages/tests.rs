@@ -59,8 +59,12 @@ impl GrantRecord for NoRecord {
 
 fn setting() -> Setting {
     let folder = TempDir::new().unwrap();
-    let store =
-        Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &Keys::default(), &NoKeyring).unwrap();
+    let store = Store::open(
+        &Folder::open(&folder.path().join("state")).unwrap(),
+        &Keys::default(),
+        &NoKeyring,
+    )
+    .unwrap();
     let links = Arc::new(Links::new(&store).unwrap());
     let pages = SignInPages::new(
         Grants::new(store, Arc::new(NoRecord)),
@@ -70,25 +74,43 @@ fn setting() -> Setting {
         "/mcp".to_owned(),
     )
     .unwrap();
-    Setting { pages, _folder: folder }
+    Setting {
+        pages,
+        _folder: folder,
+    }
 }
 
 impl Setting {
     async fn get(&self, path: &str) -> Response<String> {
         let cookie = format!("fanlight-browser-8080={COOKIE_VALUE}");
-        let request = Request::get(path).header("host", "127.0.0.1:8080").header(COOKIE, cookie).body(()).unwrap();
+        let request = Request::get(path)
+            .header("host", "127.0.0.1:8080")
+            .header(COOKIE, cookie)
+            .body(())
+            .unwrap();
         let (head, ()) = request.into_parts();
         let loopback = [127, 0, 0, 1].into();
-        let connection =
-            ConnectionFacts { local: Some(loopback), peer: Some((loopback, 1).into()), ..ConnectionFacts::default() };
-        let request =
-            PageRequest { head: &head, form: b"", connection: &connection, client: None, public_url: Some(PUBLIC) };
+        let connection = ConnectionFacts {
+            local: Some(loopback),
+            peer: Some((loopback, 1).into()),
+            ..ConnectionFacts::default()
+        };
+        let request = PageRequest {
+            head: &head,
+            form: b"",
+            connection: &connection,
+            client: None,
+            public_url: Some(PUBLIC),
+        };
         self.pages.answer(request).await
     }
 
     /// Keeps a sign-in that ends then; its `state`.
     async fn keep(&self, expires: SystemTime) -> String {
-        let (issuer, endpoint) = ("http://127.0.0.1:1".to_owned(), Url::parse("http://127.0.0.1:1/token").unwrap());
+        let (issuer, endpoint) = (
+            "http://127.0.0.1:1".to_owned(),
+            Url::parse("http://127.0.0.1:1/token").unwrap(),
+        );
         let state = format!("x.{}", self.pages.seal.seal_for(&[2], BEGUN).unwrap());
         let record = BegunSignIn {
             principal: vec![2],
@@ -109,10 +131,18 @@ impl Setting {
             browser: digest(&SHA256, COOKIE_VALUE.as_bytes()).as_ref().to_vec(),
             rules: 0,
             expires,
-            given_for: GivenFor { origin: String::new(), client_id: String::new() },
+            given_for: GivenFor {
+                origin: String::new(),
+                client_id: String::new(),
+            },
         };
         let place = self.pages.place_of(&state).unwrap();
-        self.pages.grants.store().put(&place, &record).await.unwrap();
+        self.pages
+            .grants
+            .store()
+            .put(&place, &record)
+            .await
+            .unwrap();
         state
     }
 }
@@ -122,9 +152,14 @@ async fn answer_that_is_late_is_not_taken() {
     let setting = setting();
     let soon = SystemTime::now() + Duration::from_secs(60);
     let back = |state: &str| format!("/oauth/callback?code=x&state={state}");
-    let late = setting.keep(SystemTime::now() - Duration::from_secs(1)).await;
+    let late = setting
+        .keep(SystemTime::now() - Duration::from_secs(1))
+        .await;
     let late = setting.get(&back(&late)).await;
-    assert!(late.status() == StatusCode::FORBIDDEN && late.body().contains("took too long"), "{late:?}");
+    assert!(
+        late.status() == StatusCode::FORBIDDEN && late.body().contains("took too long"),
+        "{late:?}"
+    );
     // In time it gets as far as the server, of which nothing is known here.
     let soon = setting.keep(soon).await;
     for (state, status) in [("x", 403), (&soon, 404), (&soon, 403)] {
@@ -143,43 +178,80 @@ fn sign_ins_of_one_address_leave_room_for_others() {
 #[tokio::test]
 async fn link_opens_with_the_keys_of_the_store_alone() {
     let (one, other) = (setting(), setting());
-    let handle = one.pages.links.handle(&Owner::new(b"ann", "notes"), None).unwrap();
-    assert_eq!(one.pages.links.open(&handle).unwrap().owner, Owner::new(b"ann", "notes"));
+    let handle = one
+        .pages
+        .links
+        .handle(&Owner::new(b"ann", "notes"), None)
+        .unwrap();
+    assert_eq!(
+        one.pages.links.open(&handle).unwrap().owner,
+        Owner::new(b"ann", "notes")
+    );
     assert!(other.pages.links.open(&handle).is_none());
     let mut changed = handle.clone().into_bytes();
     changed[20] ^= 1;
-    assert!(one.pages.links.open(&String::from_utf8_lossy(&changed)).is_none());
-    assert_eq!(other.get(&format!("/connect/{handle}")).await.status(), StatusCode::NOT_FOUND);
+    assert!(
+        one.pages
+            .links
+            .open(&String::from_utf8_lossy(&changed))
+            .is_none()
+    );
+    assert_eq!(
+        other.get(&format!("/connect/{handle}")).await.status(),
+        StatusCode::NOT_FOUND
+    );
 }
 
 #[tokio::test]
 async fn document_about_the_client_is_there_over_https_only() {
     let setting = setting();
     assert_eq!(setting.get(DOCUMENT).await.status(), StatusCode::NOT_FOUND);
-    let request = Request::get(DOCUMENT).header("host", "mcp.example.com").body(()).unwrap();
+    let request = Request::get(DOCUMENT)
+        .header("host", "mcp.example.com")
+        .body(())
+        .unwrap();
     let (head, ()) = request.into_parts();
     let (connection, public_url) = (ConnectionFacts::default(), Some("https://mcp.example.com"));
-    let request = PageRequest { head: &head, form: b"", connection: &connection, client: None, public_url };
+    let request = PageRequest {
+        head: &head,
+        form: b"",
+        connection: &connection,
+        client: None,
+        public_url,
+    };
     let document = setting.pages.answer(request).await;
     let document: serde_json::Value = serde_json::from_str(document.body()).unwrap();
-    assert_eq!(document["client_id"], "https://mcp.example.com/.well-known/fanlight-client.json");
-    assert_eq!(document["redirect_uris"][0], "https://mcp.example.com/oauth/callback");
+    assert_eq!(
+        document["client_id"],
+        "https://mcp.example.com/.well-known/fanlight-client.json"
+    );
+    assert_eq!(
+        document["redirect_uris"][0],
+        "https://mcp.example.com/oauth/callback"
+    );
 }
 
 #[tokio::test]
 async fn what_a_user_has_for_a_server_is_for_where_that_was_configured() {
     let setting = setting();
     let grants = &setting.pages.grants;
-    let [earlier, later] = ["https://a.example/mcp", "https://b.example/mcp"].map(|url| Url::parse(url).unwrap());
+    let [earlier, later] =
+        ["https://a.example/mcp", "https://b.example/mcp"].map(|url| Url::parse(url).unwrap());
     let at = |url: &Url| ServerSettings {
         name: "files".to_owned(),
         url: url.clone(),
-        method: server::Method::Key { header: http::header::AUTHORIZATION, prefix: "Bearer ".to_owned() },
+        method: server::Method::Key {
+            header: http::header::AUTHORIZATION,
+            prefix: "Bearer ".to_owned(),
+        },
         trust: Trust::in_server(url.clone()),
     };
     grants.add(at(&earlier)).unwrap();
     assert!(grants.of_at(b"ann", "files", &earlier).is_some());
     grants.add(at(&later)).unwrap();
     assert!(grants.of_at(b"ann", "files", &later).is_some());
-    assert!(grants.of_at(b"ann", "files", &earlier).is_none(), "whoever reaches it there still");
+    assert!(
+        grants.of_at(b"ann", "files", &earlier).is_none(),
+        "whoever reaches it there still"
+    );
 }

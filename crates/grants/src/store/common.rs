@@ -50,11 +50,21 @@ pub trait CommonEntries: fmt::Debug + Send + Sync {
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>>;
 
     /// The entries of an owner, or of all, at most `most`.
-    fn list<'a>(&'a self, kind: Kind, owner: Option<&'a str>, most: usize) -> Pending<'a, Vec<(String, Vec<u8>)>>;
+    fn list<'a>(
+        &'a self,
+        kind: Kind,
+        owner: Option<&'a str>,
+        most: usize,
+    ) -> Pending<'a, Vec<(String, Vec<u8>)>>;
 
     /// Exchanges one entry for another, if it still is what it was. When this is done, it is kept as safely as it can be,
     /// unless it is but of a lease.
-    fn exchange<'a>(&'a self, kind: Kind, name: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged>;
+    fn exchange<'a>(
+        &'a self,
+        kind: Kind,
+        name: &'a str,
+        exchange: Exchange<'a>,
+    ) -> Pending<'a, Exchanged>;
 
     /// Removes the entries of an owner, or of all; how many there were.
     fn remove_all<'a>(&'a self, kind: Kind, owner: Option<&'a str>) -> Pending<'a, usize>;
@@ -72,8 +82,16 @@ impl From<CommonError> for StoreError {
     }
 }
 
-pub(super) async fn get(common: &dyn CommonEntries, kind: Kind, name: &str) -> Result<Option<Entry>, StoreError> {
-    common.get(kind, name).await?.map(|bytes| decode(&bytes)).transpose()
+pub(super) async fn get(
+    common: &dyn CommonEntries,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<Entry>, StoreError> {
+    common
+        .get(kind, name)
+        .await?
+        .map(|bytes| decode(&bytes))
+        .transpose()
 }
 
 /// The entries whose names begin with `prefix`, which is empty or an owner with a slash.
@@ -84,10 +102,16 @@ pub(super) async fn list(
     most: usize,
 ) -> Result<Vec<(String, Entry)>, StoreError> {
     let all = common.list(kind, prefix.strip_suffix('/'), most).await?;
-    all.into_iter().map(|(name, bytes)| Ok((name, decode(&bytes)?))).collect()
+    all.into_iter()
+        .map(|(name, bytes)| Ok((name, decode(&bytes)?)))
+        .collect()
 }
 
-pub(super) async fn remove_all(common: &dyn CommonEntries, kind: Kind, prefix: &str) -> Result<usize, StoreError> {
+pub(super) async fn remove_all(
+    common: &dyn CommonEntries,
+    kind: Kind,
+    prefix: &str,
+) -> Result<usize, StoreError> {
     Ok(common.remove_all(kind, prefix.strip_suffix('/')).await?)
 }
 
@@ -107,14 +131,29 @@ pub(super) async fn change<T>(
             Change::Leave => return Ok(answer),
             Change::Remove if old.is_none() => return Ok(answer),
             Change::Remove => (None, None, false),
-            Change::Put(entry) => (Some(encode(kind, &entry)?), entry.expires, sealed == Some(entry.sealed)),
+            Change::Put(entry) => (
+                Some(encode(kind, &entry)?),
+                entry.expires,
+                sealed == Some(entry.sealed),
+            ),
         };
-        let exchange = Exchange { old: old.as_deref(), new: new.as_deref(), expires, is_of_lease };
+        let exchange = Exchange {
+            old: old.as_deref(),
+            new: new.as_deref(),
+            expires,
+            is_of_lease,
+        };
         match common.exchange(kind, name, exchange).await? {
             Exchanged::Done => return Ok(answer),
             Exchanged::Changed => {}
-            Exchanged::Full => return Err(StoreError::Full { kind: kind.as_str() }),
+            Exchanged::Full => {
+                return Err(StoreError::Full {
+                    kind: kind.as_str(),
+                });
+            }
         }
     }
-    Err(StoreError::Common("others change the same entry all the time".to_owned()))
+    Err(StoreError::Common(
+        "others change the same entry all the time".to_owned(),
+    ))
 }

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::backends::FileBackend;
 use redb::{
-    Builder, ConcurrencyMode, DatabaseError, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _,
-    StorageError, Table, TableDefinition, TableError,
+    Builder, ConcurrencyMode, DatabaseError, ReadableDatabase as _, ReadableTable,
+    ReadableTableMetadata as _, StorageError, Table, TableDefinition, TableError,
 };
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -43,7 +43,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Grant, Self::UserKey, Self::Client, Self::SignIn, Self::Lists, Self::Names];
+    pub const ALL: [Self; 6] = [
+        Self::Grant,
+        Self::UserKey,
+        Self::Client,
+        Self::SignIn,
+        Self::Lists,
+        Self::Names,
+    ];
 
     /// Whether it is about users, or about authorization servers for them: it cannot be had again without them.
     #[must_use]
@@ -145,11 +152,17 @@ impl Database {
     /// Opens the file, or makes it. One that is damaged is set aside.
     pub(super) fn open(folder: &Folder) -> Result<Self, StoreError> {
         match Self::try_open(folder) {
-            Err(DatabaseError::Storage(StorageError::Corrupted(problem))) => set_aside(folder, &problem),
-            Err(DatabaseError::Storage(StorageError::Io(problem))) if problem.kind() == io::ErrorKind::InvalidData => {
+            Err(DatabaseError::Storage(StorageError::Corrupted(problem))) => {
+                set_aside(folder, &problem)
+            }
+            Err(DatabaseError::Storage(StorageError::Io(problem)))
+                if problem.kind() == io::ErrorKind::InvalidData =>
+            {
                 set_aside(folder, &problem.to_string())
             }
-            Err(DatabaseError::RepairAborted | DatabaseError::UpgradeRequired(_)) => set_aside(folder, "unknown form"),
+            Err(DatabaseError::RepairAborted | DatabaseError::UpgradeRequired(_)) => {
+                set_aside(folder, "unknown form")
+            }
             other => Ok(other?),
         }
     }
@@ -159,15 +172,22 @@ impl Database {
         let refused = |problem| DatabaseError::Storage(StorageError::Io(io::Error::other(problem)));
         let file = folder.open_file(FILE).map_err(refused)?;
         let mut builder = Builder::new();
-        builder.set_cache_size(CACHE).set_concurrency_mode(ConcurrencyMode::MultiWriter);
+        builder
+            .set_cache_size(CACHE)
+            .set_concurrency_mode(ConcurrencyMode::MultiWriter);
         builder.set_check_integrity_on_open(true);
         let file = builder.create_with_backend(FileBackend::new(file)?)?;
-        Ok(Self { file, path: folder.path().join(FILE) })
+        Ok(Self {
+            file,
+            path: folder.path().join(FILE),
+        })
     }
 
     /// Another than before if a process has written since.
     pub(super) fn stamp(&self) -> Stamp {
-        std::fs::metadata(&self.path).and_then(|metadata| metadata.modified()).ok()
+        std::fs::metadata(&self.path)
+            .and_then(|metadata| metadata.modified())
+            .ok()
     }
 
     /// The entry of this name.
@@ -180,7 +200,12 @@ impl Database {
     }
 
     /// The entries whose names begin with `prefix`, at most `most`.
-    pub(super) fn list(&self, kind: Kind, prefix: &str, most: usize) -> Result<Vec<(String, Entry)>, StoreError> {
+    pub(super) fn list(
+        &self,
+        kind: Kind,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Vec<(String, Entry)>, StoreError> {
         let read = self.file.begin_read()?;
         let table = match read.open_table(kind.table()) {
             Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
@@ -227,7 +252,9 @@ impl Database {
         let write = self.file.begin_write()?;
         let removed = {
             let mut table = write.open_table(kind.table())?;
-            let gone: Vec<_> = table.extract_if(|name, _| name.starts_with(prefix))?.collect::<Result<_, _>>()?;
+            let gone: Vec<_> = table
+                .extract_if(|name, _| name.starts_with(prefix))?
+                .collect::<Result<_, _>>()?;
             gone.len()
         };
         write.commit()?;
@@ -235,11 +262,18 @@ impl Database {
     }
 }
 
-fn put(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str, entry: &Entry) -> Result<(), StoreError> {
+fn put(
+    kind: Kind,
+    table: &mut Table<'_, &str, &[u8]>,
+    name: &str,
+    entry: &Entry,
+) -> Result<(), StoreError> {
     let bytes = encode(kind, entry)?;
     if kind == Kind::SignIn || (kind == Kind::Lists && table.len()? >= kind.most()) {
         let now = seconds(SystemTime::now());
-        table.retain(|_, value| decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now)))?;
+        table.retain(|_, value| {
+            decode(value).is_ok_and(|entry| entry.expires.is_none_or(|expires| expires > now))
+        })?;
     }
     if table.get(name)?.is_none() {
         make_room(kind, table, name)?;
@@ -265,7 +299,9 @@ fn make_room(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str) -> Resu
         return Ok(());
     }
     if !kind.gives_way() {
-        return Err(StoreError::Full { kind: kind.as_str() });
+        return Err(StoreError::Full {
+            kind: kind.as_str(),
+        });
     }
     let mut entries = Vec::new();
     for item in table.iter()? {
@@ -275,7 +311,9 @@ fn make_room(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str) -> Resu
         }
     }
     let by_owner = entries.chunk_by(|(one, _), (other, _)| owner_of(one) == owner_of(other));
-    let most = by_owner.max_by_key(|entries| entries.len()).unwrap_or_default();
+    let most = by_owner
+        .max_by_key(|entries| entries.len())
+        .unwrap_or_default();
     if let Some((oldest, _)) = most.iter().min_by_key(|(_, expires)| *expires) {
         table.remove(oldest.as_str())?;
     }
@@ -287,15 +325,29 @@ fn owner_of(name: &str) -> &str {
     name.split_once('/').map_or(name, |(owner, _)| owner)
 }
 
-fn find(table: &impl ReadableTable<&'static str, &'static [u8]>, name: &str) -> Result<Option<Entry>, StoreError> {
-    table.get(name)?.map(|value| decode(value.value())).transpose()
+fn find(
+    table: &impl ReadableTable<&'static str, &'static [u8]>,
+    name: &str,
+) -> Result<Option<Entry>, StoreError> {
+    table
+        .get(name)?
+        .map(|value| decode(value.value()))
+        .transpose()
 }
 
 /// An entry as it is kept.
 pub(super) fn encode(kind: Kind, entry: &Entry) -> Result<Vec<u8>, StoreError> {
     let bytes = serde_json::to_vec(entry).map_err(|_| StoreError::TooLarge)?;
-    let longest = if kind.is_of_users() { LONGEST.0 } else { LONGEST.1 };
-    if bytes.len() > longest { Err(StoreError::TooLarge) } else { Ok(bytes) }
+    let longest = if kind.is_of_users() {
+        LONGEST.0
+    } else {
+        LONGEST.1
+    };
+    if bytes.len() > longest {
+        Err(StoreError::TooLarge)
+    } else {
+        Ok(bytes)
+    }
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
@@ -305,7 +357,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
 /// Gives a file that cannot be read another name, and makes an empty one.
 fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     let path = folder.path().join(FILE);
-    let aside: PathBuf = folder.path().join(format!("{SET_ASIDE}{}.redb", seconds(SystemTime::now())));
+    let aside: PathBuf = folder
+        .path()
+        .join(format!("{SET_ASIDE}{}.redb", seconds(SystemTime::now())));
     std::fs::rename(&path, &aside).map_err(|error| StoreError::File(error.to_string()))?;
     error!(
         file = %path.display(), moved_to = %aside.display(), problem,
@@ -317,7 +371,9 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
 
 /// A time in seconds since 1970.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map(|since| since.as_secs()).unwrap_or_default()
+    time.duration_since(UNIX_EPOCH)
+        .map(|since| since.as_secs())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -336,18 +392,31 @@ mod tests {
             lease: None,
             sealed: String::new(),
         };
-        let file = redb::Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let file = redb::Database::builder()
+            .create_with_backend(InMemoryBackend::new())
+            .unwrap();
         let write = file.begin_write().unwrap();
         let mut table = write.open_table(Kind::SignIn.table()).unwrap();
         for number in 3..=Kind::SignIn.most() {
             let bytes = encode(Kind::SignIn, &entry(soon)).unwrap();
-            table.insert(format!("{number}/one").as_str(), bytes.as_slice()).unwrap();
+            table
+                .insert(format!("{number}/one").as_str(), bytes.as_slice())
+                .unwrap();
         }
-        for (name, expires) in [("bob/second", soon + 2), ("bob/first", soon + 1), ("ann/new", soon + 3)] {
+        for (name, expires) in [
+            ("bob/second", soon + 2),
+            ("bob/first", soon + 1),
+            ("ann/new", soon + 3),
+        ] {
             put(Kind::SignIn, &mut table, name, &entry(expires)).unwrap();
         }
         let is_there = |name| table.get(name).unwrap().is_some();
-        assert!(is_there("ann/new") && is_there("bob/second") && is_there("3/one") && !is_there("bob/first"));
+        assert!(
+            is_there("ann/new")
+                && is_there("bob/second")
+                && is_there("3/one")
+                && !is_there("bob/first")
+        );
         assert_eq!(table.len().unwrap(), Kind::SignIn.most());
     }
 }

@@ -60,7 +60,10 @@ impl Owner {
     /// The records of a principal ([`to_bytes`](fanlight_identity::Principal::to_bytes)) for a server.
     #[must_use]
     pub fn new(principal: &[u8], server: &str) -> Self {
-        Self { principal: principal.into(), server: server.into() }
+        Self {
+            principal: principal.into(),
+            server: server.into(),
+        }
     }
 
     /// The records that belong to Fanlight itself, by what they are about.
@@ -91,13 +94,18 @@ impl Owner {
         let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
         let (kind, server) = (kind.as_str().as_bytes(), self.server.as_bytes());
         let parts = [kind, &self.principal, server, issuer.as_bytes()];
-        parts.into_iter().flat_map(|part| length(part).into_iter().chain(part.iter().copied())).collect()
+        parts
+            .into_iter()
+            .flat_map(|part| length(part).into_iter().chain(part.iter().copied()))
+            .collect()
     }
 }
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Owner")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 
@@ -227,12 +235,24 @@ impl Store {
     ///
     /// As [`Self::open`].
     pub fn of_lists(folder: &Folder, keys: &Keys) -> Result<Self, StoreError> {
-        let key = if keys.is_empty() { KeyPlace::File } else { KeyPlace::Configuration };
+        let key = if keys.is_empty() {
+            KeyPlace::File
+        } else {
+            KeyPlace::Configuration
+        };
         let keys = keys.followed_by(folder.sealing_key());
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let database = Arc::new(Database::open(folder)?);
-        let place = Place::File { database, turn: Arc::new(Semaphore::new(1)) };
-        Ok(Self(Arc::new(Shared { place, key, keys, seal })))
+        let place = Place::File {
+            database,
+            turn: Arc::new(Semaphore::new(1)),
+        };
+        Ok(Self(Arc::new(Shared {
+            place,
+            key,
+            keys,
+            seal,
+        })))
     }
 
     /// This store, as it is [opened](Self::open) for records of users. Blocks.
@@ -240,11 +260,24 @@ impl Store {
     /// # Errors
     ///
     /// If the key cannot be used.
-    pub fn for_users(&self, folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
-        let Place::File { database, .. } = &self.0.place else { return Ok(self.clone()) };
-        let (keys, key) = keys_of(folder, has_users(database), keys, keyring).map_err(StoreError::Key)?;
+    pub fn for_users(
+        &self,
+        folder: &Folder,
+        keys: &Keys,
+        keyring: &dyn Keyring,
+    ) -> Result<Self, StoreError> {
+        let Place::File { database, .. } = &self.0.place else {
+            return Ok(self.clone());
+        };
+        let (keys, key) =
+            keys_of(folder, has_users(database), keys, keyring).map_err(StoreError::Key)?;
         let seal = Seal::new(&keys, PURPOSE).map_err(|_| StoreError::Seal)?;
-        Ok(Self(Arc::new(Shared { place: self.0.place.clone(), key, keys, seal })))
+        Ok(Self(Arc::new(Shared {
+            place: self.0.place.clone(),
+            key,
+            keys,
+            seal,
+        })))
     }
 
     /// Where the key is that seals.
@@ -261,7 +294,12 @@ impl Store {
     pub fn in_common(entries: Arc<dyn CommonEntries>, keys: &Keys) -> Result<Self, StoreError> {
         let seal = Seal::new(keys, PURPOSE).map_err(|_| StoreError::Seal)?;
         let (place, key) = (Place::Common(entries), KeyPlace::Configuration);
-        Ok(Self(Arc::new(Shared { place, key, keys: keys.clone(), seal })))
+        Ok(Self(Arc::new(Shared {
+            place,
+            key,
+            keys: keys.clone(),
+            seal,
+        })))
     }
 
     /// Seals other things for one purpose, with the same keys.
@@ -294,7 +332,9 @@ impl Store {
     pub async fn get<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
         let name = owner.name();
         let entry = match &self.0.place {
-            Place::File { database, turn } => in_turn(database, turn, move |file| file.get(T::KIND, &name)).await?,
+            Place::File { database, turn } => {
+                in_turn(database, turn, move |file| file.get(T::KIND, &name)).await?
+            }
             Place::Common(entries) => common::get(&**entries, T::KIND, &name).await?,
         };
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
@@ -306,8 +346,12 @@ impl Store {
     ///
     /// If the file cannot be read.
     pub fn get_blocking<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
-        let Place::File { database, .. } = &self.0.place else { return Ok(None) };
-        Ok(database.get(T::KIND, &owner.name())?.and_then(|entry| self.0.open::<T>(&entry, owner)))
+        let Place::File { database, .. } = &self.0.place else {
+            return Ok(None);
+        };
+        Ok(database
+            .get(T::KIND, &owner.name())?
+            .and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
     /// All records of a kind that belong to a principal, with their servers.
@@ -319,7 +363,10 @@ impl Store {
         let prefix = prefix(principal);
         let open = |(name, entry): (String, Entry)| {
             let owner = Owner::new(principal, name.strip_prefix(&prefix)?);
-            Some(Exported { record: self.0.open(&entry, &owner)?, owner })
+            Some(Exported {
+                record: self.0.open(&entry, &owner)?,
+                owner,
+            })
         };
         let most = usize::try_from(T::KIND.most_of_one()).unwrap_or(usize::MAX);
         let entries = self.entries(T::KIND, prefix.clone(), most).await?;
@@ -340,7 +387,10 @@ impl Store {
         let open = |(name, entry): (String, Entry)| {
             let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
             let owner = Owner::new(&principal, name.split_once('/')?.1);
-            Some(Exported { record: self.0.open(&entry, &owner)?, owner })
+            Some(Exported {
+                record: self.0.open(&entry, &owner)?,
+                owner,
+            })
         };
         let entries = self.entries(T::KIND, String::new(), MOST_EXPORTED).await?;
         let count = entries.len();
@@ -356,7 +406,8 @@ impl Store {
     /// If it cannot be kept; then the earlier one is.
     pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
         let (name, entry) = (owner.name(), self.0.seal(owner, record)?);
-        self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ())).await
+        self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ()))
+            .await
     }
 
     /// Removes a record; returns it if it can be opened. Of several that ask, one gets it.
@@ -365,7 +416,9 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn take<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
-        let entry = self.change(T::KIND, owner.name(), |entry| (Change::Remove, entry)).await?;
+        let entry = self
+            .change(T::KIND, owner.name(), |entry| (Change::Remove, entry))
+            .await?;
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
@@ -374,16 +427,28 @@ impl Store {
     /// # Errors
     ///
     /// If the file cannot be changed.
-    pub async fn lease<T: Record>(&self, owner: &Owner, time: Duration) -> Result<Leased<T>, StoreError> {
+    pub async fn lease<T: Record>(
+        &self,
+        owner: &Owner,
+        time: Duration,
+    ) -> Result<Leased<T>, StoreError> {
         let now = match &self.0.place {
             Place::File { .. } => seconds(SystemTime::now()),
             Place::Common(entries) => entries.now(T::KIND, &owner.name()).await?,
         };
-        let lease = Lease { until: now.saturating_add(time.as_secs()), id: fastrand::u64(..) };
+        let lease = Lease {
+            until: now.saturating_add(time.as_secs()),
+            id: fastrand::u64(..),
+        };
         let decide = move |entry: Option<Entry>| match entry {
-            Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => (Change::Leave, Leased::Others),
+            Some(entry) if entry.lease.is_some_and(|lease| lease.until > now) => {
+                (Change::Leave, Leased::Others)
+            }
             Some(entry) => {
-                let leased = Entry { lease: Some(lease), ..entry.clone() };
+                let leased = Entry {
+                    lease: Some(lease),
+                    ..entry.clone()
+                };
                 (Change::Put(leased), Leased::Ours(entry, lease))
             }
             None => (Change::Leave, Leased::Nothing),
@@ -415,14 +480,21 @@ impl Store {
             LeaseOutcome::Remove => LeaseOutcome::Remove,
             LeaseOutcome::Keep => LeaseOutcome::Keep,
         };
-        let decide = move |entry: Option<Entry>| match entry.filter(|entry| entry.lease == Some(lease)) {
-            None => (Change::Leave, false),
-            Some(entry) => match &outcome {
-                LeaseOutcome::Replace(other) => (Change::Put(other.clone()), true),
-                LeaseOutcome::Remove => (Change::Remove, true),
-                LeaseOutcome::Keep => (Change::Put(Entry { lease: None, ..entry }), true),
-            },
-        };
+        let decide =
+            move |entry: Option<Entry>| match entry.filter(|entry| entry.lease == Some(lease)) {
+                None => (Change::Leave, false),
+                Some(entry) => match &outcome {
+                    LeaseOutcome::Replace(other) => (Change::Put(other.clone()), true),
+                    LeaseOutcome::Remove => (Change::Remove, true),
+                    LeaseOutcome::Keep => (
+                        Change::Put(Entry {
+                            lease: None,
+                            ..entry
+                        }),
+                        true,
+                    ),
+                },
+            };
         self.change(T::KIND, owner.name(), decide).await
     }
 
@@ -435,7 +507,12 @@ impl Store {
         let prefix = principal.map(prefix).unwrap_or_default();
         match &self.0.place {
             Place::File { database, turn } => {
-                let all = move |file: &Database| Kind::ALL.map(|kind| file.remove_all(kind, &prefix)).into_iter().sum();
+                let all = move |file: &Database| {
+                    Kind::ALL
+                        .map(|kind| file.remove_all(kind, &prefix))
+                        .into_iter()
+                        .sum()
+                };
                 in_turn(database, turn, all).await
             }
             Place::Common(entries) => {
@@ -449,9 +526,16 @@ impl Store {
     }
 
     /// The entries whose names begin with `prefix`, at most `most`.
-    async fn entries(&self, kind: Kind, prefix: String, most: usize) -> Result<Vec<(String, Entry)>, StoreError> {
+    async fn entries(
+        &self,
+        kind: Kind,
+        prefix: String,
+        most: usize,
+    ) -> Result<Vec<(String, Entry)>, StoreError> {
         match &self.0.place {
-            Place::File { database, turn } => in_turn(database, turn, move |file| file.list(kind, &prefix, most)).await,
+            Place::File { database, turn } => {
+                in_turn(database, turn, move |file| file.list(kind, &prefix, most)).await
+            }
             Place::Common(entries) => common::list(&**entries, kind, &prefix, most).await,
         }
     }
@@ -475,8 +559,13 @@ impl Store {
 /// Whether a folder has something of users, or may have. Blocks.
 #[must_use]
 pub fn holds_users(path: &Path) -> bool {
-    let was_set_aside = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(SET_ASIDE));
-    if fs::read_dir(path).is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| was_set_aside(&one.file_name())))) {
+    let was_set_aside = |name: &OsStr| {
+        name.to_str()
+            .is_some_and(|name| name.starts_with(SET_ASIDE))
+    };
+    if fs::read_dir(path)
+        .is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| was_set_aside(&one.file_name()))))
+    {
         return true;
     }
     // One that is damaged is not set aside for this.
@@ -485,8 +574,15 @@ pub fn holds_users(path: &Path) -> bool {
 }
 
 fn has_users(database: &Database) -> bool {
-    let has_any = |kind: Kind| database.list(kind, "", 1).map_or(true, |found| !found.is_empty());
-    Kind::ALL.into_iter().filter(|kind| kind.is_of_users()).any(has_any)
+    let has_any = |kind: Kind| {
+        database
+            .list(kind, "", 1)
+            .map_or(true, |found| !found.is_empty())
+    };
+    Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.is_of_users())
+        .any(has_any)
 }
 
 /// Works on the file, which blocks.
@@ -497,7 +593,10 @@ async fn in_turn<T: Send + 'static>(
 ) -> Result<T, StoreError> {
     let database = Arc::clone(database);
     let in_turn = async {
-        let permit = Arc::clone(turn).acquire_owned().await.map_err(|_| StoreError::Busy)?;
+        let permit = Arc::clone(turn)
+            .acquire_owned()
+            .await
+            .map_err(|_| StoreError::Busy)?;
         let working = spawn_blocking(move || {
             let _permit = permit;
             work(&database)
@@ -505,7 +604,9 @@ async fn in_turn<T: Send + 'static>(
         // It panics only where the file is damaged in a way that was not noticed when it was opened.
         working.await.unwrap_or(Err(StoreError::Damaged))
     };
-    timeout(LONGEST_WAIT, in_turn).await.unwrap_or(Err(StoreError::Busy))
+    timeout(LONGEST_WAIT, in_turn)
+        .await
+        .unwrap_or(Err(StoreError::Busy))
 }
 
 impl Shared {
@@ -514,7 +615,10 @@ impl Shared {
         let bound = owner.bound(T::KIND, record.issuer());
         Ok(Entry {
             issuer: record.issuer().to_owned(),
-            principal: self.seal.seal_for(&owner.principal, owner.name().as_bytes()).ok_or(StoreError::Seal)?,
+            principal: self
+                .seal
+                .seal_for(&owner.principal, owner.name().as_bytes())
+                .ok_or(StoreError::Seal)?,
             expires: record.useless_after(),
             lease: None,
             sealed: self.seal.seal_for(&text, &bound).ok_or(StoreError::Seal)?,
@@ -523,7 +627,10 @@ impl Shared {
 
     fn open<T: Record>(&self, entry: &Entry, owner: &Owner) -> Option<T> {
         let bound = owner.bound(T::KIND, &entry.issuer);
-        let opened = self.seal.open_for(&entry.sealed, &bound).map(Zeroizing::new);
+        let opened = self
+            .seal
+            .open_for(&entry.sealed, &bound)
+            .map(Zeroizing::new);
         let record = opened.and_then(|text| serde_json::from_slice::<T>(&text).ok());
         if record.is_none() {
             warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` opens it");

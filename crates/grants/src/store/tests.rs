@@ -42,7 +42,11 @@ impl Record for Begun {
 }
 
 fn note(text: &str) -> Note {
-    Note { issuer: "https://as.example".into(), text: text.into(), expires: None }
+    Note {
+        issuer: "https://as.example".into(),
+        text: text.into(),
+        expires: None,
+    }
 }
 
 fn keys(keys: &[u8]) -> Keys {
@@ -50,7 +54,12 @@ fn keys(keys: &[u8]) -> Keys {
 }
 
 fn open(folder: &TempDir, with: &[u8]) -> Store {
-    Store::open(&Folder::open(&folder.path().join("state")).unwrap(), &keys(with), &NoKeyring).unwrap()
+    Store::open(
+        &Folder::open(&folder.path().join("state")).unwrap(),
+        &keys(with),
+        &NoKeyring,
+    )
+    .unwrap()
 }
 
 fn file(folder: &TempDir) -> std::path::PathBuf {
@@ -73,13 +82,23 @@ async fn record_is_for_its_principal_and_server_alone() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
     store.put(&ann(), &note("secret")).await.unwrap();
-    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("secret")));
-    for other in [Owner::new(b"bob", "notes"), Owner::new(b"ann", "other"), Owner::new(b"annnotes", "")] {
+    assert_eq!(
+        store.get::<Note>(&ann()).await.unwrap(),
+        Some(note("secret"))
+    );
+    for other in [
+        Owner::new(b"bob", "notes"),
+        Owner::new(b"ann", "other"),
+        Owner::new(b"annnotes", ""),
+    ] {
         assert_eq!(store.get::<Note>(&other).await.unwrap(), None, "{other:?}");
     }
     assert_eq!(store.list::<Note>(b"ann").await.unwrap().len(), 1);
     assert!(store.list::<Note>(b"bob").await.unwrap().is_empty());
-    assert_eq!(fs::metadata(file(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(file(&folder)).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }
 
 #[tokio::test]
@@ -87,9 +106,16 @@ async fn record_that_is_moved_in_the_file_does_not_open() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
     store.put(&ann(), &note("secret")).await.unwrap();
-    let entry = || database(&store).get(Kind::Grant, &ann().name()).unwrap().unwrap();
+    let entry = || {
+        database(&store)
+            .get(Kind::Grant, &ann().name())
+            .unwrap()
+            .unwrap()
+    };
     let place = |kind, name: &str, entry: Entry| {
-        database(&store).change(kind, name, |_| (Change::Put(entry), ())).unwrap();
+        database(&store)
+            .change(kind, name, |_| (Change::Put(entry), ()))
+            .unwrap();
     };
     for other in [Owner::new(b"bob", "notes"), Owner::new(b"ann", "other")] {
         place(Kind::Grant, &other.name(), entry());
@@ -99,15 +125,24 @@ async fn record_that_is_moved_in_the_file_does_not_open() {
     place(Kind::Grant, &ann().name(), Entry { issuer, ..entry() });
     assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
     let bytes = fs::read(file(&folder)).unwrap();
-    assert!(!bytes.windows(6).any(|part| part == b"secret"), "the file shows what is sealed");
+    assert!(
+        !bytes.windows(6).any(|part| part == b"secret"),
+        "the file shows what is sealed"
+    );
 }
 
 #[tokio::test]
 async fn old_keys_open_and_the_new_one_seals() {
     let folder = TempDir::new().unwrap();
-    open(&folder, &[]).put(&ann(), &note("of the folder")).await.unwrap();
+    open(&folder, &[])
+        .put(&ann(), &note("of the folder"))
+        .await
+        .unwrap();
     let store = open(&folder, &[1]);
-    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("of the folder")));
+    assert_eq!(
+        store.get::<Note>(&ann()).await.unwrap(),
+        Some(note("of the folder"))
+    );
     store.put(&ann(), &note("of 1")).await.unwrap();
     drop(store);
     assert_eq!(open(&folder, &[]).get::<Note>(&ann()).await.unwrap(), None);
@@ -116,7 +151,10 @@ async fn old_keys_open_and_the_new_one_seals() {
     store.put(&ann(), &note("of 2")).await.unwrap();
     drop(store);
     assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), None);
-    assert_eq!(open(&folder, &[2]).get::<Note>(&ann()).await.unwrap(), Some(note("of 2")));
+    assert_eq!(
+        open(&folder, &[2]).get::<Note>(&ann()).await.unwrap(),
+        Some(note("of 2"))
+    );
 }
 
 #[tokio::test]
@@ -126,7 +164,10 @@ async fn damaged_file_is_set_aside() {
     let length = fs::metadata(file(&folder)).unwrap().len();
     let damages: [&dyn Fn(&mut fs::File); 4] = [
         &|file| file.write_all(&[0; 8192]).unwrap(),
-        &|file| file.write_all(&vec![0xff; usize::try_from(length).unwrap()]).unwrap(),
+        &|file| {
+            file.write_all(&vec![0xff; usize::try_from(length).unwrap()])
+                .unwrap()
+        },
         &|file| file.set_len(5000).unwrap(),
         &|file| {
             file.set_len(0).unwrap();
@@ -134,17 +175,33 @@ async fn damaged_file_is_set_aside() {
         },
     ];
     for (at, damage) in damages.iter().enumerate() {
-        let mut damaged = fs::OpenOptions::new().write(true).open(file(&folder)).unwrap();
+        let mut damaged = fs::OpenOptions::new()
+            .write(true)
+            .open(file(&folder))
+            .unwrap();
         damaged.seek(SeekFrom::Start(0)).unwrap();
         damage(&mut damaged);
         let store = open(&folder, &[1]);
-        assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None, "damage {at}");
+        assert_eq!(
+            store.get::<Note>(&ann()).await.unwrap(),
+            None,
+            "damage {at}"
+        );
         store.put(&ann(), &note("again")).await.unwrap();
         drop(store);
-        assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("again")), "damage {at}");
+        assert_eq!(
+            open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(),
+            Some(note("again")),
+            "damage {at}"
+        );
     }
     let aside = fs::read_dir(folder.path().join("state")).unwrap().flatten();
-    assert!(aside.filter(|entry| entry.file_name().to_string_lossy().contains("damaged")).count() >= 1);
+    assert!(
+        aside
+            .filter(|entry| entry.file_name().to_string_lossy().contains("damaged"))
+            .count()
+            >= 1
+    );
 }
 
 #[tokio::test]
@@ -155,11 +212,22 @@ async fn what_was_kept_is_there_after_a_process_ends_without_closing() {
     // A copy of the file as it is now is what a process leaves that is killed.
     let killed = TempDir::new().unwrap();
     fs::create_dir(killed.path().join("state")).unwrap();
-    fs::set_permissions(killed.path().join("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(
+        killed.path().join("state"),
+        fs::Permissions::from_mode(0o700),
+    )
+    .unwrap();
     for name in ["grants.redb", "key"] {
-        fs::copy(folder.path().join("state").join(name), killed.path().join("state").join(name)).unwrap();
+        fs::copy(
+            folder.path().join("state").join(name),
+            killed.path().join("state").join(name),
+        )
+        .unwrap();
     }
-    assert_eq!(open(&killed, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("rotated")));
+    assert_eq!(
+        open(&killed, &[1]).get::<Note>(&ann()).await.unwrap(),
+        Some(note("rotated"))
+    );
 }
 
 #[tokio::test]
@@ -168,7 +236,9 @@ async fn file_that_others_can_read_is_not_used() {
     drop(open(&folder, &[1]));
     fs::set_permissions(file(&folder), fs::Permissions::from_mode(0o644)).unwrap();
     let state = Folder::open(&folder.path().join("state")).unwrap();
-    let error = Store::open(&state, &keys(&[1]), &NoKeyring).unwrap_err().to_string();
+    let error = Store::open(&state, &keys(&[1]), &NoKeyring)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("open to other users"), "{error}");
 }
 
@@ -187,10 +257,27 @@ async fn record_is_taken_once() {
 async fn useless_records_make_room() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
-    let begun = |expires| Begun(Note { expires, ..note("x") });
-    store.put(&Owner::nobody("old"), &begun(Some(1))).await.unwrap();
-    store.put(&Owner::nobody("new"), &begun(Some(u64::MAX))).await.unwrap();
-    let names: Vec<_> = store.export::<Begun>().await.unwrap().into_iter().map(|one| one.owner).collect();
+    let begun = |expires| {
+        Begun(Note {
+            expires,
+            ..note("x")
+        })
+    };
+    store
+        .put(&Owner::nobody("old"), &begun(Some(1)))
+        .await
+        .unwrap();
+    store
+        .put(&Owner::nobody("new"), &begun(Some(u64::MAX)))
+        .await
+        .unwrap();
+    let names: Vec<_> = store
+        .export::<Begun>()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|one| one.owner)
+        .collect();
     assert_eq!(names, [Owner::nobody("new")]);
 }
 
@@ -199,15 +286,42 @@ async fn one_user_takes_no_place_of_others_sign_ins() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
     let (most, soon) = (Kind::SignIn.most_of_one(), seconds(SystemTime::now()) + 600);
-    let begun = |expires| Begun(Note { expires: Some(expires), ..note("x") });
-    store.put(&Owner::new(b"ann", "first"), &begun(soon)).await.unwrap();
+    let begun = |expires| {
+        Begun(Note {
+            expires: Some(expires),
+            ..note("x")
+        })
+    };
+    store
+        .put(&Owner::new(b"ann", "first"), &begun(soon))
+        .await
+        .unwrap();
     for at in 0..most + 2 {
-        store.put(&Owner::new(b"bob", &at.to_string()), &begun(soon + at)).await.unwrap();
+        store
+            .put(&Owner::new(b"bob", &at.to_string()), &begun(soon + at))
+            .await
+            .unwrap();
     }
     let of = async |user: &[u8]| store.list::<Begun>(user).await.unwrap().len();
-    assert_eq!((of(b"ann").await, of(b"bob").await), (1, usize::try_from(most).unwrap()));
-    let is_there = async |name| store.get::<Begun>(&Owner::new(b"bob", name)).await.unwrap().is_some();
-    assert_eq!((is_there("0").await, is_there("1").await, is_there("2").await), (false, false, true));
+    assert_eq!(
+        (of(b"ann").await, of(b"bob").await),
+        (1, usize::try_from(most).unwrap())
+    );
+    let is_there = async |name| {
+        store
+            .get::<Begun>(&Owner::new(b"bob", name))
+            .await
+            .unwrap()
+            .is_some()
+    };
+    assert_eq!(
+        (
+            is_there("0").await,
+            is_there("1").await,
+            is_there("2").await
+        ),
+        (false, false, true)
+    );
 }
 
 #[tokio::test]
@@ -217,28 +331,65 @@ async fn nothing_is_written_where_nothing_changes() {
     store.put(&ann(), &note("x")).await.unwrap();
     let (minute, before) = (Duration::from_secs(60), fs::read(file(&folder)).unwrap());
     for name in ["a", "b"] {
-        assert_eq!(store.take::<Begun>(&Owner::nobody(name)).await.unwrap(), None);
-        assert!(matches!(store.lease::<Note>(&Owner::nobody(name), minute).await.unwrap(), Leased::Nothing));
+        assert_eq!(
+            store.take::<Begun>(&Owner::nobody(name)).await.unwrap(),
+            None
+        );
+        assert!(matches!(
+            store
+                .lease::<Note>(&Owner::nobody(name), minute)
+                .await
+                .unwrap(),
+            Leased::Nothing
+        ));
     }
-    assert!(fs::read(file(&folder)).unwrap() == before, "the file has changed");
+    assert!(
+        fs::read(file(&folder)).unwrap() == before,
+        "the file has changed"
+    );
     store.put(&ann(), &note("y")).await.unwrap();
-    assert_eq!(open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(), Some(note("y")));
+    assert_eq!(
+        open(&folder, &[1]).get::<Note>(&ann()).await.unwrap(),
+        Some(note("y"))
+    );
 }
 
 #[tokio::test]
 async fn one_process_has_a_leased_record() {
     let folder = TempDir::new().unwrap();
     let (one, other) = (open(&folder, &[1]), open(&folder, &[1]));
-    let lease = async |store: &Store| store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap();
+    let lease = async |store: &Store| {
+        store
+            .lease::<Note>(&ann(), Duration::from_secs(60))
+            .await
+            .unwrap()
+    };
     assert!(matches!(lease(&one).await, Leased::Nothing));
     one.put(&ann(), &note("x")).await.unwrap();
-    let Leased::Ours(record, first) = lease(&one).await else { panic!("it is leased") };
+    let Leased::Ours(record, first) = lease(&one).await else {
+        panic!("it is leased")
+    };
     assert_eq!(record, note("x"));
     assert!(matches!(lease(&other).await, Leased::Others));
-    assert!(one.end_lease::<Note>(&ann(), first, LeaseOutcome::Keep).await.unwrap());
-    let Leased::Ours(_, second) = lease(&other).await else { panic!("it is leased") };
-    assert!(!one.end_lease(&ann(), first, LeaseOutcome::Replace(&note("late"))).await.unwrap());
-    assert!(other.end_lease(&ann(), second, LeaseOutcome::Replace(&note("y"))).await.unwrap());
+    assert!(
+        one.end_lease::<Note>(&ann(), first, LeaseOutcome::Keep)
+            .await
+            .unwrap()
+    );
+    let Leased::Ours(_, second) = lease(&other).await else {
+        panic!("it is leased")
+    };
+    assert!(
+        !one.end_lease(&ann(), first, LeaseOutcome::Replace(&note("late")))
+            .await
+            .unwrap()
+    );
+    assert!(
+        other
+            .end_lease(&ann(), second, LeaseOutcome::Replace(&note("y")))
+            .await
+            .unwrap()
+    );
     assert_eq!(one.get::<Note>(&ann()).await.unwrap(), Some(note("y")));
 }
 
@@ -246,19 +397,41 @@ async fn one_process_has_a_leased_record() {
 async fn record_that_was_replaced_or_removed_ends_a_lease() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
-    let lease = async || match store.lease::<Note>(&ann(), Duration::from_secs(60)).await.unwrap() {
+    let lease = async || match store
+        .lease::<Note>(&ann(), Duration::from_secs(60))
+        .await
+        .unwrap()
+    {
         Leased::Ours(_, lease) => lease,
         other => panic!("{other:?}"),
     };
     store.put(&ann(), &note("x")).await.unwrap();
     let first = lease().await;
     store.put(&ann(), &note("signed in anew")).await.unwrap();
-    assert!(!store.end_lease(&ann(), first, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
-    assert!(!store.end_lease::<Note>(&ann(), first, LeaseOutcome::Remove).await.unwrap());
-    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("signed in anew")));
+    assert!(
+        !store
+            .end_lease(&ann(), first, LeaseOutcome::Replace(&note("renewed")))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !store
+            .end_lease::<Note>(&ann(), first, LeaseOutcome::Remove)
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        store.get::<Note>(&ann()).await.unwrap(),
+        Some(note("signed in anew"))
+    );
     let second = lease().await;
     store.take::<Note>(&ann()).await.unwrap();
-    assert!(!store.end_lease(&ann(), second, LeaseOutcome::Replace(&note("renewed"))).await.unwrap());
+    assert!(
+        !store
+            .end_lease(&ann(), second, LeaseOutcome::Replace(&note("renewed")))
+            .await
+            .unwrap()
+    );
     assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
 }
 
@@ -270,14 +443,23 @@ async fn sizes_and_numbers_are_bounded() {
     assert!(matches!(large, Err(StoreError::TooLarge)), "{large:?}");
     let most = Kind::Grant.most_of_one();
     for at in 0..most {
-        store.put(&Owner::new(b"bob", &at.to_string()), &note("x")).await.unwrap();
+        store
+            .put(&Owner::new(b"bob", &at.to_string()), &note("x"))
+            .await
+            .unwrap();
     }
     let full = store.put(&Owner::new(b"bob", "more"), &note("x")).await;
     assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
     // What is there can be replaced, and others have their own share.
-    store.put(&Owner::new(b"bob", "0"), &note("y")).await.unwrap();
+    store
+        .put(&Owner::new(b"bob", "0"), &note("y"))
+        .await
+        .unwrap();
     store.put(&ann(), &note("x")).await.unwrap();
-    assert_eq!(u64::try_from(store.purge(Some(b"bob")).await.unwrap()).unwrap(), most);
+    assert_eq!(
+        u64::try_from(store.purge(Some(b"bob")).await.unwrap()).unwrap(),
+        most
+    );
     assert_eq!(store.get::<Note>(&ann()).await.unwrap(), Some(note("x")));
     assert_eq!(store.purge(None).await.unwrap(), 1);
 }
@@ -302,7 +484,12 @@ async fn lists_of_servers_may_be_long_and_are_not_taken_for_something_of_users()
     let long = OfServer("x".repeat(1 << 20));
     store.put(&server, &long).await.unwrap();
     assert_eq!(store.get_blocking::<OfServer>(&server).unwrap(), Some(long));
-    assert_eq!(store.get_blocking::<OfServer>(&Owner::nobody("other")).unwrap(), None);
+    assert_eq!(
+        store
+            .get_blocking::<OfServer>(&Owner::nobody("other"))
+            .unwrap(),
+        None
+    );
     assert!(!holds_users(&state));
     store.put(&ann(), &note("secret")).await.unwrap();
     assert!(holds_users(&state));
@@ -333,11 +520,21 @@ impl CommonEntries for OneEntry {
         Box::pin(async { Ok(self.entry.lock().unwrap().clone()) })
     }
 
-    fn list<'a>(&'a self, _: Kind, _: Option<&'a str>, _: usize) -> Pending<'a, Vec<(String, Vec<u8>)>> {
+    fn list<'a>(
+        &'a self,
+        _: Kind,
+        _: Option<&'a str>,
+        _: usize,
+    ) -> Pending<'a, Vec<(String, Vec<u8>)>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn exchange<'a>(&'a self, _: Kind, _: &'a str, exchange: Exchange<'a>) -> Pending<'a, Exchanged> {
+    fn exchange<'a>(
+        &'a self,
+        _: Kind,
+        _: &'a str,
+        exchange: Exchange<'a>,
+    ) -> Pending<'a, Exchanged> {
         Box::pin(async move {
             let mut entry = self.entry.lock().unwrap();
             self.meanwhile.lock().unwrap()(&mut entry);
@@ -368,7 +565,10 @@ impl CommonEntries for OneEntry {
 
 /// Two processes with one entry in common.
 fn in_common(meanwhile: Interference) -> (Arc<OneEntry>, Store, Store) {
-    let entry = Arc::new(OneEntry { entry: Mutex::default(), meanwhile: Mutex::new(meanwhile) });
+    let entry = Arc::new(OneEntry {
+        entry: Mutex::default(),
+        meanwhile: Mutex::new(meanwhile),
+    });
     let store = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
     let (one, other) = (store(), store());
     (entry, one, other)
@@ -379,12 +579,24 @@ async fn grant_in_common_is_leased_to_one_process_and_replaced_by_it_alone() {
     let (_, one, other) = in_common(Box::new(|_| {}));
     one.put(&ann(), &note("first")).await.unwrap();
     let (minute, renewed) = (Duration::from_secs(60), note("renewed"));
-    let Leased::Ours(_, lease) = one.lease::<Note>(&ann(), minute).await.unwrap() else { panic!("no lease") };
-    assert!(matches!(other.lease::<Note>(&ann(), minute).await.unwrap(), Leased::Others));
+    let Leased::Ours(_, lease) = one.lease::<Note>(&ann(), minute).await.unwrap() else {
+        panic!("no lease")
+    };
+    assert!(matches!(
+        other.lease::<Note>(&ann(), minute).await.unwrap(),
+        Leased::Others
+    ));
     // The user signs in anew meanwhile: what was renewed is of no use any more.
     other.put(&ann(), &note("signed in anew")).await.unwrap();
-    assert!(!one.end_lease(&ann(), lease, LeaseOutcome::Replace(&renewed)).await.unwrap());
-    assert_eq!(one.get::<Note>(&ann()).await.unwrap(), Some(note("signed in anew")));
+    assert!(
+        !one.end_lease(&ann(), lease, LeaseOutcome::Replace(&renewed))
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        one.get::<Note>(&ann()).await.unwrap(),
+        Some(note("signed in anew"))
+    );
 }
 
 #[tokio::test]
@@ -398,10 +610,17 @@ async fn change_is_decided_anew_when_another_process_was_faster() {
         }
     }));
     *entry.entry.lock().unwrap() = Some(b"not what is read".to_vec());
-    assert!(matches!(one.get::<Note>(&ann()).await, Err(StoreError::Damaged)));
+    assert!(matches!(
+        one.get::<Note>(&ann()).await,
+        Err(StoreError::Damaged)
+    ));
     *entry.entry.lock().unwrap() = None;
     one.put(&ann(), &note("first")).await.unwrap();
-    assert_eq!(one.take::<Note>(&ann()).await.unwrap(), None, "another process has taken it");
+    assert_eq!(
+        one.take::<Note>(&ann()).await.unwrap(),
+        None,
+        "another process has taken it"
+    );
 }
 
 #[tokio::test]
@@ -416,5 +635,8 @@ async fn entry_that_others_change_all_the_time_is_given_up() {
             .unwrap(),
         );
     }));
-    assert!(matches!(one.put(&ann(), &note("first")).await, Err(StoreError::Common(_))));
+    assert!(matches!(
+        one.put(&ann(), &note("first")).await,
+        Err(StoreError::Common(_))
+    ));
 }

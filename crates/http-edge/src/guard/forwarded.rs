@@ -39,7 +39,10 @@ impl TrustedProxies {
         if self.0.is_empty() || !self.contains(peer.ip()) {
             return peer;
         }
-        let named = (self.client_in(headers, &FORWARDED, elements), self.client_in(headers, &X_FORWARDED_FOR, entries));
+        let named = (
+            self.client_in(headers, &FORWARDED, elements),
+            self.client_in(headers, &X_FORWARDED_FOR, entries),
+        );
         match named {
             (Some(Ok(client)), None) | (None, Some(Ok(client))) => client,
             // A proxy that writes one of them passes on the other as the client has sent it.
@@ -55,14 +58,22 @@ impl TrustedProxies {
 
     /// The last address in the fields of this name that is no trusted proxy; `None` without such a field. `read` returns the
     /// addresses in one field, the last first.
-    fn client_in(&self, headers: &HeaderMap, name: &HeaderName, read: Read) -> Option<Result<SocketAddr, NoClient>> {
+    fn client_in(
+        &self,
+        headers: &HeaderMap,
+        name: &HeaderName,
+        read: Read,
+    ) -> Option<Result<SocketAddr, NoClient>> {
         let fields: Vec<_> = headers.get_all(name).iter().collect();
         if fields.is_empty() {
             return None;
         }
         let texts = fields.iter().rev().map(|field| field.to_str().ok());
-        let mut addresses = texts.flat_map(|text| text.map_or_else(|| vec![None], read)).take(MAX_PROXIES);
-        let client = addresses.find(|address| address.is_none_or(|address| !self.contains(address.ip())));
+        let mut addresses = texts
+            .flat_map(|text| text.map_or_else(|| vec![None], read))
+            .take(MAX_PROXIES);
+        let client =
+            addresses.find(|address| address.is_none_or(|address| !self.contains(address.ip())));
         Some(client.flatten().ok_or(NoClient))
     }
 }
@@ -72,7 +83,11 @@ type Read = fn(&str) -> Vec<Option<SocketAddr>>;
 
 /// The addresses in `X-Forwarded-For`.
 fn entries(field: &str) -> Vec<Option<SocketAddr>> {
-    field.rsplit(',').take(MAX_PROXIES).map(|entry| node(entry.trim_matches([' ', '\t']))).collect()
+    field
+        .rsplit(',')
+        .take(MAX_PROXIES)
+        .map(|entry| node(entry.trim_matches([' ', '\t'])))
+        .collect()
 }
 
 /// The addresses in `Forwarded`. A field that is malformed anywhere yields none: quotes can move the borders of all its elements.
@@ -115,10 +130,16 @@ fn parse_elements(field: &str) -> Option<Vec<Option<SocketAddr>>> {
 /// The token or quoted string at the beginning, and what is behind it. Addresses need no escapes.
 fn value(text: &str) -> Option<(&str, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
-        return quoted.split_once('"').filter(|(value, _)| !value.contains('\\'));
+        return quoted
+            .split_once('"')
+            .filter(|(value, _)| !value.contains('\\'));
     }
-    let end = text.bytes().position(|byte| !is_token(byte)).unwrap_or(text.len());
-    text.split_at_checked(end).filter(|(value, _)| !value.is_empty())
+    let end = text
+        .bytes()
+        .position(|byte| !is_token(byte))
+        .unwrap_or(text.len());
+    text.split_at_checked(end)
+        .filter(|(value, _)| !value.is_empty())
 }
 
 fn is_token(byte: u8) -> bool {
@@ -127,9 +148,17 @@ fn is_token(byte: u8) -> bool {
 
 /// An address with or without a port, of IPv6 in brackets if it has one (RFC 7239, 6); no `unknown`, and no made-up name.
 fn node(text: &str) -> Option<SocketAddr> {
-    let address =
-        || text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text).parse::<IpAddr>().ok();
-    let address = text.parse::<SocketAddr>().ok().or_else(|| address().map(|address| (address, 0).into()))?;
+    let address = || {
+        text.strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(text)
+            .parse::<IpAddr>()
+            .ok()
+    };
+    let address = text
+        .parse::<SocketAddr>()
+        .ok()
+        .or_else(|| address().map(|address| (address, 0).into()))?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
@@ -144,7 +173,10 @@ mod tests {
 
     /// The client, where 10.0.0.0/8 and fd00::/8 are proxies.
     fn client_from(peer: &str, fields: &[(&'static str, &str)]) -> String {
-        let proxies = TrustedProxies::new(vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()]);
+        let proxies = TrustedProxies::new(vec![
+            "10.0.0.0/8".parse().unwrap(),
+            "fd00::/8".parse().unwrap(),
+        ]);
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -164,27 +196,56 @@ mod tests {
         for (fields, expected) in [
             (&[(XFF, "192.0.2.7")][..], "192.0.2.7:0"),
             (&[(XFF, "1.1.1.1, 192.0.2.7 ,10.0.0.9")], "192.0.2.7:0"),
-            (&[(XFF, "1.1.1.1"), (XFF, "192.0.2.7"), (XFF, "10.0.0.9, 10.0.0.8")], "192.0.2.7:0"),
+            (
+                &[
+                    (XFF, "1.1.1.1"),
+                    (XFF, "192.0.2.7"),
+                    (XFF, "10.0.0.9, 10.0.0.8"),
+                ],
+                "192.0.2.7:0",
+            ),
             (&[(XFF, "192.0.2.7:55")], "192.0.2.7:55"),
             (&[(XFF, "[2001:db8::7]:55, 10.0.0.9")], "[2001:db8::7]:55"),
             (&[(XFF, "2001:db8::7")], "[2001:db8::7]:0"),
             (&[(XFF, "192.0.2.7, ::ffff:10.0.0.9")], "192.0.2.7:0"),
-            (&[(FWD, "for=192.0.2.7;proto=https;by=10.0.0.1")], "192.0.2.7:0"),
-            (&[(FWD, "for=1.1.1.1, For=\"192.0.2.7:55\" ; host=\"a,b\", for=\"[fd00::1]\"")], "192.0.2.7:55"),
-            (&[(FWD, "for=1.1.1.1"), (FWD, "for=\"[2001:db8::7]\"")], "[2001:db8::7]:0"),
-            (&[(XFF, "192.0.2.7"), (FWD, "for=\"192.0.2.7:80\"")], "192.0.2.7:80"),
+            (
+                &[(FWD, "for=192.0.2.7;proto=https;by=10.0.0.1")],
+                "192.0.2.7:0",
+            ),
+            (
+                &[(
+                    FWD,
+                    "for=1.1.1.1, For=\"192.0.2.7:55\" ; host=\"a,b\", for=\"[fd00::1]\"",
+                )],
+                "192.0.2.7:55",
+            ),
+            (
+                &[(FWD, "for=1.1.1.1"), (FWD, "for=\"[2001:db8::7]\"")],
+                "[2001:db8::7]:0",
+            ),
+            (
+                &[(XFF, "192.0.2.7"), (FWD, "for=\"192.0.2.7:80\"")],
+                "192.0.2.7:80",
+            ),
         ] {
             assert_eq!(client(fields), expected, "{fields:?}");
         }
-        assert_eq!(client_from("[::ffff:10.0.0.1]:4000", &[(XFF, "192.0.2.7")]), "192.0.2.7:0");
+        assert_eq!(
+            client_from("[::ffff:10.0.0.1]:4000", &[(XFF, "192.0.2.7")]),
+            "192.0.2.7:0"
+        );
     }
 
     #[test]
     fn only_trusted_proxies_are_believed() {
         for peer in ["192.0.2.1:9", "[2001:db8::1]:9", "11.0.0.1:9"] {
-            assert_eq!(client_from(peer, &[(XFF, "1.1.1.1"), (FWD, "for=1.1.1.1")]), peer);
+            assert_eq!(
+                client_from(peer, &[(XFF, "1.1.1.1"), (FWD, "for=1.1.1.1")]),
+                peer
+            );
         }
-        let headers = HeaderMap::from_iter([(X_FORWARDED_FOR, HeaderValue::from_static("1.1.1.1"))]);
+        let headers =
+            HeaderMap::from_iter([(X_FORWARDED_FOR, HeaderValue::from_static("1.1.1.1"))]);
         let peer = PEER.parse().unwrap();
         assert_eq!(TrustedProxies::default().client(peer, &headers), peer);
     }
@@ -194,17 +255,49 @@ mod tests {
     fn spoofed_entries_do_not_count() {
         let many = "1.1.1.1, ".repeat(5_000) + "192.0.2.7";
         let of_proxies = "10.0.0.9, ".repeat(5_000) + "192.0.2.7";
-        for left in ["1.1.1.1", "10.0.0.1", "garbage", "unknown", "", "\"", "127.0.0.1:99999", &many, &of_proxies] {
-            assert_eq!(client(&[(XFF, &format!("{left}, 192.0.2.7"))]), "192.0.2.7:0", "{left}");
-            assert_eq!(client(&[(XFF, left), (XFF, "192.0.2.7")]), "192.0.2.7:0", "{left}");
+        for left in [
+            "1.1.1.1",
+            "10.0.0.1",
+            "garbage",
+            "unknown",
+            "",
+            "\"",
+            "127.0.0.1:99999",
+            &many,
+            &of_proxies,
+        ] {
+            assert_eq!(
+                client(&[(XFF, &format!("{left}, 192.0.2.7"))]),
+                "192.0.2.7:0",
+                "{left}"
+            );
+            assert_eq!(
+                client(&[(XFF, left), (XFF, "192.0.2.7")]),
+                "192.0.2.7:0",
+                "{left}"
+            );
         }
-        for spoofed in ["for=1.1.1.1", "for=10.0.0.9", "garbage", "for=\"1.1.1.1", ""] {
-            assert_eq!(client(&[(FWD, spoofed), (XFF, "192.0.2.7")]), PEER, "{spoofed}: the two differ");
+        for spoofed in [
+            "for=1.1.1.1",
+            "for=10.0.0.9",
+            "garbage",
+            "for=\"1.1.1.1",
+            "",
+        ] {
+            assert_eq!(
+                client(&[(FWD, spoofed), (XFF, "192.0.2.7")]),
+                PEER,
+                "{spoofed}: the two differ"
+            );
             let own = client(&[(FWD, spoofed), (FWD, "for=192.0.2.7")]);
             assert_eq!(own, "192.0.2.7:0", "{spoofed}");
         }
         // A quote that the client opens can swallow what the proxy appends, or end within it.
-        for joined in ["for=\"1.1.1.1, for=192.0.2.7", "for=\"x, for=\"[2001:db8::7]\"", "for=1.1.1.1;for=192.0.2.7"] {
+        for joined in [
+            "for=\"1.1.1.1, for=192.0.2.7",
+            "for=\"x, for=\"[2001:db8::7]\"",
+            "for=1.1.1.1;for=192.0.2.7",
+        ] {
             assert_eq!(client(&[(FWD, joined)]), PEER, "{joined}");
         }
     }

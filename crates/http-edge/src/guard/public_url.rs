@@ -19,9 +19,14 @@ impl PublicUrl {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = normalized(text);
-        let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
+        let authority = text
+            .strip_prefix("https://")
+            .or_else(|| text.strip_prefix("http://"))?;
         let HostPort { host, .. } = HostPort::parse(authority)?;
-        Some(Self { text: text.into(), host })
+        Some(Self {
+            text: text.into(),
+            host,
+        })
     }
 
     /// Scheme and authority, which are also the origin of its pages: `https://mcp.example.com`.
@@ -58,11 +63,22 @@ mod tests {
         for (text, url) in [
             ("https://MCP.example.com:443/", "https://mcp.example.com"),
             ("http://[::1]:8080", "http://[::1]:8080"),
-            ("https://mcp.example.com:8443", "https://mcp.example.com:8443"),
+            (
+                "https://mcp.example.com:8443",
+                "https://mcp.example.com:8443",
+            ),
         ] {
             assert_eq!(PublicUrl::parse(text).unwrap().as_str(), url);
         }
-        for wrong in ["mcp.example.com", "ftp://x", "https://", "https://x/mcp", "https://ann@x", "https://x?y", ""] {
+        for wrong in [
+            "mcp.example.com",
+            "ftp://x",
+            "https://",
+            "https://x/mcp",
+            "https://ann@x",
+            "https://x?y",
+            "",
+        ] {
             assert_eq!(PublicUrl::parse(wrong), None, "{wrong}");
         }
     }

@@ -13,8 +13,11 @@ fn guard(hosts: &[&str], origins: &[&str]) -> Guard {
 }
 
 fn head(uri: &str, headers: &[(&str, &str)]) -> Parts {
-    let request =
-        headers.iter().fold(Request::builder().uri(uri), |request, (name, value)| request.header(*name, *value));
+    let request = headers
+        .iter()
+        .fold(Request::builder().uri(uri), |request, (name, value)| {
+            request.header(*name, *value)
+        });
     request.body(()).unwrap().into_parts().0
 }
 
@@ -23,7 +26,9 @@ fn check(guard: &Guard, uri: &str, headers: &[(&str, &str)]) -> Result<Option<He
     let local = Some("192.0.2.7".parse().unwrap());
     let checked = guard.check_host(&head.uri, &head.headers, local);
     let checked = checked.and_then(|()| guard.check_origin(&head.uri, &head.headers));
-    checked.map(Option::<&HeaderValue>::cloned).map_err(|rejection| rejection.status().as_u16())
+    checked
+        .map(Option::<&HeaderValue>::cloned)
+        .map_err(|rejection| rejection.status().as_u16())
 }
 
 #[test]
@@ -39,49 +44,124 @@ fn hosts_are_loopback_or_the_local_address() {
         "[::ffff:127.0.0.1]",
         "192.0.2.7:80",
     ] {
-        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Ok(None), "{host}");
+        assert_eq!(
+            check(&strict, "/mcp", &[("host", host)]),
+            Ok(None),
+            "{host}"
+        );
     }
-    for host in ["evil.example.com", "localhost.evil.com", "127.0.0.1.nip.io", "0.0.0.0", "192.0.2.8", "[::2]", "127.1"]
-    {
-        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Err(403), "{host}");
+    for host in [
+        "evil.example.com",
+        "localhost.evil.com",
+        "127.0.0.1.nip.io",
+        "0.0.0.0",
+        "192.0.2.8",
+        "[::2]",
+        "127.1",
+    ] {
+        assert_eq!(
+            check(&strict, "/mcp", &[("host", host)]),
+            Err(403),
+            "{host}"
+        );
     }
-    for host in
-        ["", "a b", "user@localhost", "localhost:x", "localhost:99999", "[::1", "[::1]x", "localhost:1:2", "[x]"]
-    {
-        assert_eq!(check(&strict, "/mcp", &[("host", host)]), Err(400), "{host}");
+    for host in [
+        "",
+        "a b",
+        "user@localhost",
+        "localhost:x",
+        "localhost:99999",
+        "[::1",
+        "[::1]x",
+        "localhost:1:2",
+        "[x]",
+    ] {
+        assert_eq!(
+            check(&strict, "/mcp", &[("host", host)]),
+            Err(400),
+            "{host}"
+        );
     }
     assert_eq!(check(&strict, "/mcp", &[]), Err(400));
-    assert_eq!(check(&strict, "/mcp", &[("host", "localhost"), ("host", "localhost")]), Err(400));
+    assert_eq!(
+        check(
+            &strict,
+            "/mcp",
+            &[("host", "localhost"), ("host", "localhost")]
+        ),
+        Err(400)
+    );
 }
 
 #[test]
 fn target_and_host_are_both_checked() {
     let strict = guard(&[], &[]);
     assert_eq!(check(&strict, "http://localhost:1/mcp", &[]), Ok(None));
-    assert_eq!(check(&strict, "http://evil.example.com/mcp", &[("host", "localhost")]), Err(403));
-    assert_eq!(check(&strict, "http://localhost/mcp", &[("host", "evil.example.com")]), Err(403));
+    assert_eq!(
+        check(
+            &strict,
+            "http://evil.example.com/mcp",
+            &[("host", "localhost")]
+        ),
+        Err(403)
+    );
+    assert_eq!(
+        check(
+            &strict,
+            "http://localhost/mcp",
+            &[("host", "evil.example.com")]
+        ),
+        Err(403)
+    );
 }
 
 #[test]
 fn allowed_hosts_have_a_port_or_any() {
-    let open = guard(&["mcp.example.com", "Other.example.com:8443", "not a host"], &[]);
-    assert_eq!(check(&open, "/", &[("host", "MCP.example.com:9")]), Ok(None));
-    assert_eq!(check(&open, "/", &[("host", "other.example.com:8443")]), Ok(None));
-    assert_eq!(check(&open, "/", &[("host", "other.example.com")]), Err(403));
-    assert_eq!(check(&guard(&["*"], &[]), "/", &[("host", "anything.example")]), Ok(None));
+    let open = guard(
+        &["mcp.example.com", "Other.example.com:8443", "not a host"],
+        &[],
+    );
+    assert_eq!(
+        check(&open, "/", &[("host", "MCP.example.com:9")]),
+        Ok(None)
+    );
+    assert_eq!(
+        check(&open, "/", &[("host", "other.example.com:8443")]),
+        Ok(None)
+    );
+    assert_eq!(
+        check(&open, "/", &[("host", "other.example.com")]),
+        Err(403)
+    );
+    assert_eq!(
+        check(&guard(&["*"], &[]), "/", &[("host", "anything.example")]),
+        Ok(None)
+    );
 }
 
 #[test]
 fn listed_origins_are_served() {
     let host = ("host", "localhost");
-    let listed = guard(&[], &["https://app.example.com", "vscode-webview://panel", "http://plain.example:8080"]);
+    let listed = guard(
+        &[],
+        &[
+            "https://app.example.com",
+            "vscode-webview://panel",
+            "http://plain.example:8080",
+        ],
+    );
     for origin in [
         "https://app.example.com",
         "HTTPS://APP.example.com:443",
         "vscode-webview://panel",
         "http://plain.example:8080",
     ] {
-        assert_eq!(check(&listed, "/", &[host, ("origin", origin)]).unwrap().unwrap(), origin);
+        assert_eq!(
+            check(&listed, "/", &[host, ("origin", origin)])
+                .unwrap()
+                .unwrap(),
+            origin
+        );
     }
     for origin in [
         "null",
@@ -95,9 +175,17 @@ fn listed_origins_are_served() {
         "file://localhost",
         "http://plain.example",
     ] {
-        assert_eq!(check(&listed, "/", &[host, ("origin", origin)]), Err(403), "{origin}");
+        assert_eq!(
+            check(&listed, "/", &[host, ("origin", origin)]),
+            Err(403),
+            "{origin}"
+        );
     }
-    let twice = [host, ("origin", "https://app.example.com"), ("origin", "https://app.example.com")];
+    let twice = [
+        host,
+        ("origin", "https://app.example.com"),
+        ("origin", "https://app.example.com"),
+    ];
     assert_eq!(check(&listed, "/", &twice), Err(403));
     let any = guard(&[], &["*"]);
     assert!(check(&any, "/", &[host, ("origin", "https://anything.example")]).is_ok());
@@ -106,28 +194,54 @@ fn listed_origins_are_served() {
 #[test]
 fn pages_of_other_loopback_ports_are_served_where_they_are_listed() {
     let host = ("host", "127.0.0.1:8080");
-    let served = |listed: &[&str], origin| check(&guard(&[], listed), "/", &[host, ("origin", origin)]).is_ok();
-    for origin in ["http://localhost:8080", "http://127.0.0.1:8080", "http://[::1]:8080", "https://localhost:8080"] {
+    let served = |listed: &[&str], origin| {
+        check(&guard(&[], listed), "/", &[host, ("origin", origin)]).is_ok()
+    };
+    for origin in [
+        "http://localhost:8080",
+        "http://127.0.0.1:8080",
+        "http://[::1]:8080",
+        "https://localhost:8080",
+    ] {
         assert!(served(&[], origin), "the listener's own: {origin}");
     }
-    for origin in
-        ["http://localhost:3000", "http://localhost", "http://127.0.0.1:80", "http://[::1]:5", "https://127.0.0.1"]
-    {
+    for origin in [
+        "http://localhost:3000",
+        "http://localhost",
+        "http://127.0.0.1:80",
+        "http://[::1]:5",
+        "https://127.0.0.1",
+    ] {
         assert!(!served(&[], origin), "{origin}");
     }
-    for origin in ["http://localhost:3000", "http://127.0.0.1:3000", "http://[::1]:3000"] {
+    for origin in [
+        "http://localhost:3000",
+        "http://127.0.0.1:3000",
+        "http://[::1]:3000",
+    ] {
         assert!(served(&["http://localhost:3000"], origin), "{origin}");
     }
-    for origin in ["http://localhost:3001", "https://localhost:3000", "http://localhost", "http://app.example.com:3000"]
-    {
+    for origin in [
+        "http://localhost:3001",
+        "https://localhost:3000",
+        "http://localhost",
+        "http://app.example.com:3000",
+    ] {
         assert!(!served(&["http://localhost:3000"], origin), "{origin}");
     }
     assert!(
-        served(&["http://localhost:*"], "http://127.0.0.1:99") && served(&["http://localhost:*"], "http://localhost")
+        served(&["http://localhost:*"], "http://127.0.0.1:99")
+            && served(&["http://localhost:*"], "http://localhost")
     );
     assert!(!served(&["http://localhost:*"], "https://localhost:99"));
-    assert!(!served(&["http://localhost:*"], "http://evil.example.com:99"));
-    assert!(!served(&["http://app.example.com:*"], "http://app.example.com:99"), "loopback alone");
+    assert!(!served(
+        &["http://localhost:*"],
+        "http://evil.example.com:99"
+    ));
+    assert!(
+        !served(&["http://app.example.com:*"], "http://app.example.com:99"),
+        "loopback alone"
+    );
 }
 
 #[test]
@@ -140,10 +254,18 @@ fn request_of_a_foreign_page_without_an_origin_is_refused() {
         assert!(!with(&[], &[("sec-fetch-site", site)]), "{site}");
     }
     assert!(
-        with(&[], &[]) && with(&[], &[("sec-fetch-site", "none")]) && with(&[], &[("sec-fetch-site", "same-origin")])
+        with(&[], &[])
+            && with(&[], &[("sec-fetch-site", "none")])
+            && with(&[], &[("sec-fetch-site", "same-origin")])
     );
-    assert!(!with(&[], &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]));
-    let app = [("origin", "https://app.example.com"), ("sec-fetch-site", "cross-site")];
+    assert!(!with(
+        &[],
+        &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]
+    ));
+    let app = [
+        ("origin", "https://app.example.com"),
+        ("sec-fetch-site", "cross-site"),
+    ];
     assert!(with(&["https://app.example.com"], &app) && !with(&[], &app));
     assert!(with(&["*"], &[("sec-fetch-site", "cross-site")]));
 }
@@ -152,20 +274,40 @@ fn request_of_a_foreign_page_without_an_origin_is_refused() {
 fn own_origin_is_that_of_the_host() {
     let own = Guard::new(&owned(&["admin.example.com"]), Origins::Own);
     let with = |more: &[(&'static str, &'static str)]| {
-        check(&own, "/api/overview", &[&[("host", "localhost:8081")], more].concat()).is_ok()
+        check(
+            &own,
+            "/api/overview",
+            &[&[("host", "localhost:8081")], more].concat(),
+        )
+        .is_ok()
     };
     assert!(with(&[]));
     assert!(with(&[("origin", "http://localhost:8081")]));
     assert!(with(&[("sec-fetch-site", "same-origin")]));
     assert!(with(&[("sec-fetch-site", "none")]));
-    for origin in ["http://localhost:3000", "http://127.0.0.1:8081", "null", "https://evil.example.com", "file://"] {
+    for origin in [
+        "http://localhost:3000",
+        "http://127.0.0.1:8081",
+        "null",
+        "https://evil.example.com",
+        "file://",
+    ] {
         assert!(!with(&[("origin", origin)]), "{origin}");
     }
     assert!(!with(&[("sec-fetch-site", "cross-site")]));
-    assert!(!with(&[("sec-fetch-site", "same-site"), ("origin", "http://localhost:8081")]));
-    let behind_tls = [("host", "admin.example.com"), ("origin", "https://admin.example.com")];
+    assert!(!with(&[
+        ("sec-fetch-site", "same-site"),
+        ("origin", "http://localhost:8081")
+    ]));
+    let behind_tls = [
+        ("host", "admin.example.com"),
+        ("origin", "https://admin.example.com"),
+    ];
     assert!(check(&own, "/", &behind_tls).is_ok());
-    let differing = [("host", "admin.example.com"), ("origin", "http://localhost")];
+    let differing = [
+        ("host", "admin.example.com"),
+        ("origin", "http://localhost"),
+    ];
     assert_eq!(check(&own, "http://localhost/", &differing), Err(403));
 }
 
@@ -183,10 +325,27 @@ fn public_url_names_a_host_and_an_origin() {
     for host in ["mcp.example.com", "MCP.example.com:8443"] {
         assert_eq!(check(&guard, "/mcp", &[("host", host)]), Ok(None), "{host}");
     }
-    assert_eq!(check(&guard, "/mcp", &[("host", "x.example.com")]), Err(403));
-    let of_page = |origin| check(&guard, "/mcp", &[("host", "mcp.example.com"), ("origin", origin)]);
-    assert!(of_page("https://mcp.example.com").is_ok() && of_page("https://mcp.example.com:443").is_ok());
-    for foreign in ["http://mcp.example.com", "https://mcp.example.com:8443", "https://example.com", "null"] {
+    assert_eq!(
+        check(&guard, "/mcp", &[("host", "x.example.com")]),
+        Err(403)
+    );
+    let of_page = |origin| {
+        check(
+            &guard,
+            "/mcp",
+            &[("host", "mcp.example.com"), ("origin", origin)],
+        )
+    };
+    assert!(
+        of_page("https://mcp.example.com").is_ok()
+            && of_page("https://mcp.example.com:443").is_ok()
+    );
+    for foreign in [
+        "http://mcp.example.com",
+        "https://mcp.example.com:8443",
+        "https://example.com",
+        "null",
+    ] {
         assert_eq!(of_page(foreign), Err(403), "{foreign}");
     }
 }

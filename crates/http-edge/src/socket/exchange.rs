@@ -40,14 +40,23 @@ pub struct SocketReceiver {
 pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
     let (sender, exchanges) = mpsc::channel(WAITING);
     let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
-    (SocketSender { exchanges: sender, current: Mutex::new(current) }, SocketReceiver { first, exchanges })
+    (
+        SocketSender {
+            exchanges: sender,
+            current: Mutex::new(current),
+        },
+        SocketReceiver { first, exchanges },
+    )
 }
 
 impl SocketSender {
     /// The socket on which connections are accepted now, if there is one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<ListeningSocket>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .upgrade()
     }
 
     /// Has the listener accept connections on `next` instead of its current socket, which is closed then, unless another

@@ -32,26 +32,38 @@ impl UnixSocket {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let address = SockAddr::unix(path)?;
         match socket.bind(&address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path, &address)? => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path, &address)? =>
+            {
                 fs::remove_file(path)?;
                 socket.bind(&address)?;
             }
             bound => bound?,
         }
-        let file = SocketFile { path: path.to_owned(), id: id_of(path) };
+        let file = SocketFile {
+            path: path.to_owned(),
+            id: id_of(path),
+        };
         // Connections are refused until the socket listens: nobody gets in before the file has its permissions.
         fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.set_nonblocking(true)?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        Ok(Self { socket: UnixListener::from_std(socket.into())?, file })
+        Ok(Self {
+            socket: UnixListener::from_std(socket.into())?,
+            file,
+        })
     }
 
     /// A socket that another process has created, which keeps the file.
     pub(super) fn passed(socket: StdUnixListener) -> io::Result<Self> {
         let path = socket.local_addr()?.as_pathname().map(Path::to_owned);
-        let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the socket has no file"))?;
+        let path = path
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the socket has no file"))?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: UnixListener::from_std(socket)?, file: SocketFile { path, id: None } })
+        Ok(Self {
+            socket: UnixListener::from_std(socket)?,
+            file: SocketFile { path, id: None },
+        })
     }
 
     /// The path of its file.
@@ -78,13 +90,19 @@ impl UnixSocket {
     pub(super) fn close(self, mut begin: impl FnMut(UnixStream, u32)) {
         let Self { socket, file } = self;
         drop(file);
-        let Ok(socket) = socket.into_std() else { return };
+        let Ok(socket) = socket.into_std() else {
+            return;
+        };
         accept_waiting(
             || socket.accept(),
             |(stream, _)| {
-                let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                let stream = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| UnixStream::from_std(stream));
                 let accepted = stream.and_then(|stream| Ok((user_of(&stream)?, stream)));
-                accepted.into_iter().for_each(|(user, stream)| begin(stream, user));
+                accepted
+                    .into_iter()
+                    .for_each(|(user, stream)| begin(stream, user));
             },
         );
     }
@@ -92,7 +110,10 @@ impl UnixSocket {
 
 /// The user of the process that has connected. Without one a connection is not served.
 fn user_of(stream: &UnixStream) -> io::Result<u32> {
-    stream.peer_cred().map(|peer| peer.uid()).map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))
+    stream
+        .peer_cred()
+        .map(|peer| peer.uid())
+        .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))
 }
 
 /// Whether a file is a socket at which no process listens: it has not been removed by the process that made it.
@@ -103,11 +124,15 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> io::Result<bool> {
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // A process with a full queue would keep this one waiting.
     probe.set_nonblocking(true)?;
-    Ok(probe.connect(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
+    Ok(probe
+        .connect(address)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
 }
 
 fn id_of(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|file| (file.dev(), file.ino()))
 }
 
 impl SocketFile {
@@ -146,7 +171,10 @@ mod tests {
         socket.set_mode(0o666).unwrap();
         assert_eq!(mode(), 0o666);
         let _client = UnixStream::connect(&path).await.unwrap();
-        assert_eq!(socket.accept().await.unwrap().1, fs::metadata(&path).unwrap().uid());
+        assert_eq!(
+            socket.accept().await.unwrap().1,
+            fs::metadata(&path).unwrap().uid()
+        );
         drop(socket);
         assert!(!path.exists());
     }
@@ -159,12 +187,20 @@ mod tests {
         let first = UnixSocket::bind(&path, 0o600, 1).unwrap();
         for _ in 0..3 {
             let error = UnixSocket::bind(&path, 0o600, 1).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "also with a full queue");
+            assert_eq!(
+                error.kind(),
+                io::ErrorKind::AddrInUse,
+                "also with a full queue"
+            );
         }
         drop(first);
         fs::write(&path, "mine").unwrap();
         assert!(UnixSocket::bind(&path, 0o600, 1).is_err());
-        assert_eq!(fs::read(&path).unwrap(), b"mine", "a file that is no socket stays");
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            b"mine",
+            "a file that is no socket stays"
+        );
     }
 
     #[tokio::test]
@@ -184,7 +220,10 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = path(&folder);
         let socket = UnixSocket::bind(&path, 0o600, 9).unwrap();
-        let _clients = [UnixStream::connect(&path).await.unwrap(), UnixStream::connect(&path).await.unwrap()];
+        let _clients = [
+            UnixStream::connect(&path).await.unwrap(),
+            UnixStream::connect(&path).await.unwrap(),
+        ];
         let mut accepted = 0;
         socket.close(|_, _| accepted += 1);
         assert_eq!((accepted, path.exists()), (2, false));

@@ -53,7 +53,9 @@ where
         refuse_http(stream).await;
         return Err(HandshakeError::PlainHttp);
     }
-    Ok(TlsAcceptor::from(Arc::clone(&server.0)).accept(wrap(stream)).await?)
+    Ok(TlsAcceptor::from(Arc::clone(&server.0))
+        .accept(wrap(stream))
+        .await?)
 }
 
 /// Answers, and reads on for a moment: the answer would be lost if the connection were closed with bytes that were not read.
@@ -78,5 +80,8 @@ async fn refuse_http(mut stream: TcpStream) {
 #[must_use]
 pub fn client_certificate<S>(stream: &TlsStream<S>) -> Option<Arc<[u8]>> {
     let (_, session) = stream.get_ref();
-    session.peer_certificates()?.first().map(|certificate| Arc::from(certificate.as_ref()))
+    session
+        .peer_certificates()?
+        .first()
+        .map(|certificate| Arc::from(certificate.as_ref()))
 }

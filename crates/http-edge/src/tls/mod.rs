@@ -82,21 +82,31 @@ impl TlsServer {
         let key = PrivateKeyDer::from_pem_slice(files.key).map_err(|_| TlsError::NoKey)?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_protocol_versions(&[&TLS13, &TLS12]).map_err(TlsError::Unusable)?;
+        let builder = builder
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(TlsError::Unusable)?;
         let builder = match files.client_ca {
             None => builder.with_no_client_auth(),
             Some(ca) => {
                 let roots = Arc::new(roots(ca.certificates)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-                let verifier = if ca.is_optional { verifier.allow_unauthenticated() } else { verifier };
-                let unusable = |error| TlsError::ClientCa(rustls::Error::General(format!("{error}")));
+                let verifier = if ca.is_optional {
+                    verifier.allow_unauthenticated()
+                } else {
+                    verifier
+                };
+                let unusable =
+                    |error| TlsError::ClientCa(rustls::Error::General(format!("{error}")));
                 builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
             }
         };
-        let mut config = builder.with_single_cert(certificates, key).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => TlsError::OtherKey,
-            other => TlsError::Unusable(other),
-        })?;
+        let mut config =
+            builder
+                .with_single_cert(certificates, key)
+                .map_err(|error| match error {
+                    rustls::Error::InconsistentKeys(_) => TlsError::OtherKey,
+                    other => TlsError::Unusable(other),
+                })?;
         // No table of sessions: what a client resumes is in its tickets.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if files.client_ca.is_some() {
@@ -114,7 +124,9 @@ impl TlsServer {
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .ok()?;
     (!all.is_empty()).then_some(all)
 }
 

@@ -43,7 +43,10 @@ enum Reading {
 
 /// Runs one input. Panics if the two requests are mixed up.
 pub(crate) fn run(data: &[u8]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(converse(Plan::new(data)));
 }
 
@@ -60,11 +63,18 @@ impl Plan {
             _ => body_len,
         };
         let may_last = flags & 64 != 0;
-        let ok = if may_last { "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream" } else { "HTTP/1.1 200 OK" };
+        let ok = if may_last {
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream"
+        } else {
+            "HTTP/1.1 200 OK"
+        };
         let mut response: Vec<u8> = match byte(4) % 6 {
             0 => Vec::new(),
             1 => format!("{ok}\r\ntransfer-encoding: chunked\r\n\r\n").into(),
-            2 => format!("HTTP/1.1 100 Continue\r\n\r\n{ok}\r\ncontent-length: {announced}\r\n\r\n").into(),
+            2 => {
+                format!("HTTP/1.1 100 Continue\r\n\r\n{ok}\r\ncontent-length: {announced}\r\n\r\n")
+                    .into()
+            }
             3 => format!("{ok}\r\ncontent-length: {announced}\r\nconnection: close\r\n\r\n").into(),
             4 => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
             _ => format!("{ok}\r\ncontent-length: {announced}\r\n\r\n").into(),
@@ -74,7 +84,11 @@ impl Plan {
         }
         response.resize(response.len() + body_len, b'F');
         if byte(4) % 6 == 1 {
-            response.extend(if body_len > 0 { &b"\r\n0\r\n\r\n"[..] } else { b"0\r\n\r\n" });
+            response.extend(if body_len > 0 {
+                &b"\r\n0\r\n\r\n"[..]
+            } else {
+                b"0\r\n\r\n"
+            });
         }
         if flags & 4 != 0 {
             response.extend(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nFIRST");
@@ -90,9 +104,18 @@ impl Plan {
                 2 => Reading::ByChunks,
                 _ => Reading::Directly,
             },
-            request: Bytes::from(vec![b'1'; if flags & 32 != 0 { 2 << 20 } else { usize::from(byte(5)) * 40 }]),
+            request: Bytes::from(vec![
+                b'1';
+                if flags & 32 != 0 {
+                    2 << 20
+                } else {
+                    usize::from(byte(5)) * 40
+                }
+            ]),
             response,
-            cuts: [6, 7].map(|at| 1 + usize::from(byte(at)) * usize::from(byte(at))).to_vec(),
+            cuts: [6, 7]
+                .map(|at| 1 + usize::from(byte(at)) * usize::from(byte(at)))
+                .to_vec(),
             is_mixed_up: AtomicBool::new(false),
         }
     }
@@ -109,7 +132,8 @@ async fn converse(plan: Plan) {
         tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (plan, written, token) = (Arc::clone(&plan), Arc::clone(&written), token.clone());
+                let (plan, written, token) =
+                    (Arc::clone(&plan), Arc::clone(&written), token.clone());
                 connections.spawn(async move { serve(stream, &plan, &written, &token).await });
             }
         })
@@ -119,12 +143,19 @@ async fn converse(plan: Plan) {
         connect_timeout: time,
         idle_timeout: time,
         max_idle: 2,
-        probes: fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time },
+        probes: fanlight_http_pool::TcpProbes {
+            interval: time,
+            unacknowledged: time,
+        },
     };
     let client = PooledClient::new(format!("http://{address}/").parse().unwrap(), settings);
     let first = async {
         let request = request(&address, "1", plan.request.clone());
-        let response = if plan.may_last { client.execute_lasting(request) } else { client.execute(request) };
+        let response = if plan.may_last {
+            client.execute_lasting(request)
+        } else {
+            client.execute(request)
+        };
         if let Ok(mut response) = response.await {
             read(&mut response, plan.reading).await;
         }
@@ -142,24 +173,45 @@ async fn converse(plan: Plan) {
     }
     written.notified().await;
     let second = async {
-        let mut response = client.execute(request(&address, "2", Bytes::new())).await.ok()?;
-        let found = response.headers().get("x-token").and_then(|token| token.to_str().ok()).map(str::to_owned);
+        let mut response = client
+            .execute(request(&address, "2", Bytes::new()))
+            .await
+            .ok()?;
+        let found = response
+            .headers()
+            .get("x-token")
+            .and_then(|token| token.to_str().ok())
+            .map(str::to_owned);
         let mut body = Vec::new();
-        while let Some(chunk) = poll_fn(|cx| response.body_mut().poll_chunk(cx)).await.ok()? {
+        while let Some(chunk) = poll_fn(|cx| response.body_mut().poll_chunk(cx))
+            .await
+            .ok()?
+        {
             body.extend_from_slice(&chunk);
         }
         Some((found, body))
     };
-    let outcome = timeout(Duration::from_secs(10), second).await.expect("the second request gets no response");
+    let outcome = timeout(Duration::from_secs(10), second)
+        .await
+        .expect("the second request gets no response");
     if let Some((found, body)) = outcome {
-        assert_eq!((found.as_deref(), &body[..]), (Some(&token[..]), &b"second"[..]), "of the first response");
+        assert_eq!(
+            (found.as_deref(), &body[..]),
+            (Some(&token[..]), &b"second"[..]),
+            "of the first response"
+        );
     }
-    assert!(!plan.is_mixed_up.load(Ordering::Relaxed), "a request within another");
+    assert!(
+        !plan.is_mixed_up.load(Ordering::Relaxed),
+        "a request within another"
+    );
     server.abort();
 }
 
 fn request(address: &SocketAddr, number: &str, body: Bytes) -> Request<Full<Bytes>> {
-    let request = Request::post("/mcp").header("host", address.to_string()).header("x-request", number);
+    let request = Request::post("/mcp")
+        .header("host", address.to_string())
+        .header("x-request", number);
     request.body(Full::new(body)).unwrap()
 }
 
@@ -201,7 +253,10 @@ async fn serve(mut stream: TcpStream, plan: &Plan, written: &Notify, token: &str
         if !head.starts_with("POST /mcp HTTP/1.1\r\n") {
             return plan.is_mixed_up.store(true, Ordering::Relaxed);
         }
-        let body_len = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap_or("0");
+        let body_len = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .unwrap_or("0");
         let body_len: usize = body_len.parse().unwrap();
         let is_first = head.contains("x-request: 1\r\n");
         if is_first && plan.early {
@@ -216,7 +271,8 @@ async fn serve(mut stream: TcpStream, plan: &Plan, written: &Notify, token: &str
         if is_first && !plan.early {
             write_first(&mut stream, plan, written).await;
         } else if !is_first {
-            let response = format!("HTTP/1.1 200 OK\r\nx-token: {token}\r\ncontent-length: 6\r\n\r\nsecond");
+            let response =
+                format!("HTTP/1.1 200 OK\r\nx-token: {token}\r\ncontent-length: 6\r\n\r\nsecond");
             let _ = stream.write_all(response.as_bytes()).await;
         }
     }

@@ -18,7 +18,11 @@ async fn answered(listener: &TcpListener) -> TcpStream {
 
 /// The client has closed the connection, without having sent anything more.
 async fn closed(stream: &mut TcpStream) {
-    assert_eq!(stream.read(&mut [0; 64]).await.unwrap_or_default(), 0, "there is a request on it");
+    assert_eq!(
+        stream.read(&mut [0; 64]).await.unwrap_or_default(),
+        0,
+        "there is a request on it"
+    );
 }
 
 async fn called(client: &PooledClient, target: &SocketAddr) {
@@ -45,7 +49,10 @@ async fn suspected_connections_are_not_reused() {
     let (listener, target, client) = served().await;
     // Two at the same time, so that there are two connections.
     let both = async {
-        let (mut first, mut second) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
+        let (mut first, mut second) = (
+            listener.accept().await.unwrap().0,
+            listener.accept().await.unwrap().0,
+        );
         for stream in [&mut first, &mut second] {
             read_request(stream).await;
         }
@@ -54,7 +61,8 @@ async fn suspected_connections_are_not_reused() {
         }
         (first, second)
     };
-    let ((mut first, mut second), (), ()) = tokio::join!(both, called(&client, &target), called(&client, &target));
+    let ((mut first, mut second), (), ()) =
+        tokio::join!(both, called(&client, &target), called(&client, &target));
     client.close_idle();
     closed(&mut first).await;
     closed(&mut second).await;
@@ -107,10 +115,21 @@ async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
         };
         // When this arrives at the client, the end of the other connection has arrived, too.
         let beside = async {
-            let mut beside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut beside = TcpStream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
             assert_eq!(beside.read_u8().await.unwrap(), b'!');
         };
-        let server = async { listener.accept().await.unwrap().0.write_all(b"!").await.unwrap() };
+        let server = async {
+            listener
+                .accept()
+                .await
+                .unwrap()
+                .0
+                .write_all(b"!")
+                .await
+                .unwrap()
+        };
         tokio::join!(beside, server);
         tokio::join!(answered(&listener), called(&client, &target));
         if let Some(mut stream) = rest {
@@ -121,7 +140,11 @@ async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
 
 #[tokio::test]
 async fn head_that_breaks_off_is_an_error_without_a_second_attempt() {
-    for (head, is_reset) in [("", true), ("HTTP/1.1 20", false), ("HTTP/1.1 200 OK\r\ncontent-le", true)] {
+    for (head, is_reset) in [
+        ("", true),
+        ("HTTP/1.1 20", false),
+        ("HTTP/1.1 200 OK\r\ncontent-le", true),
+    ] {
         let (listener, target, client) = served().await;
         let server = async {
             let mut stream = answered(&listener).await;
@@ -192,7 +215,10 @@ async fn dropped_body_closes_its_connection_unless_it_has_arrived() {
     let server = async {
         let mut stream = answered(&listener).await;
         read_request(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok")
+            .await
+            .unwrap();
         closed(&mut stream).await;
     };
     let calls = async {
@@ -223,9 +249,17 @@ async fn idle_connections_stay_within_their_limit() {
         streams
     };
     let (mut streams, ()) = tokio::join!(server, calls);
-    futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local())).await;
+    futures_util::future::select_all(
+        streams
+            .iter_mut()
+            .map(|stream| closed(stream).boxed_local()),
+    )
+    .await;
     // The share of a worker depends on how many workers concurrent tests have entered.
-    let ended = streams.iter_mut().filter_map(|stream| closed(stream).now_or_never()).count();
+    let ended = streams
+        .iter_mut()
+        .filter_map(|stream| closed(stream).now_or_never())
+        .count();
     assert!(ended < streams.len(), "none is kept");
 }
 
@@ -254,8 +288,11 @@ async fn waiting_request_gets_the_first_free_connection() {
     // From here on the listener accepts no connection.
     let mut queue = Vec::new();
     tokio::time::pause();
-    while let Ok(connected) =
-        tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(listener.local_addr().unwrap())).await
+    while let Ok(connected) = tokio::time::timeout(
+        Duration::from_secs(1),
+        TcpStream::connect(listener.local_addr().unwrap()),
+    )
+    .await
     {
         queue.push(connected.unwrap());
         assert!(queue.len() < 64, "the queue does not fill");
@@ -281,7 +318,12 @@ async fn waiting_request_gets_the_first_free_connection() {
 
 #[test]
 fn connections_end_with_their_runtime() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let (listener, target, client) = {
         let first = runtime();
         let (listener, target, client) = first.block_on(async {
@@ -303,7 +345,13 @@ async fn idle_connections_of_a_burst_are_closed_soon_except_for_a_few() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let uri = format!("http://{target}/mcp").parse().unwrap();
-    let client = PooledClient::new(uri, PoolSettings { max_idle: 100 * BURST, ..SETTINGS });
+    let client = PooledClient::new(
+        uri,
+        PoolSettings {
+            max_idle: 100 * BURST,
+            ..SETTINGS
+        },
+    );
     let server = async {
         let mut streams = Vec::new();
         for _ in 0..BURST {
@@ -322,12 +370,25 @@ async fn idle_connections_of_a_burst_are_closed_soon_except_for_a_few() {
     let began = Instant::now();
     let mut ended = 0;
     while ended < BURST - 16 {
-        let (_, at, _) =
-            futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local())).await;
+        let (_, at, _) = futures_util::future::select_all(
+            streams
+                .iter_mut()
+                .map(|stream| closed(stream).boxed_local()),
+        )
+        .await;
         drop(streams.swap_remove(at));
         ended += 1;
     }
     assert!(began.elapsed().as_secs() <= 10, "{:?}", began.elapsed());
-    let mut last = futures_util::future::select_all(streams.iter_mut().map(|stream| closed(stream).boxed_local()));
-    assert!(tokio::time::timeout(Duration::from_secs(30), &mut last).await.is_err(), "the few are kept");
+    let mut last = futures_util::future::select_all(
+        streams
+            .iter_mut()
+            .map(|stream| closed(stream).boxed_local()),
+    );
+    assert!(
+        tokio::time::timeout(Duration::from_secs(30), &mut last)
+            .await
+            .is_err(),
+        "the few are kept"
+    );
 }

@@ -79,14 +79,21 @@ async fn long_body_is_read_directly_and_its_connection_reused() {
 #[tokio::test]
 async fn body_of_unknown_length_or_of_an_unfinished_request_is_read_by_hyper() {
     let long = b"{}".repeat(8 << 10);
-    let chunked = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{LENGTH:x}\r\n").into_bytes();
+    let chunked =
+        format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{LENGTH:x}\r\n").into_bytes();
     let chunked = [chunked, body(), b"\r\n0\r\n\r\n".to_vec()].concat();
     let measured = [head("").into_bytes(), body()].concat();
-    for (request, answer) in [(Bytes::from(long), measured), (Bytes::from_static(b"{}"), chunked)] {
+    for (request, answer) in [
+        (Bytes::from(long), measured),
+        (Bytes::from_static(b"{}"), chunked),
+    ] {
         let (listener, target, client) = served().await;
         let calls = async {
             for _ in 0..2 {
-                let mut response = client.execute(with_body(&target, request.clone())).await.unwrap();
+                let mut response = client
+                    .execute(with_body(&target, request.clone()))
+                    .await
+                    .unwrap();
                 let (whole, directly) = read(&mut response).await.unwrap();
                 assert!(!directly);
                 assert!(whole == body());

@@ -1,6 +1,11 @@
 //! Requests over pooled connections to servers that do what they should not.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "all of this is test code")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "all of this is test code"
+)]
 
 use std::error::Error as _;
 use std::future::poll_fn;
@@ -41,7 +46,10 @@ fn post(target: &SocketAddr) -> Request<Full<Bytes>> {
 }
 
 fn with_body(target: &SocketAddr, body: Bytes) -> Request<Full<Bytes>> {
-    Request::post("/mcp").header("host", target.to_string()).body(Full::new(body)).unwrap()
+    Request::post("/mcp")
+        .header("host", target.to_string())
+        .body(Full::new(body))
+        .unwrap()
 }
 
 async fn served() -> (TcpListener, SocketAddr, PooledClient) {
@@ -72,7 +80,12 @@ fn reason(error: &Error) -> String {
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n{}") {
-        assert_ne!(stream.read_buf(&mut text).await.unwrap(), 0, "{}", String::from_utf8_lossy(&text));
+        assert_ne!(
+            stream.read_buf(&mut text).await.unwrap(),
+            0,
+            "{}",
+            String::from_utf8_lossy(&text)
+        );
     }
     String::from_utf8(text).unwrap()
 }
@@ -97,9 +110,15 @@ async fn request_is_written_with_its_headers_and_body() {
     };
     let (text, response) = tokio::join!(server, client.execute(post(&target)));
     let host = target;
-    assert_eq!(text, format!("POST /mcp HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\n\r\n{{}}"));
+    assert_eq!(
+        text,
+        format!("POST /mcp HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\n\r\n{{}}")
+    );
     let response = response.unwrap();
-    assert_eq!((response.status(), response.body().length()), (StatusCode::OK, Some(2)));
+    assert_eq!(
+        (response.status(), response.body().length()),
+        (StatusCode::OK, Some(2))
+    );
     assert_eq!(body_of(Ok(response)).await, "ok");
 }
 
@@ -120,7 +139,9 @@ async fn connection_timeout_is_a_connect_error() {
     let address = listener.local_addr().unwrap();
     // Nobody accepts: once the queue is full, further connections are not answered.
     let mut queue = Vec::new();
-    while let Ok(connected) = tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await {
+    while let Ok(connected) =
+        tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await
+    {
         queue.push(connected.unwrap());
         assert!(queue.len() < 64, "the queue does not fill");
     }
@@ -129,7 +150,11 @@ async fn connection_timeout_is_a_connect_error() {
     let began = tokio::time::Instant::now();
     let error = client.execute(post(&target)).await.err().unwrap();
     assert!(is_connect(&error), "{}", reason(&error));
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -143,13 +168,22 @@ async fn connection_closed_while_idle_is_replaced() {
             drop(stream);
             if connection == 0 {
                 // When this arrives at the client, the end of the other connection has arrived, too.
-                listener.accept().await.unwrap().0.write_all(b"!").await.unwrap();
+                listener
+                    .accept()
+                    .await
+                    .unwrap()
+                    .0
+                    .write_all(b"!")
+                    .await
+                    .unwrap();
             }
         }
     };
     let calls = async {
         assert_eq!(body_of(client.execute(post(&target)).await).await, "ok");
-        let mut beside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut beside = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         assert_eq!(beside.read_u8().await.unwrap(), b'!');
         assert_eq!(body_of(client.execute(post(&target)).await).await, "ok");
     };
@@ -188,13 +222,20 @@ async fn response_with_too_many_headers_is_an_error() {
         let mut stream = listener.accept().await.unwrap().0;
         read_request(&mut stream).await;
         let headers: String = (0..200).map(|n| format!("x-{n}: 1\r\n")).collect();
-        stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("HTTP/1.1 200 OK\r\n{headers}\r\n").as_bytes())
+            .await
+            .unwrap();
         stream
     };
     let (_stream, response) = tokio::join!(server, client.execute(post(&target)));
     let error = response.err().unwrap();
     assert!(!is_connect(&error));
-    assert!(reason(&error).contains("head is too large"), "{}", reason(&error));
+    assert!(
+        reason(&error).contains("head is too large"),
+        "{}",
+        reason(&error)
+    );
 }
 
 #[tokio::test]
@@ -203,7 +244,10 @@ async fn body_that_breaks_off_is_an_error() {
     let server = async {
         let mut stream = listener.accept().await.unwrap().0;
         read_request(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok")
+            .await
+            .unwrap();
     };
     let ((), response) = tokio::join!(server, client.execute(post(&target)));
     let mut response = response.unwrap();
@@ -216,9 +260,16 @@ async fn body_that_breaks_off_is_an_error() {
 
 #[test]
 fn connections_are_not_shared_between_workers() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let runtime_of_server = runtime();
-    let listener = runtime_of_server.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = runtime_of_server
+        .block_on(TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
     let target = listener.local_addr().unwrap();
     let client = Arc::new(client(&target));
     let worker = |number| {
@@ -241,10 +292,15 @@ fn connections_are_not_shared_between_workers() {
             }
         };
         let both = async {
-            let (first, second) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
+            let (first, second) = (
+                listener.accept().await.unwrap().0,
+                listener.accept().await.unwrap().0,
+            );
             tokio::join!(serve(first), serve(second));
         };
-        tokio::time::timeout(Duration::from_secs(30), both).await.expect("two connections");
+        tokio::time::timeout(Duration::from_secs(30), both)
+            .await
+            .expect("two connections");
     });
     for worker in workers {
         worker.join().unwrap();
@@ -257,8 +313,11 @@ fn second_response_never_contains_bytes_of_the_first() {
     for _ in 0..500 {
         let mut data = [0; 8];
         random.fill(&mut data);
-        let tail: Vec<u8> =
-            if random.u8(..) < 64 { (0..random.usize(..20)).map(|_| random.u8(..)).collect() } else { vec![] };
+        let tail: Vec<u8> = if random.u8(..) < 64 {
+            (0..random.usize(..20)).map(|_| random.u8(..)).collect()
+        } else {
+            vec![]
+        };
         desync::run(&[&data[..], &tail].concat());
     }
 }

@@ -30,7 +30,12 @@ impl Markup {
     }
 
     /// Adds text between two literals.
-    pub(super) fn element(&mut self, open: &'static str, text: &str, close: &'static str) -> &mut Self {
+    pub(super) fn element(
+        &mut self,
+        open: &'static str,
+        text: &str,
+        close: &'static str,
+    ) -> &mut Self {
         self.raw(open).text(text).raw(close)
     }
 
@@ -46,7 +51,11 @@ mod tests {
     #[test]
     fn text_is_never_markup() {
         let mut markup = Markup::default();
-        markup.element("<p>", "<script>alert(1)</script> & \"x\" 'y' \u{202e}\u{1b}[31m", "</p>");
+        markup.element(
+            "<p>",
+            "<script>alert(1)</script> & \"x\" 'y' \u{202e}\u{1b}[31m",
+            "</p>",
+        );
         assert_eq!(
             markup.finish(),
             "<p>&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;x&quot; &#39;y&#39; \\u202e\\u001b[31m</p>"

@@ -9,19 +9,34 @@ use crate::report::{EraReport, Finding, ListReport, Report, Severity};
 const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
     <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"referrer\" content=\"no-referrer\">\n";
-const STYLE: &str = concat!("<style>\n", include_str!("style.css"), "</style>\n</head>\n<body>\n<main>\n");
-const TABLE: &str = "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"table\"><table>";
+const STYLE: &str = concat!(
+    "<style>\n",
+    include_str!("style.css"),
+    "</style>\n</head>\n<body>\n<main>\n"
+);
+const TABLE: &str =
+    "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"table\"><table>";
 
 /// The page that shows this report.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let mut html = Markup::default();
-    html.raw(HEAD).element("<title>", &format!("{}: judged as an MCP server", report.target), "</title>\n").raw(STYLE);
+    html.raw(HEAD)
+        .element(
+            "<title>",
+            &format!("{}: judged as an MCP server", report.target),
+            "</title>\n",
+        )
+        .raw(STYLE);
     head(&mut html, report);
     findings(&mut html, &report.findings);
     report.eras.iter().for_each(|era| self::era(&mut html, era));
     html.raw("<h2>About this report</h2>\n");
-    html.element("<p class=\"dim\">Made by ", &report.judge, " with <code>fanlight check</code>. ");
+    html.element(
+        "<p class=\"dim\">Made by ",
+        &report.judge,
+        " with <code>fanlight check</code>. ",
+    );
     html.raw(
         "The server was asked directly, in each era of the protocol; none of its tools was called. Sizes are those of JSON \
          without white space; tokens are estimated as a quarter of the bytes. Arguments of commands, and what a URL has behind its \
@@ -32,32 +47,49 @@ pub fn page(report: &Report) -> String {
 
 fn head(html: &mut Markup, report: &Report) {
     html.element("<h1>", &report.target, "</h1>\n");
-    html.element("<p class=\"dim\">MCP server over ", report.transport, ", judged ").element(
-        "<time>",
-        &report.at,
-        "</time></p>\n",
+    html.element(
+        "<p class=\"dim\">MCP server over ",
+        report.transport,
+        ", judged ",
+    )
+    .element("<time>", &report.at, "</time></p>\n");
+    let (errors, warnings) = (
+        report.count(Severity::Error),
+        report.count(Severity::Warning),
     );
-    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
-    let counts = format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"));
+    let counts = format!(
+        "{}, {}",
+        counted(errors, "error"),
+        counted(warnings, "warning")
+    );
     let is_served = report.eras.iter().any(|era| era.is_served);
     match (report.is_good, is_served) {
-        (true, _) => {
-            html.element("<p class=\"verdict good\">Good: it breaks no rule that was checked (", &counts, ").</p>\n")
-        }
+        (true, _) => html.element(
+            "<p class=\"verdict good\">Good: it breaks no rule that was checked (",
+            &counts,
+            ").</p>\n",
+        ),
         (false, true) => html.element("<p class=\"verdict\">It has problems: ", &counts, ".</p>\n"),
-        (false, false) => html.raw("<p class=\"verdict\">It cannot be used: it serves clients of neither era.</p>\n"),
+        (false, false) => html
+            .raw("<p class=\"verdict\">It cannot be used: it serves clients of neither era.</p>\n"),
     };
     html.raw(TABLE)
         .raw("<caption>What it serves</caption>\n<thead><tr><th scope=\"col\">Era</th><th scope=\"col\">Served</th>");
-    html.raw("<th scope=\"col\">Revision</th><th scope=\"col\">Server</th></tr></thead>\n<tbody>\n");
+    html.raw(
+        "<th scope=\"col\">Revision</th><th scope=\"col\">Server</th></tr></thead>\n<tbody>\n",
+    );
     for era in &report.eras {
-        html.element("<tr><th scope=\"row\">", &era.era, "</th>").raw(if era.is_served {
-            "<td>yes</td>"
-        } else {
-            "<td>no</td>"
-        });
+        html.element("<tr><th scope=\"row\">", &era.era, "</th>")
+            .raw(if era.is_served {
+                "<td>yes</td>"
+            } else {
+                "<td>no</td>"
+            });
         html.element("<td>", era.revision.as_deref().unwrap_or("–"), "</td>");
-        let server = era.server.as_ref().map(|server| format!("{} {}", server.name, server.version));
+        let server = era
+            .server
+            .as_ref()
+            .map(|server| format!("{} {}", server.name, server.version));
         html.element("<td>", server.as_deref().unwrap_or("–"), "</td></tr>\n");
     }
     html.raw("</tbody></table></div>\n");
@@ -76,8 +108,16 @@ fn findings(html: &mut Markup, findings: &[Finding]) {
             Severity::Warning => "<li><span class=\"severity warning\">Warning</span>",
             Severity::Note => "<li><span class=\"severity note\">Note</span>",
         });
-        let eras = finding.eras.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        html.text(&finding.what).element(" <span class=\"dim\">(", &finding.rule, "; ").text(&eras).raw(")</span>");
+        let eras = finding
+            .eras
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        html.text(&finding.what)
+            .element(" <span class=\"dim\">(", &finding.rule, "; ")
+            .text(&eras)
+            .raw(")</span>");
         if !finding.examples.is_empty() {
             html.raw("<ul class=\"examples\">\n");
             for example in &finding.examples {
@@ -104,7 +144,11 @@ fn era(html: &mut Markup, era: &EraReport) {
     }
     html.raw("<dl>\n");
     let mut row = |name: &str, value: &str| {
-        html.element("<dt>", name, "</dt>").element("<dd>", if value.is_empty() { "none" } else { value }, "</dd>\n");
+        html.element("<dt>", name, "</dt>").element(
+            "<dd>",
+            if value.is_empty() { "none" } else { value },
+            "</dd>\n",
+        );
     };
     if let Some(transport) = era.transport {
         row("Transport", transport);
@@ -115,10 +159,16 @@ fn era(html: &mut Markup, era: &EraReport) {
     }
     row("Instructions", &counted(era.instructions_bytes, "byte"));
     for timing in &era.timings {
-        row(&format!("Time of {}", timing.what.replace('`', "")), &format!("{} ms", timing.millis));
+        row(
+            &format!("Time of {}", timing.what.replace('`', "")),
+            &format!("{} ms", timing.millis),
+        );
     }
     if let Some(pings) = &era.pings {
-        let shown = format!("half within {} ms, 95% within {} ms, all within {} ms", pings.p50, pings.p95, pings.max);
+        let shown = format!(
+            "half within {} ms, 95% within {} ms, all within {} ms",
+            pings.p50, pings.p95, pings.max
+        );
         row(&format!("{} times {}", pings.count, pings.method), &shown);
     }
     html.raw("</dl>\n");
@@ -127,16 +177,38 @@ fn era(html: &mut Markup, era: &EraReport) {
 
 fn list(html: &mut Markup, list: &ListReport) {
     html.element("<h3>", &list.kind, "</h3>\n");
-    let announced = if list.announces_changes { "changes are announced" } else { "changes are not announced" };
-    let kept = list.ttl_ms.map_or_else(String::new, |millis| format!(", may be kept for {millis} ms"));
-    let (count, pages) = (counted(list.entries.len(), "entry"), counted(list.pages, "page"));
-    let size = format!("{}, about {}", counted(list.bytes, "byte"), counted(list.tokens, "token"));
-    html.element("<p>", &format!("{count}, {pages}, {size}; {announced}{kept}"), "</p>\n");
+    let announced = if list.announces_changes {
+        "changes are announced"
+    } else {
+        "changes are not announced"
+    };
+    let kept = list.ttl_ms.map_or_else(String::new, |millis| {
+        format!(", may be kept for {millis} ms")
+    });
+    let (count, pages) = (
+        counted(list.entries.len(), "entry"),
+        counted(list.pages, "page"),
+    );
+    let size = format!(
+        "{}, about {}",
+        counted(list.bytes, "byte"),
+        counted(list.tokens, "token")
+    );
+    html.element(
+        "<p>",
+        &format!("{count}, {pages}, {size}; {announced}{kept}"),
+        "</p>\n",
+    );
     if list.entries.is_empty() {
         return;
     }
-    html.element("<details><summary>All ", &list.kind, "</summary>\n").raw(TABLE);
-    html.element("<caption>", &list.kind, "</caption>\n<thead><tr><th scope=\"col\">Name or URI</th>");
+    html.element("<details><summary>All ", &list.kind, "</summary>\n")
+        .raw(TABLE);
+    html.element(
+        "<caption>",
+        &list.kind,
+        "</caption>\n<thead><tr><th scope=\"col\">Name or URI</th>",
+    );
     html.raw("<th scope=\"col\" class=\"number\">Bytes</th><th scope=\"col\" class=\"number\">Tokens</th><th scope=\"col\">Problems</th></tr></thead>\n<tbody>\n");
     for entry in &list.entries {
         html.element("<tr><th scope=\"row\"><code>", &entry.key, "</code></th>");

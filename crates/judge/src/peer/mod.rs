@@ -46,7 +46,9 @@ pub(crate) enum Broken {
 
 fn in_words(status: u16, said: &str) -> String {
     match said {
-        "" => format!("no Streamable HTTP server is at this URL (status {status}); is its path right?"),
+        "" => format!(
+            "no Streamable HTTP server is at this URL (status {status}); is its path right?"
+        ),
         said => format!("it answered with status {status}: {said}"),
     }
 }
@@ -68,7 +70,9 @@ pub(crate) enum Answer {
 impl JudgedServer {
     pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
         match target {
-            Target::Command { program, arguments } => Process::start(program, arguments, patience).map(Self::Process),
+            Target::Command { program, arguments } => {
+                Process::start(program, arguments, patience).map(Self::Process)
+            }
             Target::Url { url, headers } => Http::new(url, headers, era, patience).map(Self::Http),
         }
     }
@@ -91,7 +95,11 @@ impl JudgedServer {
     }
 
     /// Sends a notification.
-    pub(crate) async fn notify(&mut self, notification: &Value, observed: &mut Observed) -> Result<(), Broken> {
+    pub(crate) async fn notify(
+        &mut self,
+        notification: &Value,
+        observed: &mut Observed,
+    ) -> Result<(), Broken> {
         match self {
             Self::Process(process) => process.write(notification).await,
             Self::Http(http) => http.notify(notification, observed).await,
@@ -109,9 +117,17 @@ impl JudgedServer {
     }
 
     /// Changes to the deprecated HTTP+SSE transport, if the server has that at its URL; returns whether it has.
-    pub(crate) async fn change_to_sse(&mut self, patience: Duration, observed: &mut Observed) -> Result<bool, Broken> {
-        let Self::Http(http) = self else { return Ok(false) };
-        let Some(sse) = Sse::open(http, patience, observed).await? else { return Ok(false) };
+    pub(crate) async fn change_to_sse(
+        &mut self,
+        patience: Duration,
+        observed: &mut Observed,
+    ) -> Result<bool, Broken> {
+        let Self::Http(http) = self else {
+            return Ok(false);
+        };
+        let Some(sse) = Sse::open(http, patience, observed).await? else {
+            return Ok(false);
+        };
         *self = Self::Sse(Box::new(sse));
         Ok(true)
     }
@@ -136,8 +152,13 @@ impl JudgedServer {
 }
 
 /// The answer of an exchange that takes no longer than `patience`.
-async fn in_time(patience: Duration, exchange: impl Future<Output = Result<Value, Broken>>) -> Result<Value, Broken> {
-    tokio::time::timeout(patience, exchange).await.unwrap_or(Err(Broken::Silent(patience)))
+async fn in_time(
+    patience: Duration,
+    exchange: impl Future<Output = Result<Value, Broken>>,
+) -> Result<Value, Broken> {
+    tokio::time::timeout(patience, exchange)
+        .await
+        .unwrap_or(Err(Broken::Silent(patience)))
 }
 
 /// Whether a message is the answer to this request.
@@ -149,7 +170,10 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
     if answer.get("jsonrpc") != Some(&json!("2.0")) {
         observed.error("jsonrpc", "A response has no `\"jsonrpc\": \"2.0\"`.", "");
     }
-    match (answer.get_mut("result").map(Value::take), answer.get("error")) {
+    match (
+        answer.get_mut("result").map(Value::take),
+        answer.get("error"),
+    ) {
         (Some(result), None) => Ok(Answer::Result(result)),
         (None, Some(error)) => {
             let code = error.get("code").and_then(Value::as_i64);
@@ -159,16 +183,23 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
                 observed.error("error-shape", what, error.to_string());
             }
             let message = shortened(message.unwrap_or_default());
-            Ok(Answer::Error { code: code.unwrap_or_default(), message })
+            Ok(Answer::Error {
+                code: code.unwrap_or_default(),
+                message,
+            })
         }
-        _ => Err(Broken::Refused("a response has neither a `result` nor an `error`, or both".to_owned())),
+        _ => Err(Broken::Refused(
+            "a response has neither a `result` nor an `error`, or both".to_owned(),
+        )),
     }
 }
 
 /// The answer to what a server may ask: that of a user who declines.
 fn declined(method: &str, id: &Value) -> Option<Value> {
     match method {
-        "elicitation/create" => Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "decline" } })),
+        "elicitation/create" => {
+            Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "decline" } }))
+        }
         "roots/list" => Some(json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } })),
         "sampling/createMessage" => {
             // 2025-11-25 client/sampling, Error Handling.
@@ -196,7 +227,10 @@ fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
         (Some(_), None) => None,
         (None, id) => {
             let what = "It sends responses to requests that were not made, or that have been answered already.";
-            let id = id.map_or_else(|| "a message without `id` and `method`".to_owned(), |id| format!("id {id}"));
+            let id = id.map_or_else(
+                || "a message without `id` and `method`".to_owned(),
+                |id| format!("id {id}"),
+            );
             observed.error("unknown-response", what, id);
             None
         }

@@ -24,35 +24,62 @@ pub(crate) struct Sse {
 
 impl Sse {
     /// Opens the event stream at the URL of `http`, if the server has one that begins with the URL for messages.
-    pub(super) async fn open(http: &Http, patience: Duration, observed: &mut Observed) -> Result<Option<Self>, Broken> {
+    pub(super) async fn open(
+        http: &Http,
+        patience: Duration,
+        observed: &mut Observed,
+    ) -> Result<Option<Self>, Broken> {
         let opening = async {
-            let request = http.request_to(Method::GET, http.url().clone()).header("accept", "text/event-stream");
+            let request = http
+                .request_to(Method::GET, http.url().clone())
+                .header("accept", "text/event-stream");
             let response = request.send().await.map_err(|error| broken(&error))?;
             if response.status() != StatusCode::OK || media_type(&response) != "text/event-stream" {
                 return Ok(None);
             }
             let mut stream = EventStream::new(response);
             let first = stream.next().await?;
-            Ok(first.filter(|event| event.name.as_ref() == b"endpoint").map(|event| (event, stream)))
+            Ok(first
+                .filter(|event| event.name.as_ref() == b"endpoint")
+                .map(|event| (event, stream)))
         };
         // A stream that says nothing is that of Streamable HTTP.
         let opened = timeout(patience, opening).await.unwrap_or(Ok(None))?;
-        let Some((event, stream)) = opened else { return Ok(None) };
+        let Some((event, stream)) = opened else {
+            return Ok(None);
+        };
         let named = String::from_utf8_lossy(&event.data);
         // Requests to it may carry credentials.
-        let own = http.url().join(&named).ok().filter(|url| url.origin() == http.url().origin());
+        let own = http
+            .url()
+            .join(&named)
+            .ok()
+            .filter(|url| url.origin() == http.url().origin());
         let Some(messages) = own else {
-            let what =
-                "The `endpoint` event names no URL of the server's own scheme, host and port: clients must refuse it.";
+            let what = "The `endpoint` event names no URL of the server's own scheme, host and port: clients must refuse it.";
             observed.error("sse-endpoint", what, &*named);
-            return Err(Broken::Refused("its `endpoint` event names no URL of its own origin".to_owned()));
+            return Err(Broken::Refused(
+                "its `endpoint` event names no URL of its own origin".to_owned(),
+            ));
         };
-        Ok(Some(Self { http: http.clone(), messages, stream }))
+        Ok(Some(Self {
+            http: http.clone(),
+            messages,
+            stream,
+        }))
     }
 
     /// The answer to a request, for which the caller bounds the time.
-    pub(super) async fn exchange(&mut self, request: &Value, observed: &mut Observed) -> Result<Value, Broken> {
-        let Self { http, messages, stream } = self;
+    pub(super) async fn exchange(
+        &mut self,
+        request: &Value,
+        observed: &mut Observed,
+    ) -> Result<Value, Broken> {
+        let Self {
+            http,
+            messages,
+            stream,
+        } = self;
         let mut posting = pin!(http.message_to(messages.clone(), request).send());
         let (mut is_accepted, mut answer) = (false, None);
         loop {
@@ -80,8 +107,13 @@ impl Sse {
     }
 
     pub(super) async fn notify(&self, notification: &Value) -> Result<(), Broken> {
-        let posting = self.http.message_to(self.messages.clone(), notification).send();
-        let posted = timeout(ACCEPTED, posting).await.map_err(|_| Broken::Silent(ACCEPTED))?;
+        let posting = self
+            .http
+            .message_to(self.messages.clone(), notification)
+            .send();
+        let posted = timeout(ACCEPTED, posting)
+            .await
+            .map_err(|_| Broken::Silent(ACCEPTED))?;
         accepted(&posted.map_err(|error| broken(&error))?)
     }
 }
@@ -90,8 +122,9 @@ impl Sse {
 fn accepted(response: &Response) -> Result<(), Broken> {
     match response.status() {
         status if status.is_success() => Ok(()),
-        status => {
-            Err(Broken::Refused(format!("a message to its `endpoint` is answered with status {}", status.as_u16())))
-        }
+        status => Err(Broken::Refused(format!(
+            "a message to its `endpoint` is answered with status {}",
+            status.as_u16()
+        ))),
     }
 }

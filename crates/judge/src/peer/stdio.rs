@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -51,10 +53,16 @@ impl Drop for Group {
 impl Process {
     pub(crate) fn start(program: &str, arguments: &[String], _: Patience) -> Result<Self, Broken> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
         // The secrets of Fanlight are not the server's.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLIGHT_")) {
+        for (name, _) in std::env::vars_os()
+            .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLIGHT_"))
+        {
             command.env_remove(name);
         }
         let mut child = command.spawn().map_err(|error| {
@@ -64,11 +72,17 @@ impl Process {
             };
             Broken::Unreachable(format!("{program} cannot be started: {error}{help}"))
         })?;
-        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let group = Group(
+            child
+                .id()
+                .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)),
+        );
         let (sender, lines) = mpsc::channel(LINES);
         let errors = Arc::<Mutex<VecDeque<String>>>::default();
         if let Some(output) = child.stdout.take() {
-            tokio::spawn(read_lines(output, async move |line| sender.send(line).await.is_ok()));
+            tokio::spawn(read_lines(output, async move |line| {
+                sender.send(line).await.is_ok()
+            }));
         }
         if let Some(output) = child.stderr.take() {
             let errors = Arc::clone(&errors);
@@ -80,7 +94,13 @@ impl Process {
             }));
         }
         let input = child.stdin.take();
-        Ok(Self { child, input, lines, errors, group })
+        Ok(Self {
+            child,
+            input,
+            lines,
+            errors,
+            group,
+        })
     }
 
     pub(crate) async fn write(&mut self, message: &Value) -> Result<(), Broken> {
@@ -109,9 +129,15 @@ impl Process {
         self.write(request).await?;
         let until = Instant::now() + patience;
         loop {
-            let line = timeout_at(until, self.lines.recv()).await.map_err(|_| Broken::Silent(patience))?;
-            let Some(line) = line else { return Err(self.ended().await) };
-            let Some(message) = message_in(&line, observed) else { continue };
+            let line = timeout_at(until, self.lines.recv())
+                .await
+                .map_err(|_| Broken::Silent(patience))?;
+            let Some(line) = line else {
+                return Err(self.ended().await);
+            };
+            let Some(message) = message_in(&line, observed) else {
+                continue;
+            };
             if is_answer(&message, request) {
                 return Ok(message);
             }
@@ -128,7 +154,11 @@ impl Process {
         self.lines.close();
         if timeout(STOP, self.child.wait()).await.is_err() {
             let what = "It does not end when its standard input is closed: clients and gateways have to kill it.";
-            observed.warn("does-not-end", what, format!("still running after {} s", STOP.as_secs()));
+            observed.warn(
+                "does-not-end",
+                what,
+                format!("still running after {} s", STOP.as_secs()),
+            );
             self.group.send(Signal::TERM);
             if timeout(STOP, self.child.wait()).await.is_err() {
                 self.group.send(Signal::KILL);
@@ -139,7 +169,12 @@ impl Process {
 
     pub(crate) fn last_words(&self) -> Vec<String> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        errors.iter().rev().filter(|line| !line.trim().is_empty()).cloned().collect()
+        errors
+            .iter()
+            .rev()
+            .filter(|line| !line.trim().is_empty())
+            .cloned()
+            .collect()
     }
 
     async fn ended(&mut self) -> Broken {
@@ -173,7 +208,10 @@ async fn read_lines(stream: impl AsyncRead + Unpin, take: impl AsyncFn(Vec<u8>) 
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
-        let read = (&mut reader).take(LONGEST as u64).read_until(b'\n', &mut line).await;
+        let read = (&mut reader)
+            .take(LONGEST as u64)
+            .read_until(b'\n', &mut line)
+            .await;
         if !matches!(read, Ok(1..)) || !take(line).await {
             return;
         }

@@ -20,7 +20,13 @@ const LARGE_ENTRY: usize = 16 << 10;
 const MIRRORED: usize = 64;
 
 /// What is wrong with an entry of a list, in short. It is observed, too.
-pub(crate) fn check_entry(list: List, era: Era, key: &str, entry: &Value, observed: &mut Observed) -> Vec<String> {
+pub(crate) fn check_entry(
+    list: List,
+    era: Era,
+    key: &str,
+    entry: &Value,
+    observed: &mut Observed,
+) -> Vec<String> {
     let place = format!("{} {}", list.member(), shortened(key));
     let mut problems = shape::problems(list.shape(), entry);
     for problem in &problems {
@@ -29,12 +35,20 @@ pub(crate) fn check_entry(list: List, era: Era, key: &str, entry: &Value, observ
     }
     if entry.to_string().len() > LARGE_ENTRY {
         let what = "An entry of a list is large: models read all of it.";
-        observed.warn("large-entry", what, format!("{place}: {} bytes", entry.to_string().len()));
+        observed.warn(
+            "large-entry",
+            what,
+            format!("{place}: {} bytes", entry.to_string().len()),
+        );
     }
     match list {
         List::Tools => {
             problems.extend(check_name(key, &place, observed));
-            if entry.get("description").and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
+            if entry
+                .get("description")
+                .and_then(Value::as_str)
+                .is_none_or(|text| text.trim().is_empty())
+            {
                 let what = "A tool has no description: models choose tools by their descriptions.";
                 observed.note("no-description", what, place.as_str());
             }
@@ -83,7 +97,9 @@ fn check_name(name: &str, place: &str, observed: &mut Observed) -> Option<String
 fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -> Vec<String> {
     let mut problems = Vec::new();
     for member in ["inputSchema", "outputSchema"] {
-        let Some(schema) = tool.get(member) else { continue };
+        let Some(schema) = tool.get(member) else {
+            continue;
+        };
         if let Err(reason) = schemas::check(schema) {
             let what = "A schema of a tool is no valid JSON Schema: clients cannot check arguments or results by it.";
             observed.error("schema", what, format!("{place}, {member}: {reason}"));
@@ -101,7 +117,10 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
             problems.push(format!("{member} without `\"type\": \"object\"`"));
         }
     }
-    let schema = tool.get("inputSchema").map(ToString::to_string).unwrap_or_default();
+    let schema = tool
+        .get("inputSchema")
+        .map(ToString::to_string)
+        .unwrap_or_default();
     if let Ok(schema) = Json::parse(schema.into(), DEFAULT_NESTING)
         && let Err(error) = param_header::annotations(&schema, MIRRORED)
     {

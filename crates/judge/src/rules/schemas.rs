@@ -8,21 +8,28 @@ use crate::observed::shortened;
 pub(super) fn check(schema: &Value) -> Result<(), String> {
     if let Err(error) = jsonschema::meta::validate(schema) {
         let place = error.instance_path().to_string();
-        let place = if place.is_empty() { "the root".to_owned() } else { place };
+        let place = if place.is_empty() {
+            "the root".to_owned()
+        } else {
+            place
+        };
         return Err(shortened(&format!("at {place}: {error}")));
     }
     // Without the documents that it refers to, which are not fetched, a schema cannot be judged further.
     if has_remote_reference(schema) {
         return Ok(());
     }
-    jsonschema::validator_for(schema).map(drop).map_err(|error| shortened(&error.to_string()))
+    jsonschema::validator_for(schema)
+        .map(drop)
+        .map_err(|error| shortened(&error.to_string()))
 }
 
 /// Whether a schema refers to another document.
 pub(super) fn has_remote_reference(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => members.iter().any(|(name, value)| {
-            let is_remote = |text: &str| text.contains("://") && !text.starts_with("https://json-schema.org/");
+            let is_remote =
+                |text: &str| text.contains("://") && !text.starts_with("https://json-schema.org/");
             (name == "$ref" && value.as_str().is_some_and(is_remote)) || has_remote_reference(value)
         }),
         Value::Array(elements) => elements.iter().any(has_remote_reference),
@@ -55,7 +62,11 @@ mod tests {
         ] {
             assert!(check(&bad).is_err(), "{bad}");
         }
-        assert!(has_remote_reference(&json!({ "a": [{ "$ref": "https://example.com/x.json" }] })));
-        assert!(!has_remote_reference(&json!({ "properties": { "$ref": { "type": "string" } } })));
+        assert!(has_remote_reference(
+            &json!({ "a": [{ "$ref": "https://example.com/x.json" }] })
+        ));
+        assert!(!has_remote_reference(
+            &json!({ "properties": { "$ref": { "type": "string" } } })
+        ));
     }
 }

@@ -33,15 +33,27 @@ struct Exchanged {
 }
 
 impl Exchanged {
-    fn of_user(SubjectToken { token, provider, registration }: SubjectToken, kind: &'static str) -> Self {
-        Self { token, kind, origin: Some((provider, registration)) }
+    fn of_user(
+        SubjectToken {
+            token,
+            provider,
+            registration,
+        }: SubjectToken,
+        kind: &'static str,
+    ) -> Self {
+        Self {
+            token,
+            kind,
+            origin: Some((provider, registration)),
+        }
     }
 }
 
 impl Asking<'_> {
     /// A token for what the settings name.
     pub(super) async fn token(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
-        let registration = ClientRegistration::configured(&self.authority.provider, &self.settings.client);
+        let registration =
+            ClientRegistration::configured(&self.authority.provider, &self.settings.client);
         let client = self.client(&registration);
         match &self.settings.grant {
             MachineGrant::ClientCredentials => client.client_credentials(target).await,
@@ -65,13 +77,21 @@ impl Asking<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let kind = subject.kind;
         if let Some(file) = &subject.file {
-            let token = Exchanged { token: file.read().await?, kind, origin: None };
+            let token = Exchanged {
+                token: file.read().await?,
+                kind,
+                origin: None,
+            };
             return self.exchange(&token, registration, target).await;
         }
         let user = self.user.ok_or(OAuthError::NoSubject)?;
         let first = Exchanged::of_user(user.token(kind, None).await?, kind);
         match self.exchange(&first, registration, target).await {
-            Err(error) if error.refusal().is_some_and(|code| OF_SUBJECT.contains(&code)) => {
+            Err(error)
+                if error
+                    .refusal()
+                    .is_some_and(|code| OF_SUBJECT.contains(&code)) =>
+            {
                 let other = Exchanged::of_user(user.token(kind, Some(&first.token)).await?, kind);
                 if other.token == first.token {
                     return Err(error);
@@ -90,23 +110,52 @@ impl Asking<'_> {
     ) -> Result<TokenSet, OAuthError> {
         match &self.settings.grant {
             MachineGrant::Enterprise { idp, .. } => {
-                let assertion = self.identity_assertion(subject, idp.as_ref(), target).await?;
-                self.client(registration).redeem_assertion(&assertion, target).await
+                let assertion = self
+                    .identity_assertion(subject, idp.as_ref(), target)
+                    .await?;
+                self.client(registration)
+                    .redeem_assertion(&assertion, target)
+                    .await
             }
-            MachineGrant::Exchange { actor, audience, .. } => {
+            MachineGrant::Exchange {
+                actor, audience, ..
+            } => {
                 let (actor, audience) = (actor.as_ref(), audience.as_deref());
-                let actor = actor.map(|token| TypedToken { token, kind: ACCESS_TOKEN });
+                let actor = actor.map(|token| TypedToken {
+                    token,
+                    kind: ACCESS_TOKEN,
+                });
                 let client = self.client(self.known_as(registration, subject));
-                let subject = TypedToken { token: &subject.token, kind: subject.kind };
-                client.exchange(&TokenExchange { subject, actor, audience, requested_type: None, target }).await
+                let subject = TypedToken {
+                    token: &subject.token,
+                    kind: subject.kind,
+                };
+                client
+                    .exchange(&TokenExchange {
+                        subject,
+                        actor,
+                        audience,
+                        requested_type: None,
+                        target,
+                    })
+                    .await
             }
-            MachineGrant::ClientCredentials | MachineGrant::Assertion(_) => Err(OAuthError::NoSubject),
+            MachineGrant::ClientCredentials | MachineGrant::Assertion(_) => {
+                Err(OAuthError::NoSubject)
+            }
         }
     }
 
     /// How Fanlight is known where a token is exchanged: as configured, or else, at the user's own identity provider, as there.
-    fn known_as<'a>(&self, configured: &'a ClientRegistration, token: &'a Exchanged) -> &'a ClientRegistration {
-        let own = token.origin.as_ref().filter(|(provider, _)| provider.issuer == self.authority.provider.issuer);
+    fn known_as<'a>(
+        &self,
+        configured: &'a ClientRegistration,
+        token: &'a Exchanged,
+    ) -> &'a ClientRegistration {
+        let own = token
+            .origin
+            .as_ref()
+            .filter(|(provider, _)| provider.issuer == self.authority.provider.issuer);
         match own {
             Some((_, registration)) if self.settings.client.id.is_empty() => registration,
             _ => configured,
@@ -115,7 +164,12 @@ impl Asking<'_> {
 
     fn client<'a>(&'a self, registration: &'a ClientRegistration) -> Client<'a> {
         let provider = &self.authority.provider;
-        Client { requests: self.requests, provider, registration, proof_key: self.proof_key }
+        Client {
+            requests: self.requests,
+            provider,
+            registration,
+            proof_key: self.proof_key,
+        }
     }
 
     /// What the identity provider says of the subject to the server's authorization server.
@@ -125,21 +179,37 @@ impl Asking<'_> {
         idp: Option<&IdentityProvider>,
         target: &TokenTarget,
     ) -> Result<Secret, OAuthError> {
-        let Exchanged { token, kind, origin } = subject;
+        let Exchanged {
+            token,
+            kind,
+            origin,
+        } = subject;
         let (provider, registration) = match (origin, idp) {
             (Some(origin), _) => origin.clone(),
             (None, Some(idp)) => self.at_identity_provider(idp).await?,
             (None, None) => return Err(OAuthError::NoSubject),
         };
-        let client =
-            Client { requests: self.requests, provider: &provider, registration: &registration, proof_key: None };
+        let client = Client {
+            requests: self.requests,
+            provider: &provider,
+            registration: &registration,
+            proof_key: None,
+        };
         let subject = TypedToken { token, kind };
         // The parameter is required here, whatever the authorization server of the server accepts.
-        let target = TokenTarget { resource: Some(self.authority.resource.clone()), ..target.clone() };
-        client.identity_assertion(subject, &self.authority.provider.issuer, &target).await
+        let target = TokenTarget {
+            resource: Some(self.authority.resource.clone()),
+            ..target.clone()
+        };
+        client
+            .identity_assertion(subject, &self.authority.provider.issuer, &target)
+            .await
     }
 
-    async fn at_identity_provider(&self, idp: &IdentityProvider) -> Result<(Provider, ClientRegistration), OAuthError> {
+    async fn at_identity_provider(
+        &self,
+        idp: &IdentityProvider,
+    ) -> Result<(Provider, ClientRegistration), OAuthError> {
         let provider = match &idp.token_endpoint {
             Some(endpoint) => Provider::of_token_endpoint(idp.issuer.clone(), endpoint.clone()),
             None => Provider::discover(self.requests, &idp.issuer).await?,
@@ -152,7 +222,11 @@ impl Asking<'_> {
     /// Otherwise the server could have it sent to itself, and use it where it is good.
     fn check_audience(&self, assertion: &Secret) -> Result<(), OAuthError> {
         let issuer = &self.authority.provider.issuer;
-        if self.settings.names_authority() || audiences(assertion).iter().any(|audience| audience == issuer) {
+        if self.settings.names_authority()
+            || audiences(assertion)
+                .iter()
+                .any(|audience| audience == issuer)
+        {
             return Ok(());
         }
         Err(OAuthError::Key(format!(

@@ -28,8 +28,18 @@ impl Held {
     /// A new one.
     pub(super) fn new(token: TokenSet, proof_key: Option<ProofKey>) -> Result<Self, OAuthError> {
         let renewed_at = token.expires_at.map(|end| end - ahead(end));
-        let header = if proof_key.is_none() { Some(token.bearer()?) } else { None };
-        Ok(Self { token, proof_key, header, obtained: Instant::now(), renewed_at })
+        let header = if proof_key.is_none() {
+            Some(token.bearer()?)
+        } else {
+            None
+        };
+        Ok(Self {
+            token,
+            proof_key,
+            header,
+            obtained: Instant::now(),
+            renewed_at,
+        })
     }
 
     /// Whether it has not ended.
@@ -44,12 +54,17 @@ impl Held {
 
     /// Whether it has these scopes.
     pub(super) fn has(&self, scopes: &Scopes) -> bool {
-        self.token.scopes.as_ref().is_some_and(|held| held.include(scopes))
+        self.token
+            .scopes
+            .as_ref()
+            .is_some_and(|held| held.include(scopes))
     }
 
     /// Whether these headers show it.
     pub(super) fn is_shown_in(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+        let shown = headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok()?.split_once(' '));
         shown.is_some_and(|(_, token)| token == self.token.access_token.expose())
     }
 
@@ -64,5 +79,6 @@ impl Held {
 
 /// How long before its end a token is renewed that is new now.
 fn ahead(end: SystemTime) -> Duration {
-    end.duration_since(SystemTime::now()).map_or(Duration::ZERO, |life| (life / 5).min(AHEAD))
+    end.duration_since(SystemTime::now())
+        .map_or(Duration::ZERO, |life| (life / 5).min(AHEAD))
 }

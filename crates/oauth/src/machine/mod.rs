@@ -67,7 +67,12 @@ impl MachineAccess {
 
     fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
-        Arc::new(Self { settings, user, held: ArcSwapOption::empty(), progress: Mutex::default() })
+        Arc::new(Self {
+            settings,
+            user,
+            held: ArcSwapOption::empty(),
+            progress: Mutex::default(),
+        })
     }
 
     /// Forgets the token, and what is on its way: the user has signed in or out.
@@ -112,7 +117,10 @@ impl MachineAccess {
 
     /// Other headers for a message that was refused; `None` if the refusal stands.
     pub fn replace(self: &Arc<Self>, refused: RefusedMessage<'_>) -> Option<PendingHeaders> {
-        let current = self.held.load_full().filter(|held| held.is_shown_in(refused.shown));
+        let current = self
+            .held
+            .load_full()
+            .filter(|held| held.is_shown_in(refused.shown));
         let remedy = lock(&self.progress).judge(&refused, current.as_deref());
         let RefusedMessage { method, url, .. } = refused;
         match (remedy, current) {
@@ -162,32 +170,56 @@ impl MachineAccess {
                     attempt?.await?
                 }
             };
-            held.map_or_else(|| Ok(HeaderMap::new()), |held| access.shown(&held, &method, &url))
+            held.map_or_else(
+                || Ok(HeaderMap::new()),
+                |held| access.shown(&held, &method, &url),
+            )
         }
         .boxed()
     }
 
     fn shown(&self, held: &Held, method: &Method, url: &Url) -> Result<HeaderMap, OAuthError> {
-        let nonce = held.proof_key.as_ref().and_then(|_| lock(&self.progress).nonce.clone());
-        held.headers(ProvenRequest { method, url, nonce: nonce.as_deref() })
+        let nonce = held
+            .proof_key
+            .as_ref()
+            .and_then(|_| lock(&self.progress).nonce.clone());
+        held.headers(ProvenRequest {
+            method,
+            url,
+            nonce: nonce.as_deref(),
+        })
     }
 
     /// The running attempt, or else a new one, in a task of its own: calls that are given up do not end it. With scopes that
     /// are `wanted`, they are asked for in addition.
-    fn attempt(self: &Arc<Self>, progress: &mut Progress, wanted: Option<Scopes>) -> Result<Attempt, OAuthError> {
+    fn attempt(
+        self: &Arc<Self>,
+        progress: &mut Progress,
+        wanted: Option<Scopes>,
+    ) -> Result<Attempt, OAuthError> {
         if let Some(running) = &progress.running {
             return Ok(running.clone());
         }
         if let Some(error) = progress.standing_failure() {
             return Err(error.clone());
         }
-        let held = self.held.load().as_ref().and_then(|held| held.token.scopes.clone()).unwrap_or_default();
+        let held = self
+            .held
+            .load()
+            .as_ref()
+            .and_then(|held| held.token.scopes.clone())
+            .unwrap_or_default();
         let further = match &wanted {
             Some(wanted) => progress.further.with(&held).with(wanted),
             None => progress.further.clone(),
         };
         let (access, outcome) = (Arc::clone(self), Err(OAuthError::Exhausted(ENDED)));
-        let mut ending = Ending { access, wanted, outcome, forgotten: progress.forgotten };
+        let mut ending = Ending {
+            access,
+            wanted,
+            outcome,
+            forgotten: progress.forgotten,
+        };
         let plan = Plan {
             sender: Arc::clone(&lock(&self.settings)),
             user: self.user.clone(),
@@ -195,16 +227,29 @@ impl MachineAccess {
             authority: progress.authority.clone(),
             issuer: progress.issuer.clone(),
             further,
-            proof_key: self.held.load().as_ref().and_then(|held| held.proof_key.clone()),
+            proof_key: self
+                .held
+                .load()
+                .as_ref()
+                .and_then(|held| held.proof_key.clone()),
         };
         let task = tokio::spawn(async move {
             let outcome = tokio::time::timeout(ATTEMPT, plan.carry_out()).await;
-            ending.outcome = outcome.unwrap_or(Err(OAuthError::Exhausted("no token could be had in time")));
-            let held = ending.outcome.as_ref().map(|obtained| obtained.as_ref().map(|(held, _)| Arc::clone(held)));
+            ending.outcome =
+                outcome.unwrap_or(Err(OAuthError::Exhausted("no token could be had in time")));
+            let held = ending
+                .outcome
+                .as_ref()
+                .map(|obtained| obtained.as_ref().map(|(held, _)| Arc::clone(held)));
             held.map_err(Clone::clone)
         });
-        let ended = |joined: Result<_, tokio::task::JoinError>| joined.unwrap_or(Err(OAuthError::Exhausted(ENDED)));
-        Ok(progress.running.insert(task.map(ended).boxed().shared()).clone())
+        let ended = |joined: Result<_, tokio::task::JoinError>| {
+            joined.unwrap_or(Err(OAuthError::Exhausted(ENDED)))
+        };
+        Ok(progress
+            .running
+            .insert(task.map(ended).boxed().shared())
+            .clone())
     }
 }
 

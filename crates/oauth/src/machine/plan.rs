@@ -37,18 +37,32 @@ impl Plan {
     pub(super) async fn carry_out(self) -> Result<Option<Obtained>, OAuthError> {
         let settings = &self.sender.settings;
         let requests = self.sender.requests()?;
-        let Some(authority) = self.authority(requests).await? else { return Ok(None) };
+        let Some(authority) = self.authority(requests).await? else {
+            return Ok(None);
+        };
         let proof_key = match (authority.needs_proofs, self.proof_key) {
             (false, _) => None,
             (true, Some(key)) => Some(key),
             (true, None) => Some(ProofKey::generate()?),
         };
         let scopes = settings.scopes.clone().or_else(|| authority.scopes.clone());
-        let scopes =
-            if self.further.is_empty() { scopes } else { Some(scopes.unwrap_or_default().with(&self.further)) };
-        let target = TokenTarget { resource: settings.sends_resource.then(|| authority.resource.clone()), scopes };
+        let scopes = if self.further.is_empty() {
+            scopes
+        } else {
+            Some(scopes.unwrap_or_default().with(&self.further))
+        };
+        let target = TokenTarget {
+            resource: settings.sends_resource.then(|| authority.resource.clone()),
+            scopes,
+        };
         let user = self.user.as_deref();
-        let asking = Asking { settings, requests, authority: &authority, proof_key: proof_key.as_ref(), user };
+        let asking = Asking {
+            settings,
+            requests,
+            authority: &authority,
+            proof_key: proof_key.as_ref(),
+            user,
+        };
         let token = asking.token(&target).await?;
         Ok(Some((Arc::new(Held::new(token, proof_key)?), authority)))
     }
@@ -60,7 +74,9 @@ impl Plan {
         let settings = &self.sender.settings;
         let (server, challenge) = (&settings.trust.server, self.challenge.as_ref());
         if let Some(provider) = settings.configured_provider() {
-            return Ok(Some(Arc::new(Discovered::new(server, None, provider, challenge))));
+            return Ok(Some(Arc::new(Discovered::new(
+                server, None, provider, challenge,
+            ))));
         }
         let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
         let protected = protected_resource(requests, server, metadata_url).await?;
@@ -68,14 +84,23 @@ impl Plan {
             // Its challenge may say where its metadata are.
             return Ok(None);
         }
-        let issuer = settings.issuer.as_ref().or(self.issuer.as_ref()).map(String::as_str);
-        Discovered::find(requests, server, protected, challenge, issuer).await.map(|found| Some(Arc::new(found)))
+        let issuer = settings
+            .issuer
+            .as_ref()
+            .or(self.issuer.as_ref())
+            .map(String::as_str);
+        Discovered::find(requests, server, protected, challenge, issuer)
+            .await
+            .map(|found| Some(Arc::new(found)))
     }
 }
 
 impl Sender {
     pub(super) fn new(settings: MachineSettings) -> Self {
-        Self { settings, requests: OnceLock::new() }
+        Self {
+            settings,
+            requests: OnceLock::new(),
+        }
     }
 
     fn requests(&self) -> Result<&Requests, OAuthError> {

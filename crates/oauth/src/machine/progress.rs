@@ -72,7 +72,9 @@ impl Progress {
     pub(super) fn judge(&mut self, refused: &RefusedMessage<'_>, current: Option<&Held>) -> Remedy {
         let challenge = Challenge::from_headers(refused.challenges);
         let has_new_nonce = self.take_nonce(refused.nonce);
-        let error = challenge.as_ref().and_then(|challenge| challenge.error.as_deref());
+        let error = challenge
+            .as_ref()
+            .and_then(|challenge| challenge.error.as_deref());
         let remedy = match (error, current) {
             (Some("use_dpop_nonce"), _) if has_new_nonce => Remedy::Retry,
             (Some("use_dpop_nonce"), _) => Remedy::None,
@@ -82,7 +84,9 @@ impl Progress {
             // There is another token already, or there was none.
             (_, None) => Remedy::Retry,
             // What was had just now for the same challenge would be had again.
-            (_, Some(held)) if held.obtained.elapsed() < FAILURE && challenge == self.challenge => Remedy::None,
+            (_, Some(held)) if held.obtained.elapsed() < FAILURE && challenge == self.challenge => {
+                Remedy::None
+            }
             // It may have been revoked, or another authorization server may have taken over.
             (_, Some(_)) => Remedy::Renew,
         };
@@ -95,16 +99,25 @@ impl Progress {
 
     /// Takes over what proofs have to contain; whether that is new.
     fn take_nonce(&mut self, nonce: Option<&HeaderValue>) -> bool {
-        let Some(nonce) = nonce.and_then(|nonce| nonce.to_str().ok()) else { return false };
+        let Some(nonce) = nonce.and_then(|nonce| nonce.to_str().ok()) else {
+            return false;
+        };
         self.nonce.replace(nonce.to_owned()).as_deref() != Some(nonce)
     }
 
     /// The scopes that a token needs in addition, unless they were asked for in vain.
     fn step_up(&self, held: &Held, challenge: Option<&Challenge>) -> Remedy {
-        let Some(wanted) = challenge.and_then(|challenge| challenge.scopes.clone()) else { return Remedy::None };
-        let is_vain = held.has(&wanted) || self.denied.contains(&wanted) || self.denied.len() >= MOST_SCOPES;
+        let Some(wanted) = challenge.and_then(|challenge| challenge.scopes.clone()) else {
+            return Remedy::None;
+        };
+        let is_vain =
+            held.has(&wanted) || self.denied.contains(&wanted) || self.denied.len() >= MOST_SCOPES;
         let is_bounded = self.further.with(&wanted).len() <= MOST_SCOPES;
-        if !is_vain && is_bounded { Remedy::StepUp(wanted) } else { Remedy::None }
+        if !is_vain && is_bounded {
+            Remedy::StepUp(wanted)
+        } else {
+            Remedy::None
+        }
     }
 
     /// Why it is too early for another attempt.
@@ -118,7 +131,11 @@ impl Progress {
     }
 
     /// Takes over what an attempt has come to.
-    pub(super) fn end(&mut self, outcome: &Result<Option<Obtained>, OAuthError>, wanted: Option<&Scopes>) {
+    pub(super) fn end(
+        &mut self,
+        outcome: &Result<Option<Obtained>, OAuthError>,
+        wanted: Option<&Scopes>,
+    ) {
         match (outcome, wanted) {
             (Ok(Some((held, authority))), _) => {
                 self.issuer = Some(authority.provider.issuer.clone());

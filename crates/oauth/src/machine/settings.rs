@@ -88,17 +88,26 @@ impl TokenFile {
     /// The token that it has now.
     pub(super) async fn read(&self) -> Result<Secret, OAuthError> {
         let (path, file) = (self.0.clone(), self.0.display().to_string());
-        let failed = |reason: String| OAuthError::TokenFile { file: visible(&file, 200), reason };
+        let failed = |reason: String| OAuthError::TokenFile {
+            file: visible(&file, 200),
+            reason,
+        };
         // A file system may let its readers wait.
         let read = tokio::task::spawn_blocking(move || read_bounded(&path, LONGEST_TOKEN)).await;
-        let bytes = read.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
+        let bytes = read
+            .map_err(|error| failed(error.to_string()))?
+            .map_err(|error| failed(error.to_string()))?;
         if bytes.len() > LONGEST_TOKEN {
             return Err(failed(format!("it is larger than {LONGEST_TOKEN} bytes")));
         }
         let text = String::from_utf8(bytes).map_err(|_| failed("it is not text".to_owned()))?;
         let token = text.trim();
         let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_token { Ok(Secret::new(token)) } else { Err(failed("it has no token".to_owned())) }
+        if is_token {
+            Ok(Secret::new(token))
+        } else {
+            Err(failed("it has no token".to_owned()))
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Signing a user in by a code, and attacks on it.
 
 use fanlight_oauth::{
-    AuthorizationRequest, CallbackParameters, ClientMetadata, OAuthError, Provider, Scopes, TokenSet, TokenTarget,
-    authorization_request, register,
+    AuthorizationRequest, CallbackParameters, ClientMetadata, OAuthError, Provider, Scopes,
+    TokenSet, TokenTarget, authorization_request, register,
 };
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use serde_json::json;
@@ -13,7 +13,10 @@ use crate::{World, client, registration, requests, url};
 const CALLBACK: &str = "http://127.0.0.1:9/oauth/callback";
 
 fn target() -> TokenTarget {
-    TokenTarget { resource: Some("https://mcp.example.com/mcp".to_owned()), scopes: Some(Scopes::read("a b")) }
+    TokenTarget {
+        resource: Some("https://mcp.example.com/mcp".to_owned()),
+        scopes: Some(Scopes::read("a b")),
+    }
 }
 
 fn begun(provider: &Provider) -> AuthorizationRequest {
@@ -22,7 +25,10 @@ fn begun(provider: &Provider) -> AuthorizationRequest {
 
 /// What a browser brings back that follows the link.
 async fn browser(request: &AuthorizationRequest) -> CallbackParameters {
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap();
     let answer = client.get(request.url.clone()).send().await.unwrap();
     let location = url(answer.headers()["location"].to_str().unwrap());
     CallbackParameters::from_query(location.query().unwrap()).unwrap()
@@ -38,7 +44,9 @@ async fn redeemed(
     request: &AuthorizationRequest,
     parameters: &CallbackParameters,
 ) -> Result<TokenSet, OAuthError> {
-    client(&requests(), provider, &registration(provider)).redeem(request, parameters).await
+    client(&requests(), provider, &registration(provider))
+        .redeem(request, parameters)
+        .await
 }
 
 #[tokio::test]
@@ -53,11 +61,22 @@ async fn code_is_redeemed_with_its_verifier_and_resource() {
     assert_eq!(tokens.scopes, Some(Scopes::read("a b")));
     for path in ["/authorize", "/token"] {
         let asked = &world.authority.asked(path)[0];
-        assert_eq!(asked.parameter("resource"), Some("https://mcp.example.com/mcp"));
-        assert_eq!((asked.parameter("client_id"), asked.parameter("redirect_uri")), (Some("fanlight"), Some(CALLBACK)));
+        assert_eq!(
+            asked.parameter("resource"),
+            Some("https://mcp.example.com/mcp")
+        );
+        assert_eq!(
+            (
+                asked.parameter("client_id"),
+                asked.parameter("redirect_uri")
+            ),
+            (Some("fanlight"), Some(CALLBACK))
+        );
     }
     // A code is good once.
-    let again = redeemed(&provider, &request, &parameters).await.unwrap_err();
+    let again = redeemed(&provider, &request, &parameters)
+        .await
+        .unwrap_err();
     assert_eq!(again.refusal(), Some("invalid_grant"));
 }
 
@@ -72,12 +91,20 @@ async fn answer_of_another_sign_in_or_authorization_server_is_not_redeemed() {
         callback(&[("code", "c"), ("iss", issuer)]),
         callback(&[("code", "c"), ("state", "other"), ("iss", issuer)]),
         callback(&[("code", "c"), ("state", ""), ("iss", issuer)]),
-        callback(&[("code", "c"), ("state", state), ("iss", "https://evil.example.com")]),
+        callback(&[
+            ("code", "c"),
+            ("state", state),
+            ("iss", "https://evil.example.com"),
+        ]),
         callback(&[("code", "c"), ("state", state), ("iss", &with_slash)]),
         callback(&[("code", "c"), ("state", state)]),
         callback(&[("state", state), ("iss", issuer)]),
         callback(&[("code", ""), ("state", state), ("iss", issuer)]),
-        callback(&[("error", "evil text"), ("state", state), ("iss", "https://evil.example.com")]),
+        callback(&[
+            ("error", "evil text"),
+            ("state", state),
+            ("iss", "https://evil.example.com"),
+        ]),
     ];
     for parameters in &foreign {
         let error = redeemed(&provider, &request, parameters).await.unwrap_err();
@@ -105,21 +132,36 @@ async fn code_of_one_authorization_server_is_not_sent_to_another() {
 #[tokio::test]
 async fn issuer_that_promises_nothing_may_leave_itself_out() {
     let world = World::start().await;
-    world.authority.describe(json!({ "authorization_response_iss_parameter_supported": null }));
+    world
+        .authority
+        .describe(json!({ "authorization_response_iss_parameter_supported": null }));
     let provider = world.provider().await;
     let request = begun(&provider);
     let brought = callback(&[("code", "c"), ("state", request.state.expose())]);
     // It is sent on; there is no such code.
-    assert_eq!(redeemed(&provider, &request, &brought).await.unwrap_err().refusal(), Some("invalid_grant"));
+    assert_eq!(
+        redeemed(&provider, &request, &brought)
+            .await
+            .unwrap_err()
+            .refusal(),
+        Some("invalid_grant")
+    );
 }
 
 #[tokio::test]
 async fn nobody_is_signed_in_without_pkce() {
     let world = World::start().await;
     for methods in [json!(null), json!([]), json!(["plain"])] {
-        world.authority.describe(json!({ "code_challenge_methods_supported": methods }));
+        world
+            .authority
+            .describe(json!({ "code_challenge_methods_supported": methods }));
         let provider = world.provider().await;
-        let begun = authorization_request(&provider, &registration(&provider), &url(CALLBACK), target());
+        let begun = authorization_request(
+            &provider,
+            &registration(&provider),
+            &url(CALLBACK),
+            target(),
+        );
         assert!(matches!(begun, Err(OAuthError::NoPkce { .. })), "{begun:?}");
     }
 }
@@ -131,8 +173,11 @@ async fn request_survives_in_a_record_and_shows_no_secret() {
     let request = begun(&provider);
     let shown = format!("{request:?}");
     assert!(!shown.contains(request.state.expose()) && !shown.contains(request.verifier.expose()));
-    let kept: AuthorizationRequest = serde_json::from_str(&serde_json::to_string(&request).unwrap()).unwrap();
-    let tokens = redeemed(&provider, &kept, &browser(&request).await).await.unwrap();
+    let kept: AuthorizationRequest =
+        serde_json::from_str(&serde_json::to_string(&request).unwrap()).unwrap();
+    let tokens = redeemed(&provider, &kept, &browser(&request).await)
+        .await
+        .unwrap();
     assert!(!format!("{tokens:?}").contains(tokens.access_token.expose()));
     let kept: TokenSet = serde_json::from_str(&serde_json::to_string(&tokens).unwrap()).unwrap();
     assert_eq!(kept.refresh_token, tokens.refresh_token);
@@ -143,15 +188,30 @@ async fn refused_sign_in_says_why() {
     let world = World::start().await;
     let provider = world.provider().await;
     let request = begun(&provider);
-    let answer = [("error", "access_denied"), ("state", request.state.expose()), ("iss", provider.issuer.as_str())];
-    assert_eq!(redeemed(&provider, &request, &callback(&answer)).await.unwrap_err().refusal(), Some("access_denied"));
+    let answer = [
+        ("error", "access_denied"),
+        ("state", request.state.expose()),
+        ("iss", provider.issuer.as_str()),
+    ];
+    assert_eq!(
+        redeemed(&provider, &request, &callback(&answer))
+            .await
+            .unwrap_err()
+            .refusal(),
+        Some("access_denied")
+    );
 }
 
 #[tokio::test]
 async fn client_is_registered_as_the_authorization_server_wants_it() {
     let world = World::start().await;
-    for (methods, method) in [(json!(["none"]), "none"), (json!(["client_secret_post"]), "client_secret_post")] {
-        world.authority.describe(json!({ "token_endpoint_auth_methods_supported": methods }));
+    for (methods, method) in [
+        (json!(["none"]), "none"),
+        (json!(["client_secret_post"]), "client_secret_post"),
+    ] {
+        world
+            .authority
+            .describe(json!({ "token_endpoint_auth_methods_supported": methods }));
         let provider = world.provider().await;
         let metadata = ClientMetadata::of_code_client("Fanlight", &url(CALLBACK));
         let registered = register(&requests(), &provider, &metadata).await.unwrap();
@@ -159,13 +219,17 @@ async fn client_is_registered_as_the_authorization_server_wants_it() {
         let sent: serde_json::Value =
             serde_json::from_str(&world.authority.asked("/register").pop().unwrap().body).unwrap();
         assert_eq!(
-            (&sent["application_type"], &sent["token_endpoint_auth_method"]),
+            (
+                &sent["application_type"],
+                &sent["token_endpoint_auth_method"]
+            ),
             (&json!("native"), &json!(method))
         );
         assert_eq!(sent["redirect_uris"], json!([CALLBACK]));
         assert!(sent.get("client_id").is_none());
     }
-    let web = ClientMetadata::of_code_client("Fanlight", &url("https://mcp.example.com/oauth/callback"));
+    let web =
+        ClientMetadata::of_code_client("Fanlight", &url("https://mcp.example.com/oauth/callback"));
     assert_eq!(web.application_type, "web");
 }
 

@@ -1,8 +1,9 @@
 //! The token endpoint by each kind of grant, and how a client shows who it is there.
 
 use fanlight_oauth::{
-    ACCESS_TOKEN, Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG, ID_TOKEN, OAuthError,
-    ProofKey, Scopes, SigningKey, TokenExchange, TokenKind, TokenTarget, TypedToken,
+    ACCESS_TOKEN, Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG,
+    ID_TOKEN, OAuthError, ProofKey, Scopes, SigningKey, TokenExchange, TokenKind, TokenTarget,
+    TypedToken,
 };
 use fanlight_settings::Secret;
 use fanlight_testkit::authorization_server::{Asked, payload};
@@ -11,39 +12,77 @@ use serde_json::json;
 use crate::{World, client, registration, requests};
 
 fn target() -> TokenTarget {
-    TokenTarget { resource: Some("https://mcp.example.com/mcp".to_owned()), scopes: Some(Scopes::read("b a")) }
+    TokenTarget {
+        resource: Some("https://mcp.example.com/mcp".to_owned()),
+        scopes: Some(Scopes::read("b a")),
+    }
 }
 
 fn named(credentials: ClientCredentials) -> ConfiguredClient {
-    ConfiguredClient { id: "fan light".to_owned(), credentials }
+    ConfiguredClient {
+        id: "fan light".to_owned(),
+        credentials,
+    }
 }
 
 /// The token request of a client that is registered like this where these methods are accepted.
 async fn asked_by(credentials: ClientCredentials, methods: serde_json::Value) -> Asked {
     let world = World::start().await;
-    world.authority.describe(json!({ "token_endpoint_auth_methods_supported": methods }));
+    world
+        .authority
+        .describe(json!({ "token_endpoint_auth_methods_supported": methods }));
     let (requests, provider) = (requests(), world.provider().await);
     let registration = ClientRegistration::configured(&provider, &named(credentials));
-    client(&requests, &provider, &registration).client_credentials(&target()).await.unwrap();
+    client(&requests, &provider, &registration)
+        .client_credentials(&target())
+        .await
+        .unwrap();
     world.authority.asked("/token").remove(0)
 }
 
 #[tokio::test]
 async fn client_shows_who_it_is_as_the_authorization_server_wants() {
     let secret = || ClientCredentials::Secret(Secret::new("a&b:ü"));
-    let basic = asked_by(secret(), json!(["client_secret_post", "client_secret_basic"])).await;
+    let basic = asked_by(
+        secret(),
+        json!(["client_secret_post", "client_secret_basic"]),
+    )
+    .await;
     // Both parts form-encoded (RFC 6749, 2.3.1), written out: "fan+light:a%26b%3A%C3%BC".
-    assert_eq!(basic.header("authorization"), Some("Basic ZmFuK2xpZ2h0OmElMjZiJTNBJUMzJUJD"));
-    assert_eq!((basic.parameter("client_id"), basic.parameter("client_secret")), (None, None));
+    assert_eq!(
+        basic.header("authorization"),
+        Some("Basic ZmFuK2xpZ2h0OmElMjZiJTNBJUMzJUJD")
+    );
+    assert_eq!(
+        (
+            basic.parameter("client_id"),
+            basic.parameter("client_secret")
+        ),
+        (None, None)
+    );
     assert_eq!(
         (basic.parameter("scope"), basic.parameter("resource")),
         (Some("a b"), Some("https://mcp.example.com/mcp"))
     );
-    assert_eq!(asked_by(secret(), json!(null)).await.header("authorization"), basic.header("authorization"));
+    assert_eq!(
+        asked_by(secret(), json!(null))
+            .await
+            .header("authorization"),
+        basic.header("authorization")
+    );
     let post = asked_by(secret(), json!(["client_secret_post"])).await;
-    assert_eq!((post.parameter("client_secret"), post.header("authorization")), (Some("a&b:ü"), None));
+    assert_eq!(
+        (
+            post.parameter("client_secret"),
+            post.header("authorization")
+        ),
+        (Some("a&b:ü"), None)
+    );
     let none = asked_by(ClientCredentials::None, json!(["none"])).await;
-    assert_eq!((none.parameter("client_id"), none.header("authorization")), (Some("fan light"), None));
+    assert_eq!(
+        (none.parameter("client_id"), none.header("authorization")),
+        (Some("fan light"), None)
+    );
 }
 
 #[tokio::test]
@@ -52,9 +91,15 @@ async fn key_signs_an_assertion_for_the_issuer() {
     let key = SigningKey::from_pem(&Secret::new(pem), None).unwrap();
     let asked = asked_by(ClientCredentials::Key(key), json!(["private_key_jwt"])).await;
     let claims = payload(asked.parameter("client_assertion").unwrap());
-    assert_eq!((&claims["iss"], &claims["sub"]), (&json!("fan light"), &json!("fan light")));
+    assert_eq!(
+        (&claims["iss"], &claims["sub"]),
+        (&json!("fan light"), &json!("fan light"))
+    );
     let audience = claims["aud"].as_str().unwrap();
-    assert!(audience.starts_with("http://127.0.0.1:") && !audience.ends_with("/token"), "{audience}");
+    assert!(
+        audience.starts_with("http://127.0.0.1:") && !audience.ends_with("/token"),
+        "{audience}"
+    );
     assert_eq!(asked.parameter("client_secret"), None);
 }
 
@@ -66,17 +111,31 @@ async fn tokens_are_exchanged_and_assertions_redeemed() {
     let client = client(&requests, &provider, &registration);
     let (subject, actor, target) = (Secret::new("subject"), Secret::new("actor"), target());
     let exchange = TokenExchange {
-        subject: TypedToken { token: &subject, kind: ID_TOKEN },
-        actor: Some(TypedToken { token: &actor, kind: ACCESS_TOKEN }),
+        subject: TypedToken {
+            token: &subject,
+            kind: ID_TOKEN,
+        },
+        actor: Some(TypedToken {
+            token: &actor,
+            kind: ACCESS_TOKEN,
+        }),
         audience: Some("crm"),
         requested_type: None,
         target: &target,
     };
     client.exchange(&exchange).await.unwrap();
-    client.redeem_assertion(&Secret::new("assertion"), &target).await.unwrap();
-    let [exchanged, redeemed] = &world.authority.asked("/token")[..] else { panic!("two requests") };
+    client
+        .redeem_assertion(&Secret::new("assertion"), &target)
+        .await
+        .unwrap();
+    let [exchanged, redeemed] = &world.authority.asked("/token")[..] else {
+        panic!("two requests")
+    };
     for (name, value) in [
-        ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+        (
+            "grant_type",
+            "urn:ietf:params:oauth:grant-type:token-exchange",
+        ),
         ("subject_token", "subject"),
         ("subject_token_type", ID_TOKEN),
         ("actor_token", "actor"),
@@ -86,7 +145,10 @@ async fn tokens_are_exchanged_and_assertions_redeemed() {
     ] {
         assert_eq!(exchanged.parameter(name), Some(value), "{name}");
     }
-    assert_eq!(redeemed.parameter("grant_type"), Some("urn:ietf:params:oauth:grant-type:jwt-bearer"));
+    assert_eq!(
+        redeemed.parameter("grant_type"),
+        Some("urn:ietf:params:oauth:grant-type:jwt-bearer")
+    );
     assert_eq!(redeemed.parameter("assertion"), Some("assertion"));
 }
 
@@ -97,15 +159,29 @@ async fn identity_assertion_is_nothing_else() {
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
     let token = Secret::new("id-token");
-    let subject = TypedToken { token: &token, kind: ID_TOKEN };
-    let refused = client.identity_assertion(subject, "https://as.example.com", &target()).await.unwrap_err();
+    let subject = TypedToken {
+        token: &token,
+        kind: ID_TOKEN,
+    };
+    let refused = client
+        .identity_assertion(subject, "https://as.example.com", &target())
+        .await
+        .unwrap_err();
     assert!(matches!(refused, OAuthError::Malformed { .. }), "{refused}");
-    world.authority.grants_with(json!({ "issued_token_type": ID_JAG, "token_type": "N_A" }));
-    let assertion = client.identity_assertion(subject, "https://as.example.com", &target()).await.unwrap();
+    world
+        .authority
+        .grants_with(json!({ "issued_token_type": ID_JAG, "token_type": "N_A" }));
+    let assertion = client
+        .identity_assertion(subject, "https://as.example.com", &target())
+        .await
+        .unwrap();
     assert!(world.authority.is_valid(assertion.expose()));
     let asked = world.authority.asked("/token").pop().unwrap();
     assert_eq!(
-        (asked.parameter("audience"), asked.parameter("requested_token_type")),
+        (
+            asked.parameter("audience"),
+            asked.parameter("requested_token_type")
+        ),
         (Some("https://as.example.com"), Some(ID_JAG))
     );
 }
@@ -116,17 +192,30 @@ async fn refreshed_tokens_keep_what_is_not_said_anew() {
     let (requests, provider) = (requests(), world.provider().await);
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
-    world.authority.grants_with(json!({ "refresh_token": null, "scope": null, "expires_in": "60" }));
-    let tokens = client.refresh(&Secret::new("old"), &target()).await.unwrap();
+    world
+        .authority
+        .grants_with(json!({ "refresh_token": null, "scope": null, "expires_in": "60" }));
+    let tokens = client
+        .refresh(&Secret::new("old"), &target())
+        .await
+        .unwrap();
     assert_eq!(tokens.refresh_token, Some(Secret::new("old")));
     // As they were granted before.
     assert_eq!(tokens.scopes, None);
     assert_eq!(world.authority.asked("/token")[0].parameter("scope"), None);
     assert!(tokens.ends_within(std::time::Duration::from_secs(61)));
     assert!(!tokens.ends_within(std::time::Duration::from_secs(30)));
-    world.authority.grants_with(json!({ "refresh_token": "new", "expires_in": null }));
-    let tokens = client.refresh(&Secret::new("old"), &target()).await.unwrap();
-    assert_eq!((tokens.refresh_token, tokens.expires_at), (Some(Secret::new("new")), None));
+    world
+        .authority
+        .grants_with(json!({ "refresh_token": "new", "expires_in": null }));
+    let tokens = client
+        .refresh(&Secret::new("old"), &target())
+        .await
+        .unwrap();
+    assert_eq!(
+        (tokens.refresh_token, tokens.expires_at),
+        (Some(Secret::new("new")), None)
+    );
 }
 
 #[tokio::test]
@@ -137,21 +226,37 @@ async fn refusals_are_told_by_their_code() {
     let client = client(&requests, &provider, &registration);
     // Some refuse with a status of success.
     for status in [400, 401, 200] {
-        world
-            .authority
-            .on_token(move |_| (status, json!({ "error": "invalid_client", "error_description": "no\u{1b}" })));
+        world.authority.on_token(move |_| {
+            (
+                status,
+                json!({ "error": "invalid_client", "error_description": "no\u{1b}" }),
+            )
+        });
         let refused = client.client_credentials(&target()).await.unwrap_err();
         assert_eq!(refused.refusal(), Some("invalid_client"));
-        assert!(!refused.is_temporary() && !refused.to_string().contains('\u{1b}'), "{refused}");
+        assert!(
+            !refused.is_temporary() && !refused.to_string().contains('\u{1b}'),
+            "{refused}"
+        );
     }
-    for granted in
-        [json!({ "access_token": "", "token_type": "Bearer" }), json!({ "access_token": "x", "token_type": "mac" })]
-    {
+    for granted in [
+        json!({ "access_token": "", "token_type": "Bearer" }),
+        json!({ "access_token": "x", "token_type": "mac" }),
+    ] {
         world.authority.on_token(move |_| (200, granted.clone()));
-        assert!(matches!(client.client_credentials(&target()).await, Err(OAuthError::Malformed { .. })));
+        assert!(matches!(
+            client.client_credentials(&target()).await,
+            Err(OAuthError::Malformed { .. })
+        ));
     }
     world.authority.on_token(|_| (503, json!({})));
-    assert!(client.client_credentials(&target()).await.unwrap_err().is_temporary());
+    assert!(
+        client
+            .client_credentials(&target())
+            .await
+            .unwrap_err()
+            .is_temporary()
+    );
 }
 
 #[tokio::test]
@@ -160,20 +265,38 @@ async fn tokens_are_bound_to_a_key_with_the_nonce_that_is_wanted() {
     world.authority.wants_nonce("n-1");
     let (requests, provider) = (requests(), world.provider().await);
     let (registration, key) = (registration(&provider), ProofKey::generate().unwrap());
-    let client = Client { proof_key: Some(&key), ..client(&requests, &provider, &registration) };
+    let client = Client {
+        proof_key: Some(&key),
+        ..client(&requests, &provider, &registration)
+    };
     let tokens = client.client_credentials(&target()).await.unwrap();
     assert_eq!(tokens.kind, TokenKind::Dpop);
-    let [first, second] = &world.authority.asked("/token")[..] else { panic!("two requests") };
+    let [first, second] = &world.authority.asked("/token")[..] else {
+        panic!("two requests")
+    };
     let proof = |asked: &Asked| payload(asked.header("dpop").unwrap());
-    assert_eq!((&proof(first)["nonce"], &proof(second)["nonce"]), (&json!(null), &json!("n-1")));
+    assert_eq!(
+        (&proof(first)["nonce"], &proof(second)["nonce"]),
+        (&json!(null), &json!("n-1"))
+    );
     assert_ne!(proof(first)["jti"], proof(second)["jti"]);
     assert_eq!(proof(second)["htu"], json!(provider.token_endpoint));
     // Without a key such a token cannot be shown.
     let url = world.url();
-    let request = fanlight_oauth::ProvenRequest { method: &http::Method::POST, url: &url, nonce: None };
+    let request = fanlight_oauth::ProvenRequest {
+        method: &http::Method::POST,
+        url: &url,
+        nonce: None,
+    };
     assert!(tokens.headers(request, None).is_err());
     let shown = tokens.headers(request, Some(&key)).unwrap();
-    assert!(shown["authorization"].to_str().unwrap().starts_with("DPoP ") && shown["authorization"].is_sensitive());
+    assert!(
+        shown["authorization"]
+            .to_str()
+            .unwrap()
+            .starts_with("DPoP ")
+            && shown["authorization"].is_sensitive()
+    );
 }
 
 #[tokio::test]
@@ -183,7 +306,13 @@ async fn token_is_given_back() {
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
     let tokens = client.client_credentials(&target()).await.unwrap();
-    client.revoke(&tokens.access_token, "access_token").await.unwrap();
+    client
+        .revoke(&tokens.access_token, "access_token")
+        .await
+        .unwrap();
     assert!(!world.authority.is_valid(tokens.access_token.expose()));
-    assert_eq!(world.authority.asked("/revoke")[0].parameter("token_type_hint"), Some("access_token"));
+    assert_eq!(
+        world.authority.asked("/revoke")[0].parameter("token_type_hint"),
+        Some("access_token")
+    );
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use fanlight_oauth::{
-    ClientCredentials, ConfiguredClient, Headers, ID_JAG, ID_TOKEN, IdentityProvider, MachineAccess, MachineGrant,
-    MachineSettings, OAuthError, RefusedMessage, Subject, TokenFile, Trust,
+    ClientCredentials, ConfiguredClient, Headers, ID_JAG, ID_TOKEN, IdentityProvider,
+    MachineAccess, MachineGrant, MachineSettings, OAuthError, RefusedMessage, Subject, TokenFile,
+    Trust,
 };
 use fanlight_settings::Secret;
 use fanlight_testkit::authorization_server::{Asked, AuthorizationServer};
@@ -23,7 +24,10 @@ fn settings(server: &Url, grant: MachineGrant) -> MachineSettings {
         name: "only".to_owned(),
         trust: Trust::in_server(server.clone()),
         grant,
-        client: ConfiguredClient { id: "fanlight".to_owned(), credentials },
+        client: ConfiguredClient {
+            id: "fanlight".to_owned(),
+            credentials,
+        },
         issuer: None,
         token_endpoint: None,
         scopes: None,
@@ -79,8 +83,15 @@ async fn calls_at_the_same_time_share_one_request() {
         world.authority.wait_for("/token", 1).await;
         world.authority.conduct("/token", Conduct::Good);
     });
-    assert!(all.0.iter().all(|token| token.as_deref() == Ok("Bearer token-1")));
-    assert_eq!(token(&access, &server).await.as_deref(), Ok("Bearer token-1"));
+    assert!(
+        all.0
+            .iter()
+            .all(|token| token.as_deref() == Ok("Bearer token-1"))
+    );
+    assert_eq!(
+        token(&access, &server).await.as_deref(),
+        Ok("Bearer token-1")
+    );
     assert_eq!(world.authority.asked("/token").len(), 1);
 }
 
@@ -90,7 +101,10 @@ async fn token_is_renewed_before_it_ends_and_used_meanwhile() {
     let (access, server) = (access(&world), world.url());
     // A fifth of it is over at once.
     world.authority.grants_with(json!({ "expires_in": 1 }));
-    assert_eq!(token(&access, &server).await.as_deref(), Ok("Bearer token-1"));
+    assert_eq!(
+        token(&access, &server).await.as_deref(),
+        Ok("Bearer token-1")
+    );
     world.authority.grants_with(json!({}));
     world.authority.conduct("/token", Conduct::Slow);
     fanlight_testkit::harness::within("the token to be renewed", async {
@@ -138,10 +152,16 @@ async fn refused_token_is_replaced_once() {
     let (access, server) = (access(&world), world.url());
     let first = shown(&access, &server).await.unwrap();
     let refusal = (401, r#"Bearer error="invalid_token""#);
-    let second = replaced(&access, &server, &first, refusal).await.unwrap().unwrap();
+    let second = replaced(&access, &server, &first, refusal)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(second["authorization"], "Bearer token-2");
     // Another call that was refused with the old one gets the same.
-    let third = replaced(&access, &server, &first, refusal).await.unwrap().unwrap();
+    let third = replaced(&access, &server, &first, refusal)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(third["authorization"], "Bearer token-2");
     // What was had just now for the same challenge is not had again.
     assert!(replaced(&access, &server, &second, refusal).await.is_none());
@@ -158,25 +178,48 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
     }));
     let first = shown(&access, &server).await.unwrap();
     let refusal = (403, r#"Bearer error="insufficient_scope", scope="write""#);
-    let second = replaced(&access, &server, &first, refusal).await.unwrap().unwrap();
-    assert_eq!(world.authority.asked("/token")[1].parameter("scope"), Some("read write"));
+    let second = replaced(&access, &server, &first, refusal)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        world.authority.asked("/token")[1].parameter("scope"),
+        Some("read write")
+    );
     // It has them, and is refused again.
     assert!(replaced(&access, &server, &second, refusal).await.is_none());
     // Any other refusal is about what was asked.
-    for other in [(403, "Bearer"), (403, r#"Bearer error="invalid_token""#), (403, r#"Basic realm="x""#)] {
+    for other in [
+        (403, "Bearer"),
+        (403, r#"Bearer error="invalid_token""#),
+        (403, r#"Basic realm="x""#),
+    ] {
         assert!(replaced(&access, &server, &second, other).await.is_none());
     }
     // A scope that is not granted is asked for once.
-    world.authority.grants_with(json!({ "scope": "read write" }));
+    world
+        .authority
+        .grants_with(json!({ "scope": "read write" }));
     let refusal = (403, r#"Bearer error="insufficient_scope", scope="admin""#);
-    let third = replaced(&access, &server, &second, refusal).await.unwrap().unwrap();
-    assert_eq!(world.authority.asked("/token")[2].parameter("scope"), Some("admin read write"));
+    let third = replaced(&access, &server, &second, refusal)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        world.authority.asked("/token")[2].parameter("scope"),
+        Some("admin read write")
+    );
     assert!(replaced(&access, &server, &third, refusal).await.is_none());
     assert_eq!(world.authority.asked("/token").len(), 3);
     // One for which nothing is granted at all leaves the token that there is.
-    world.authority.on_token(|_| (400, json!({ "error": "invalid_scope" })));
+    world
+        .authority
+        .on_token(|_| (400, json!({ "error": "invalid_scope" })));
     let refusal = (403, r#"Bearer error="insufficient_scope", scope="root""#);
-    let fourth = replaced(&access, &server, &third, refusal).await.unwrap().unwrap();
+    let fourth = replaced(&access, &server, &third, refusal)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(fourth["authorization"], third["authorization"]);
     assert!(replaced(&access, &server, &fourth, refusal).await.is_none());
     assert_eq!(shown(&access, &server).await.unwrap(), third);
@@ -186,9 +229,14 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
 async fn client_that_is_refused_does_not_try_on() {
     let world = World::start().await;
     let (access, server) = (access(&world), world.url());
-    world.authority.on_token(|_| (401, json!({ "error": "invalid_client" })));
+    world
+        .authority
+        .on_token(|_| (401, json!({ "error": "invalid_client" })));
     for _ in 0..3 {
-        assert_eq!(token(&access, &server).await.unwrap_err().refusal(), Some("invalid_client"));
+        assert_eq!(
+            token(&access, &server).await.unwrap_err().refusal(),
+            Some("invalid_client")
+        );
     }
     assert_eq!(world.authority.asked("/token").len(), 1);
 }
@@ -198,11 +246,20 @@ async fn secret_is_not_shown_to_another_authorization_server() {
     let (world, evil) = (World::start().await, AuthorizationServer::start().await);
     let (access, server) = (access(&world), world.url());
     let first = shown(&access, &server).await.unwrap();
-    let document = format!(r#"{{"resource":"{server}","authorization_servers":["{}"]}}"#, evil.url());
+    let document = format!(
+        r#"{{"resource":"{server}","authorization_servers":["{}"]}}"#,
+        evil.url()
+    );
     evil.conduct("/metadata", Conduct::Text(document));
     let challenge = format!(r#"Bearer resource_metadata="{}/metadata""#, evil.url());
-    let refused = replaced(&access, &server, &first, (401, &challenge)).await.unwrap().unwrap_err();
-    assert!(matches!(refused, OAuthError::OtherAuthorizationServer { .. }), "{refused}");
+    let refused = replaced(&access, &server, &first, (401, &challenge))
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        matches!(refused, OAuthError::OtherAuthorizationServer { .. }),
+        "{refused}"
+    );
     assert_eq!(evil.paths(), ["/metadata"]);
 }
 
@@ -216,16 +273,25 @@ async fn server_that_says_nothing_is_asked_by_the_message_itself() {
         assert!(shown(&access, &server).await.unwrap().is_empty());
     }
     assert_eq!(silent.paths().len(), 2, "{:?}", silent.paths());
-    let document = format!(r#"{{"resource":"{server}","authorization_servers":["{}"]}}"#, world.authority.url());
+    let document = format!(
+        r#"{{"resource":"{server}","authorization_servers":["{}"]}}"#,
+        world.authority.url()
+    );
     silent.conduct("/metadata", Conduct::Text(document));
     let challenge = format!(r#"Bearer resource_metadata="{}/metadata""#, silent.url());
-    let headers = replaced(&access, &server, &HeaderMap::new(), (401, &challenge)).await.unwrap().unwrap();
+    let headers = replaced(&access, &server, &HeaderMap::new(), (401, &challenge))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(headers["authorization"], "Bearer token-1");
 }
 
 /// The assertion of a platform for this audience.
 fn assertion(audience: &str) -> String {
-    SigningKey::es256("k").sign(&json!({ "alg": "ES256" }), &json!({ "sub": "workload", "aud": audience }))
+    SigningKey::es256("k").sign(
+        &json!({ "alg": "ES256" }),
+        &json!({ "sub": "workload", "aud": audience }),
+    )
 }
 
 #[tokio::test]
@@ -235,15 +301,33 @@ async fn assertion_of_a_workload_is_read_again_for_each_token() {
     let first = assertion(world.authority.url());
     let file = TempFile::new("jwt", &format!("{first}\n"));
     let workload = MachineGrant::Assertion(TokenFile(file.path().to_owned()));
-    let access =
-        MachineAccess::new(MachineSettings { client: ConfiguredClient::default(), ..settings(&server, workload) });
+    let access = MachineAccess::new(MachineSettings {
+        client: ConfiguredClient::default(),
+        ..settings(&server, workload)
+    });
     let headers = shown(&access, &server).await.unwrap();
     let second = assertion(world.authority.url());
     std::fs::write(file.path(), &second).unwrap();
-    replaced(&access, &server, &headers, (401, r#"Bearer error="invalid_token""#)).await.unwrap().unwrap();
+    replaced(
+        &access,
+        &server,
+        &headers,
+        (401, r#"Bearer error="invalid_token""#),
+    )
+    .await
+    .unwrap()
+    .unwrap();
     let asked = world.authority.asked("/token");
-    assert_eq!(asked.iter().map(|asked| asked.parameter("assertion").unwrap()).collect::<Vec<_>>(), [first, second]);
-    assert!(asked[0].parameter("client_id").is_none() && asked[0].header("authorization").is_none());
+    assert_eq!(
+        asked
+            .iter()
+            .map(|asked| asked.parameter("assertion").unwrap())
+            .collect::<Vec<_>>(),
+        [first, second]
+    );
+    assert!(
+        asked[0].parameter("client_id").is_none() && asked[0].header("authorization").is_none()
+    );
 }
 
 #[tokio::test]
@@ -253,10 +337,18 @@ async fn assertion_is_sent_to_no_authorization_server_that_it_is_not_for() {
     let file = TempFile::new("jwt", &assertion("https://sts.example.com"));
     let workload = MachineGrant::Assertion(TokenFile(file.path().to_owned()));
     let unnamed = settings(&server, workload);
-    let refused = token(&MachineAccess::new(unnamed.clone()), &server).await.unwrap_err();
-    assert!(refused.to_string().contains("write its `issuer`"), "{refused}");
+    let refused = token(&MachineAccess::new(unnamed.clone()), &server)
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("write its `issuer`"),
+        "{refused}"
+    );
     assert!(world.authority.asked("/token").is_empty());
-    let named = MachineSettings { issuer: Some(world.authority.url().to_owned()), ..unnamed };
+    let named = MachineSettings {
+        issuer: Some(world.authority.url().to_owned()),
+        ..unnamed
+    };
     assert!(token(&MachineAccess::new(named), &server).await.is_ok());
 }
 
@@ -264,51 +356,108 @@ async fn assertion_is_sent_to_no_authorization_server_that_it_is_not_for() {
 async fn token_file_that_cannot_be_used_is_named() {
     let world = World::start().await;
     let server = world.url();
-    let (empty, large) = (TempFile::new("jwt", " \n"), TempFile::new("jwt", &"x".repeat(70_000)));
+    let (empty, large) = (
+        TempFile::new("jwt", " \n"),
+        TempFile::new("jwt", &"x".repeat(70_000)),
+    );
     let missing = std::path::PathBuf::from("/nonexistent/token");
-    for (path, reason) in
-        [(empty.path(), "no token"), (large.path(), "larger than"), (missing.as_path(), "No such file")]
-    {
+    for (path, reason) in [
+        (empty.path(), "no token"),
+        (large.path(), "larger than"),
+        (missing.as_path(), "No such file"),
+    ] {
         let workload = MachineGrant::Assertion(TokenFile(path.to_owned()));
-        let error = token(&MachineAccess::new(settings(&server, workload)), &server).await.unwrap_err().to_string();
-        assert!(error.contains(reason) && error.contains(path.to_str().unwrap()), "{error}");
+        let error = token(&MachineAccess::new(settings(&server, workload)), &server)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(reason) && error.contains(path.to_str().unwrap()),
+            "{error}"
+        );
     }
 }
 
 #[tokio::test]
 async fn identity_of_an_enterprise_becomes_a_token_of_the_server() {
     let (world, idp) = (World::start().await, AuthorizationServer::start().await);
-    idp.grants_with(json!({ "access_token": "jag", "issued_token_type": ID_JAG, "token_type": "N_A" }));
+    idp.grants_with(
+        json!({ "access_token": "jag", "issued_token_type": ID_JAG, "token_type": "N_A" }),
+    );
     let (server, file) = (world.url(), TempFile::new("jwt", "id-token"));
-    let subject = Subject { file: Some(TokenFile(file.path().to_owned())), kind: ID_TOKEN };
+    let subject = Subject {
+        file: Some(TokenFile(file.path().to_owned())),
+        kind: ID_TOKEN,
+    };
     let credentials = ClientCredentials::Secret(Secret::new("idp-secret"));
-    let client = ConfiguredClient { id: "at-idp".to_owned(), credentials };
-    let idp_settings = IdentityProvider { issuer: idp.url().to_owned(), token_endpoint: None, client };
-    let grant = MachineGrant::Enterprise { subject, idp: Some(idp_settings) };
+    let client = ConfiguredClient {
+        id: "at-idp".to_owned(),
+        credentials,
+    };
+    let idp_settings = IdentityProvider {
+        issuer: idp.url().to_owned(),
+        token_endpoint: None,
+        client,
+    };
+    let grant = MachineGrant::Enterprise {
+        subject,
+        idp: Some(idp_settings),
+    };
     let mut settings = settings(&server, grant);
     settings.trust.configured.push(url(idp.url()));
     settings.sends_resource = false;
-    assert_eq!(token(&MachineAccess::new(settings), &server).await.as_deref(), Ok("Bearer token-1"));
-    let asked: Vec<Asked> = idp.asked("/token").into_iter().chain(world.authority.asked("/token")).collect();
-    let [at_idp, at_server] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(
-        (at_idp.parameter("subject_token"), at_idp.parameter("audience")),
+        token(&MachineAccess::new(settings), &server)
+            .await
+            .as_deref(),
+        Ok("Bearer token-1")
+    );
+    let asked: Vec<Asked> = idp
+        .asked("/token")
+        .into_iter()
+        .chain(world.authority.asked("/token"))
+        .collect();
+    let [at_idp, at_server] = &asked[..] else {
+        panic!("{asked:?}")
+    };
+    assert_eq!(
+        (
+            at_idp.parameter("subject_token"),
+            at_idp.parameter("audience")
+        ),
         (Some("id-token"), Some(world.authority.url()))
     );
     assert_eq!(at_idp.parameter("resource"), Some(server.as_str()));
-    assert_eq!((at_server.parameter("assertion"), at_server.parameter("resource")), (Some("jag"), None));
+    assert_eq!(
+        (
+            at_server.parameter("assertion"),
+            at_server.parameter("resource")
+        ),
+        (Some("jag"), None)
+    );
     assert!(at_idp.header("authorization") != at_server.header("authorization"));
 }
 
 #[tokio::test]
 async fn proofs_are_made_for_a_server_that_wants_them() {
     let world = World::start().await;
-    world.authority.describe(json!({ "dpop_signing_alg_values_supported": ["ES256"] }));
+    world
+        .authority
+        .describe(json!({ "dpop_signing_alg_values_supported": ["ES256"] }));
     let (access, server) = (access(&world), world.url());
     let first = shown(&access, &server).await.unwrap();
     assert!(first.get("dpop").is_none());
-    let second = replaced(&access, &server, &first, (401, "DPoP")).await.unwrap().unwrap();
-    assert!(second.get("dpop").is_some() && second["authorization"].to_str().unwrap().starts_with("DPoP "));
+    let second = replaced(&access, &server, &first, (401, "DPoP"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        second.get("dpop").is_some()
+            && second["authorization"]
+                .to_str()
+                .unwrap()
+                .starts_with("DPoP ")
+    );
     // The next proof has what the server wants it to have, and no third one is made for the same.
     let nonce = HeaderValue::from_static("n-1");
     let challenges = [HeaderValue::from_static(r#"DPoP error="use_dpop_nonce""#)];
@@ -321,9 +470,13 @@ async fn proofs_are_made_for_a_server_that_wants_them() {
         url: server.clone(),
     };
     let third = access.replace(refused()).unwrap().await.unwrap();
-    let claims =
-        |headers: &HeaderMap| fanlight_testkit::authorization_server::payload(headers["dpop"].to_str().unwrap());
-    assert_eq!((&claims(&third)["nonce"], &claims(&third)["htm"]), (&json!("n-1"), &json!("POST")));
+    let claims = |headers: &HeaderMap| {
+        fanlight_testkit::authorization_server::payload(headers["dpop"].to_str().unwrap())
+    };
+    assert_eq!(
+        (&claims(&third)["nonce"], &claims(&third)["htm"]),
+        (&json!("n-1"), &json!("POST"))
+    );
     assert_eq!(third["authorization"], second["authorization"]);
     assert!(access.replace(refused()).is_none());
     let later = shown(&access, &server).await.unwrap();

@@ -33,7 +33,11 @@ impl World {
         let server = Backend::start(Era::Modern, Transport::Http).await;
         let authority = std::sync::Arc::new(AuthorizationServer::start().await);
         let valid = std::sync::Arc::clone(&authority);
-        server.protect(Protection::by_token(&server.url(), authority.url(), move |token| valid.is_valid(token)));
+        server.protect(Protection::by_token(
+            &server.url(),
+            authority.url(),
+            move |token| valid.is_valid(token),
+        ));
         Self { server, authority }
     }
 
@@ -42,16 +46,30 @@ impl World {
     }
 
     async fn provider(&self) -> Provider {
-        Provider::discover(&requests(), self.authority.url()).await.unwrap()
+        Provider::discover(&requests(), self.authority.url())
+            .await
+            .unwrap()
     }
 }
 
 /// A client without a secret.
 fn registration(provider: &Provider) -> ClientRegistration {
-    let client = ConfiguredClient { id: "fanlight".to_owned(), ..ConfiguredClient::default() };
+    let client = ConfiguredClient {
+        id: "fanlight".to_owned(),
+        ..ConfiguredClient::default()
+    };
     ClientRegistration::configured(provider, &client)
 }
 
-fn client<'a>(requests: &'a Requests, provider: &'a Provider, registration: &'a ClientRegistration) -> Client<'a> {
-    Client { requests, provider, registration, proof_key: None }
+fn client<'a>(
+    requests: &'a Requests,
+    provider: &'a Provider,
+    registration: &'a ClientRegistration,
+) -> Client<'a> {
+    Client {
+        requests,
+        provider,
+        registration,
+        proof_key: None,
+    }
 }

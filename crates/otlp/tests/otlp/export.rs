@@ -11,8 +11,9 @@ use fanlight_protocol::{Json, Method, Response, Revision};
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure, Endpoint, ErrorType,
-    Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
+    Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure,
+    Endpoint, ErrorType, Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target,
+    Telemetry, TraceContextPolicy, TrustInbound,
 };
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -47,41 +48,72 @@ fn start(export: ExportSettings) -> (Telemetry, Guard) {
 }
 
 fn traces_to(receiver: &Receiver) -> ExportSettings {
-    ExportSettings { traces: Some(target(receiver, "/v1/traces")), ..ExportSettings::default() }
+    ExportSettings {
+        traces: Some(target(receiver, "/v1/traces")),
+        ..ExportSettings::default()
+    }
 }
 
 fn backend(telemetry: &Telemetry) -> BackendTelemetry {
     telemetry.backend(BackendInfo {
         name: "files".to_owned(),
-        endpoint: Endpoint::Http { host: "files.internal".to_owned(), port: 8080 },
+        endpoint: Endpoint::Http {
+            host: "files.internal".to_owned(),
+            port: 8080,
+        },
         trace_context: TraceContextPolicy::Forward,
-        content: ContentPolicy { arguments: true, ..ContentPolicy::default() },
+        content: ContentPolicy {
+            arguments: true,
+            ..ContentPolicy::default()
+        },
     })
 }
 
 fn arrival<'a>(meta: Option<&'a Json>, header: Option<&'a str>) -> Arrival<'a> {
-    let headers = Headers { traceparent: header, ..Headers::default() };
+    let headers = Headers {
+        traceparent: header,
+        ..Headers::default()
+    };
     Arrival {
         method: &Method::CallTool,
         target: Target::Tool("files__read"),
         id: None,
         received: Moment::now(),
-        carriers: Carriers { meta, headers, trust: TrustInbound::Trust },
+        carriers: Carriers {
+            meta,
+            headers,
+            trust: TrustInbound::Trust,
+        },
     }
 }
 
-const DEPARTURE: Departure<'static> =
-    Departure { method: &Method::CallTool, target: Target::Tool("read"), id: None, attempt: 1 };
+const DEPARTURE: Departure<'static> = Departure {
+    method: &Method::CallTool,
+    target: Target::Tool("read"),
+    id: None,
+    attempt: 1,
+};
 
 async fn exported(receiver: &mut Receiver) -> Vec<Span> {
     let mut spans = Vec::new();
     while let Ok(request) = receiver.requests.try_recv() {
-        assert_eq!((request.path.as_str(), request.content_type.as_str()), ("/v1/traces", "application/x-protobuf"));
+        assert_eq!(
+            (request.path.as_str(), request.content_type.as_str()),
+            ("/v1/traces", "application/x-protobuf")
+        );
         assert_eq!(request.authorization.as_deref(), Some("Bearer s3cr3t"));
-        for resource in ExportTraceServiceRequest::decode(request.body).unwrap().resource_spans {
+        for resource in ExportTraceServiceRequest::decode(request.body)
+            .unwrap()
+            .resource_spans
+        {
             let attributes = resource.resource.unwrap().attributes;
             assert!(attributes.iter().any(|kv| kv.key == "service.name"));
-            spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
+            spans.extend(
+                resource
+                    .scope_spans
+                    .into_iter()
+                    .flat_map(|scope| scope.spans),
+            );
         }
     }
     spans
@@ -100,8 +132,16 @@ fn attribute(span: &Span, key: &str) -> Option<String> {
 }
 
 fn named<'a>(spans: &'a [Span], name: &str, kind: SpanKind) -> &'a Span {
-    let found: Vec<&Span> = spans.iter().filter(|span| span.name == name && span.kind == kind as i32).collect();
-    assert_eq!(found.len(), 1, "{name} {kind:?} among {:?}", spans.iter().map(|span| &span.name).collect::<Vec<_>>());
+    let found: Vec<&Span> = spans
+        .iter()
+        .filter(|span| span.name == name && span.kind == kind as i32)
+        .collect();
+    assert_eq!(
+        found.len(),
+        1,
+        "{name} {kind:?} among {:?}",
+        spans.iter().map(|span| &span.name).collect::<Vec<_>>()
+    );
     found[0]
 }
 
@@ -118,20 +158,42 @@ async fn call_with_elicitation_is_one_trace() {
         r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"v=1","baggage":"b=1"}"#,
     );
     let id = Json::literal("7");
-    let arrival = Arrival { id: Some(&id), ..arrival(Some(&meta), Some(UNSAMPLED)) };
+    let arrival = Arrival {
+        id: Some(&id),
+        ..arrival(Some(&meta), Some(UNSAMPLED))
+    };
     let mut server = telemetry.server(&arrival);
-    server.set_network(Network::Http { version: "1.1", client: Some("127.0.0.1:4000".parse().unwrap()) });
+    server.set_network(Network::Http {
+        version: "1.1",
+        client: Some("127.0.0.1:4000".parse().unwrap()),
+    });
     server.set_revision(Revision::V2025_11_25);
     server.set_session("s1");
     let parent = server.parent();
     parent.cache_hit(false);
     let connect = parent.connecting(&backend);
-    let initialize =
-        Departure { method: &Method::Initialize, target: Target::None, id: Some((&id).into()), attempt: 1 };
-    connect.parent().client(&backend, &initialize).finish(&Outcome::Finished);
+    let initialize = Departure {
+        method: &Method::Initialize,
+        target: Target::None,
+        id: Some((&id).into()),
+        attempt: 1,
+    };
+    connect
+        .parent()
+        .client(&backend, &initialize)
+        .finish(&Outcome::Finished);
     connect.finish(&Outcome::Finished);
-    let client = parent.client(&backend, &Departure { id: Some((&id).into()), ..DEPARTURE });
-    client.record_arguments_in(&Method::CallTool, &Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#));
+    let client = parent.client(
+        &backend,
+        &Departure {
+            id: Some((&id).into()),
+            ..DEPARTURE
+        },
+    );
+    client.record_arguments_in(
+        &Method::CallTool,
+        &Json::literal(r#"{"arguments":{"path":"x","password":"s3"}}"#),
+    );
     let sent = client.propagation();
     let none = Json::literal("{}");
     let request = Arrival {
@@ -139,22 +201,46 @@ async fn call_with_elicitation_is_one_trace() {
         target: Target::None,
         id: Some(&id),
         received: Moment::now(),
-        carriers: Carriers { meta: Some(&none), ..Carriers::default() },
+        carriers: Carriers {
+            meta: Some(&none),
+            ..Carriers::default()
+        },
     };
     let elicitation = client.parent().server(&backend, &request);
-    let sent_on = Departure { method: &Method::Elicit, target: Target::None, id: Some((&id).into()), attempt: 1 };
-    elicitation.parent().to_client(&sent_on).finish(&Outcome::Finished);
+    let sent_on = Departure {
+        method: &Method::Elicit,
+        target: Target::None,
+        id: Some((&id).into()),
+        attempt: 1,
+    };
+    elicitation
+        .parent()
+        .to_client(&sent_on)
+        .finish(&Outcome::Finished);
     elicitation.finish(&Outcome::Finished);
     for _ in 0..40 {
-        parent.event(&Event::Progress { progress: Some(1.0), total: None });
+        parent.event(&Event::Progress {
+            progress: Some(1.0),
+            total: None,
+        });
     }
-    client.answered(&Method::CallTool, &Response::from_result(&Json::literal(r#"{"isError":true}"#)));
-    server.finish(&Outcome::Failed { error: ErrorType::JsonRpc(-32602), message: Some("no such path") });
+    client.answered(
+        &Method::CallTool,
+        &Response::from_result(&Json::literal(r#"{"isError":true}"#)),
+    );
+    server.finish(&Outcome::Failed {
+        error: ErrorType::JsonRpc(-32602),
+        message: Some("no such path"),
+    });
     assert!(guard.shutdown(BOUND).await);
 
     let spans = exported(&mut receiver).await;
     assert_eq!(spans.len(), 6);
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35] && span.trace_state == "v=1"));
+    assert!(
+        spans
+            .iter()
+            .all(|span| hex(&span.trace_id) == SAMPLED[3..35] && span.trace_state == "v=1")
+    );
     let server = named(&spans, "tools/call files__read", SpanKind::Server);
     assert_eq!(hex(&server.parent_span_id), &SAMPLED[36..52]);
     assert_eq!(server.flags & 0x300, 0x300, "its parent is remote");
@@ -162,7 +248,13 @@ async fn call_with_elicitation_is_one_trace() {
     assert_eq!(hex(&server.links[0].trace_id), &UNSAMPLED[3..35]);
     assert_eq!((server.events.len(), server.dropped_events_count), (32, 8));
     // The client's mistake: the span has not failed.
-    assert_eq!((server.status.as_ref().map_or(0, |status| status.code), attribute(server, "error.type")), (0, None));
+    assert_eq!(
+        (
+            server.status.as_ref().map_or(0, |status| status.code),
+            attribute(server, "error.type")
+        ),
+        (0, None)
+    );
     for (key, value) in [
         ("mcp.method.name", "tools/call"),
         ("gen_ai.tool.name", "files__read"),
@@ -183,9 +275,15 @@ async fn call_with_elicitation_is_one_trace() {
     let client = named(&spans, "tools/call read", SpanKind::Client);
     assert_eq!(client.parent_span_id, server.span_id);
     assert_eq!(client.flags & 0x300, 0x100, "its parent is local");
-    assert_eq!(attribute(client, "error.type").as_deref(), Some("tool_error"));
+    assert_eq!(
+        attribute(client, "error.type").as_deref(),
+        Some("tool_error")
+    );
     assert_eq!(attribute(client, "fanlight.attempt").as_deref(), Some("1"));
-    assert_eq!(attribute(client, "server.address").as_deref(), Some("files.internal"));
+    assert_eq!(
+        attribute(client, "server.address").as_deref(),
+        Some("files.internal")
+    );
     assert_eq!(
         attribute(client, "gen_ai.tool.call.arguments").as_deref(),
         Some(r#"{"path":"x","password":"[redacted]"}"#)
@@ -193,13 +291,29 @@ async fn call_with_elicitation_is_one_trace() {
     assert_eq!(attribute(client, "gen_ai.tool.call.result"), None);
     let connect = named(&spans, "connect", SpanKind::Internal);
     assert_eq!(connect.parent_span_id, server.span_id);
-    assert_eq!(named(&spans, "initialize", SpanKind::Client).parent_span_id, connect.span_id);
+    assert_eq!(
+        named(&spans, "initialize", SpanKind::Client).parent_span_id,
+        connect.span_id
+    );
     let elicitation = named(&spans, "elicitation/create", SpanKind::Server);
     assert_eq!(elicitation.parent_span_id, client.span_id);
-    assert_eq!(named(&spans, "elicitation/create", SpanKind::Client).parent_span_id, elicitation.span_id);
-    let headers: Vec<(&str, String)> = sent.headers().map(|(key, value)| (key, value.to_owned())).collect();
+    assert_eq!(
+        named(&spans, "elicitation/create", SpanKind::Client).parent_span_id,
+        elicitation.span_id
+    );
+    let headers: Vec<(&str, String)> = sent
+        .headers()
+        .map(|(key, value)| (key, value.to_owned()))
+        .collect();
     let traceparent = format!("{}-{}-01", &SAMPLED[..35], hex(&client.span_id));
-    assert_eq!(headers, [("traceparent", traceparent), ("tracestate", "v=1".into()), ("baggage", "b=1".into())]);
+    assert_eq!(
+        headers,
+        [
+            ("traceparent", traceparent),
+            ("tracestate", "v=1".into()),
+            ("baggage", "b=1".into())
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,16 +325,29 @@ async fn unsampled_trace_is_in_the_ring_and_not_exported() {
         let server = telemetry.server(&arrival(None, Some(header)));
         let client = server.parent().client(&backend, &DEPARTURE);
         let sent = client.propagation().headers().next().unwrap().1.to_owned();
-        assert!(sent.starts_with(&header[..36]) && sent.ends_with(&header[53..]), "{sent}");
+        assert!(
+            sent.starts_with(&header[..36]) && sent.ends_with(&header[53..]),
+            "{sent}"
+        );
         client.finish(&Outcome::Finished);
         server.finish(&Outcome::Finished);
     }
     assert!(guard.shutdown(BOUND).await);
     let spans = exported(&mut receiver).await;
     assert_eq!(spans.len(), 2);
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
+    assert!(
+        spans
+            .iter()
+            .all(|span| hex(&span.trace_id) == SAMPLED[3..35])
+    );
     let traces = telemetry.ring().unwrap().query(&Query::default());
-    assert_eq!(traces.iter().map(|trace| trace.spans.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(
+        traces
+            .iter()
+            .map(|trace| trace.spans.len())
+            .collect::<Vec<_>>(),
+        [2, 2]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,39 +356,69 @@ async fn server_request_from_another_trace_stays_with_its_call() {
     let backend = backend(&telemetry);
     let server = telemetry.server(&arrival(None, Some(SAMPLED)));
     let client = server.parent().client(&backend, &DEPARTURE);
-    client.parent().server(&backend, &arrival(None, Some(UNSAMPLED))).finish(&Outcome::Finished);
+    client
+        .parent()
+        .server(&backend, &arrival(None, Some(UNSAMPLED)))
+        .finish(&Outcome::Finished);
     let traces = telemetry.ring().unwrap().query(&Query::default());
     assert_eq!(traces.len(), 1);
     let request = &traces[0].spans[0];
     assert_eq!(request.span_context.trace_id().to_string(), &SAMPLED[3..35]);
-    assert_eq!(Some(request.parent_span_id), client.parent().ids().map(|ids| ids.span_id));
-    assert_eq!(request.links[0].span_context.trace_id().to_string(), &UNSAMPLED[3..35]);
+    assert_eq!(
+        Some(request.parent_span_id),
+        client.parent().ids().map(|ids| ids.span_id)
+    );
+    assert_eq!(
+        request.links[0].span_context.trace_id().to_string(),
+        &UNSAMPLED[3..35]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sampler_decides_for_new_traces() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
-    let settings = Settings { sampling: Sampling::ParentBasedAlwaysOff, ..Settings::default() };
+    let settings = Settings {
+        sampling: Sampling::ParentBasedAlwaysOff,
+        ..Settings::default()
+    };
     let (telemetry, guard) = fanlight_otlp::start(settings, &traces_to(&receiver)).unwrap();
     let server = telemetry.server(&arrival(None, Some("00-malformed")));
-    let sent = server.parent().client(&backend(&telemetry), &DEPARTURE).propagation();
+    let sent = server
+        .parent()
+        .client(&backend(&telemetry), &DEPARTURE)
+        .propagation();
     assert!(sent.headers().next().unwrap().1.ends_with("-00"));
     drop(server);
     assert!(guard.shutdown(BOUND).await);
     assert!(exported(&mut receiver).await.is_empty());
-    let traces = telemetry.ring().unwrap().query(&Query { error: Some(true), ..Query::default() });
-    assert_eq!(traces[0].summary().unwrap().error.as_deref(), Some("abandoned"));
+    let traces = telemetry.ring().unwrap().query(&Query {
+        error: Some(true),
+        ..Query::default()
+    });
+    assert_eq!(
+        traces[0].summary().unwrap().error.as_deref(),
+        Some("abandoned")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undelivered_spans_are_counted_and_block_nothing() {
     let receiver = Receiver::start(StatusCode::BAD_REQUEST).await;
-    let batch = BatchSettings { queue: 4, size: 4, ..BatchSettings::default() };
-    let (telemetry, guard) = start(ExportSettings { batch, ..traces_to(&receiver) });
+    let batch = BatchSettings {
+        queue: 4,
+        size: 4,
+        ..BatchSettings::default()
+    };
+    let (telemetry, guard) = start(ExportSettings {
+        batch,
+        ..traces_to(&receiver)
+    });
     let metrics = telemetry.metrics().unwrap().clone();
     let ended = 200;
     for _ in 0..ended {
-        telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
+        telemetry
+            .server(&arrival(None, None))
+            .finish(&Outcome::Finished);
     }
     guard.shutdown(BOUND).await;
     let full = metrics.spans_dropped(DropReason::QueueFull);
@@ -269,7 +426,12 @@ async fn undelivered_spans_are_counted_and_block_nothing() {
     assert_eq!(full + failed, ended, "{full} + {failed}");
     assert!(failed >= 4);
     let text = telemetry.prometheus();
-    assert!(text.contains(&format!("fanlight_spans_dropped_total{{reason=\"export_failed\"}} {failed}\n")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "fanlight_spans_dropped_total{{reason=\"export_failed\"}} {failed}\n"
+        )),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,9 +446,18 @@ async fn shutdown_is_bounded_when_the_collector_is_silent() {
         timeout: Duration::from_secs(60),
         tls: TlsFiles::default(),
     };
-    let (telemetry, guard) = start(ExportSettings { traces: Some(target), ..ExportSettings::default() });
-    telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
-    let delivered = tokio::time::timeout(Duration::from_secs(10), guard.shutdown(Duration::from_millis(200))).await;
+    let (telemetry, guard) = start(ExportSettings {
+        traces: Some(target),
+        ..ExportSettings::default()
+    });
+    telemetry
+        .server(&arrival(None, None))
+        .finish(&Outcome::Finished);
+    let delivered = tokio::time::timeout(
+        Duration::from_secs(10),
+        guard.shutdown(Duration::from_millis(200)),
+    )
+    .await;
     assert_eq!(delivered, Ok(false));
 }
 
@@ -295,19 +466,43 @@ async fn metrics_are_exported() {
     let mut receiver = Receiver::start(StatusCode::OK).await;
     let metrics = Some(target(&receiver, "/v1/metrics"));
     let every = Duration::from_secs(3600);
-    let (telemetry, guard) = start(ExportSettings { metrics, metrics_every: every, ..ExportSettings::default() });
-    telemetry.server(&arrival(None, None)).finish(&Outcome::Finished);
+    let (telemetry, guard) = start(ExportSettings {
+        metrics,
+        metrics_every: every,
+        ..ExportSettings::default()
+    });
+    telemetry
+        .server(&arrival(None, None))
+        .finish(&Outcome::Finished);
     backend(&telemetry).metrics().set_up(true);
     assert!(guard.shutdown(BOUND).await);
     let request = receiver.requests.recv().await.unwrap();
-    assert_eq!((request.path.as_str(), request.content_type.as_str()), ("/v1/metrics", "application/x-protobuf"));
+    assert_eq!(
+        (request.path.as_str(), request.content_type.as_str()),
+        ("/v1/metrics", "application/x-protobuf")
+    );
     let request = ExportMetricsServiceRequest::decode(request.body).unwrap();
     let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
-    let data = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap().data.clone().unwrap();
-    let Data::Histogram(histogram) = data("mcp.server.operation.duration") else { panic!("a histogram") };
+    let data = |name: &str| {
+        metrics
+            .iter()
+            .find(|metric| metric.name == name)
+            .unwrap()
+            .data
+            .clone()
+            .unwrap()
+    };
+    let Data::Histogram(histogram) = data("mcp.server.operation.duration") else {
+        panic!("a histogram")
+    };
     assert_eq!(histogram.data_points[0].count, 1);
-    assert_eq!(histogram.data_points[0].bucket_counts.len(), histogram.data_points[0].explicit_bounds.len() + 1);
-    let Data::Gauge(up) = data("fanlight.backend.up") else { panic!("a gauge") };
+    assert_eq!(
+        histogram.data_points[0].bucket_counts.len(),
+        histogram.data_points[0].explicit_bounds.len() + 1
+    );
+    let Data::Gauge(up) = data("fanlight.backend.up") else {
+        panic!("a gauge")
+    };
     assert_eq!(up.data_points[0].attributes[0].key, "fanlight.backend.name");
 }
 
@@ -327,12 +522,24 @@ async fn log_records(receiver: &mut Receiver, count: usize) -> Vec<LogRecord> {
 }
 
 fn log_records_in(received: Received) -> Vec<LogRecord> {
-    assert_eq!((received.path.as_str(), received.content_type.as_str()), ("/v1/logs", "application/x-protobuf"));
+    assert_eq!(
+        (received.path.as_str(), received.content_type.as_str()),
+        ("/v1/logs", "application/x-protobuf")
+    );
     assert_eq!(received.authorization.as_deref(), Some("Bearer s3cr3t"));
     let mut request = ExportLogsServiceRequest::decode(received.body).unwrap();
     let logs = request.resource_logs.remove(0);
-    assert!(logs.resource.unwrap().attributes.iter().any(|attribute| attribute.key == "service.name"));
-    logs.scope_logs.into_iter().flat_map(|logs| logs.log_records).collect()
+    assert!(
+        logs.resource
+            .unwrap()
+            .attributes
+            .iter()
+            .any(|attribute| attribute.key == "service.name")
+    );
+    logs.scope_logs
+        .into_iter()
+        .flat_map(|logs| logs.log_records)
+        .collect()
 }
 
 fn body(record: &LogRecord) -> &str {
@@ -354,31 +561,56 @@ async fn line_is_the_body_of_a_log_record_and_its_members_are_attributes() {
     let records = log_records(&mut receiver, 2).await;
     let (first, second) = (&records[0], &records[1]);
     assert_eq!((body(first), body(second)), (line, "name\n7\nroot\n"));
-    assert_eq!((first.event_name.as_str(), second.event_name.as_str()), ("test.request", "test.checkpoint"));
+    assert_eq!(
+        (first.event_name.as_str(), second.event_name.as_str()),
+        ("test.request", "test.checkpoint")
+    );
     assert_eq!(first.time_unix_nano, 1_795_640_591_250_000_000);
     assert_eq!(hex(&first.trace_id), SAMPLED[3..35]);
-    let attributes: Vec<_> =
-        first.attributes.iter().map(|one| (one.key.as_str(), format!("{:?}", one.value))).collect();
+    let attributes: Vec<_> = first
+        .attributes
+        .iter()
+        .map(|one| (one.key.as_str(), format!("{:?}", one.value)))
+        .collect();
     let keys: Vec<_> = attributes.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, ["test.seq", "test.who", "test.policies"]);
     assert!(
-        attributes[0].1.contains("IntValue(7)") && attributes[1].1.contains(r#"StringValue("ann")"#),
+        attributes[0].1.contains("IntValue(7)")
+            && attributes[1].1.contains(r#"StringValue("ann")"#),
         "{attributes:?}"
     );
-    assert!(attributes[2].1.contains("p2") && second.attributes.is_empty(), "{attributes:?}");
+    assert!(
+        attributes[2].1.contains("p2") && second.attributes.is_empty(),
+        "{attributes:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_records_are_sent_again_in_order_until_the_collector_takes_them() {
-    let answers = |number| (if number < 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, Bytes::new());
+    let answers = |number| {
+        (
+            if number < 2 {
+                StatusCode::SERVICE_UNAVAILABLE
+            } else {
+                StatusCode::OK
+            },
+            Bytes::new(),
+        )
+    };
     let mut receiver = Receiver::answering(answers).await;
     let export = logs_to(&receiver);
     export.line(r#"{"seq":1}"#);
-    let attempts = [receiver.requests.recv().await.unwrap(), receiver.requests.recv().await.unwrap()];
+    let attempts = [
+        receiver.requests.recv().await.unwrap(),
+        receiver.requests.recv().await.unwrap(),
+    ];
     assert_eq!(attempts[0].body, attempts[1].body);
     export.line(r#"{"seq":2}"#);
     let taken = log_records(&mut receiver, 2).await;
-    assert_eq!(taken.iter().map(body).collect::<Vec<_>>(), [r#"{"seq":1}"#, r#"{"seq":2}"#]);
+    assert_eq!(
+        taken.iter().map(body).collect::<Vec<_>>(),
+        [r#"{"seq":1}"#, r#"{"seq":2}"#]
+    );
     assert!(export.end(BOUND).await);
     assert_eq!((export.exported(), export.lost()), (2, 0));
 }
@@ -386,8 +618,14 @@ async fn log_records_are_sent_again_in_order_until_the_collector_takes_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
     // Refused as a whole, and one of each further request.
-    let partial = ExportLogsPartialSuccess { rejected_log_records: 1, error_message: "no".to_owned() };
-    let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let partial = ExportLogsPartialSuccess {
+        rejected_log_records: 1,
+        error_message: "no".to_owned(),
+    };
+    let partial = ExportLogsServiceResponse {
+        partial_success: Some(partial),
+    }
+    .encode_to_vec();
     let answers = move |number| match number {
         0 => (StatusCode::BAD_REQUEST, Bytes::new()),
         _ => (StatusCode::OK, Bytes::from(partial.clone())),
@@ -403,9 +641,19 @@ async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
     assert!(export.lost() >= 2, "{}", export.lost());
     // A collector that never answers: what waits is bounded, and so is the end.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}/v1/logs", silent.local_addr().unwrap()).parse().unwrap();
+    let endpoint = format!("http://{}/v1/logs", silent.local_addr().unwrap())
+        .parse()
+        .unwrap();
     let (telemetry, _guard) = start(ExportSettings::default());
-    let export = LogExport::start(&OtlpTarget { endpoint, ..target(&receiver, "") }, &telemetry, "test").unwrap();
+    let export = LogExport::start(
+        &OtlpTarget {
+            endpoint,
+            ..target(&receiver, "")
+        },
+        &telemetry,
+        "test",
+    )
+    .unwrap();
     let line = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
     (0..40).for_each(|_| export.line(&line));
     assert!(export.lost() >= 20, "{}", export.lost());
@@ -417,12 +665,19 @@ async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
 async fn slow_subscriber_misses_traces() {
     let (telemetry, _guard) = start(ExportSettings::default());
     let mut feed = telemetry.ring().unwrap().subscribe();
-    telemetry.server(&arrival(None, Some(SAMPLED))).finish(&Outcome::Finished);
+    telemetry
+        .server(&arrival(None, Some(SAMPLED)))
+        .finish(&Outcome::Finished);
     assert_eq!(feed.recv().await.unwrap().to_string(), &SAMPLED[3..35]);
     for _ in 0..1000 {
-        telemetry.server(&arrival(None, Some(SAMPLED))).finish(&Outcome::Finished);
+        telemetry
+            .server(&arrival(None, Some(SAMPLED)))
+            .finish(&Outcome::Finished);
     }
-    assert!(matches!(feed.recv().await, Err(tokio::sync::broadcast::error::RecvError::Lagged(_))));
+    assert!(matches!(
+        feed.recv().await,
+        Err(tokio::sync::broadcast::error::RecvError::Lagged(_))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -430,9 +685,19 @@ async fn trace_file_has_lines_of_otlp_json_and_rotates() {
     let folder = std::env::temp_dir().join(format!("fanlight-telemetry-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("traces.jsonl");
-    let file = fanlight_telemetry::FileSettings { path: path.clone(), max_bytes: 2000, kept: 2 };
-    let (telemetry, guard) = Telemetry::start(Settings { file: Some(file), ..Settings::default() }).unwrap();
-    let meta = Json::literal(r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#);
+    let file = fanlight_telemetry::FileSettings {
+        path: path.clone(),
+        max_bytes: 2000,
+        kept: 2,
+    };
+    let (telemetry, guard) = Telemetry::start(Settings {
+        file: Some(file),
+        ..Settings::default()
+    })
+    .unwrap();
+    let meta = Json::literal(
+        r#"{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#,
+    );
     for _ in 0..300 {
         let server = telemetry.server(&arrival(Some(&meta), Some(UNSAMPLED)));
         server.parent().event(&Event::Log { level: None });
@@ -458,5 +723,8 @@ async fn trace_file_has_lines_of_otlp_json_and_rotates() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(spans > 0 && spans <= 300);
-    assert!(names.len() <= 3 && names.contains(&"traces.jsonl".to_owned()), "{names:?}");
+    assert!(
+        names.len() <= 3 && names.contains(&"traces.jsonl".to_owned()),
+        "{names:?}"
+    );
 }

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use collector::Collector;
-use fanlight_otlp::{ExportSettings, Guard, LogExport, OtlpProtocol, OtlpTarget, StartError, TlsFiles};
+use fanlight_otlp::{
+    ExportSettings, Guard, LogExport, OtlpProtocol, OtlpTarget, StartError, TlsFiles,
+};
 use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
-    Telemetry, TraceContextPolicy, TrustInbound,
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
+    Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tonic::Code;
@@ -30,9 +32,16 @@ fn target(endpoint: &str) -> OtlpTarget {
     }
 }
 
-fn start(traces: Option<OtlpTarget>, metrics: Option<OtlpTarget>) -> Result<(Telemetry, Guard), StartError> {
-    let export =
-        ExportSettings { traces, metrics, metrics_every: Duration::from_secs(3600), ..ExportSettings::default() };
+fn start(
+    traces: Option<OtlpTarget>,
+    metrics: Option<OtlpTarget>,
+) -> Result<(Telemetry, Guard), StartError> {
+    let export = ExportSettings {
+        traces,
+        metrics,
+        metrics_every: Duration::from_secs(3600),
+        ..ExportSettings::default()
+    };
     fanlight_otlp::start(Settings::default(), &export)
 }
 
@@ -44,16 +53,31 @@ fn call(telemetry: &Telemetry, traceparent: &str) {
         trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
-    let headers = Headers { traceparent: Some(traceparent), ..Headers::default() };
+    let headers = Headers {
+        traceparent: Some(traceparent),
+        ..Headers::default()
+    };
     let server = telemetry.server(&Arrival {
         method: &Method::CallTool,
         target: Target::Tool("files__read"),
         id: None,
         received: Moment::now(),
-        carriers: Carriers { meta: None, headers, trust: TrustInbound::Trust },
+        carriers: Carriers {
+            meta: None,
+            headers,
+            trust: TrustInbound::Trust,
+        },
     });
-    let departure = Departure { method: &Method::CallTool, target: Target::Tool("read"), id: None, attempt: 1 };
-    server.parent().client(&backend, &departure).finish(&Outcome::Finished);
+    let departure = Departure {
+        method: &Method::CallTool,
+        target: Target::Tool("read"),
+        id: None,
+        attempt: 1,
+    };
+    server
+        .parent()
+        .client(&backend, &departure)
+        .finish(&Outcome::Finished);
     server.finish(&Outcome::Finished);
 }
 
@@ -71,13 +95,31 @@ async fn sampled_spans_arrive_once_with_their_parents() {
     let (authorization, request) = collector.traces.recv().await.unwrap();
     assert_eq!(authorization, ["Bearer s3cr3t"]);
     assert!(collector.traces.try_recv().is_err(), "one batch");
-    let spans: Vec<_> = request.resource_spans.iter().flat_map(|r| &r.scope_spans).flat_map(|s| &s.spans).collect();
+    let spans: Vec<_> = request
+        .resource_spans
+        .iter()
+        .flat_map(|r| &r.scope_spans)
+        .flat_map(|s| &s.spans)
+        .collect();
     assert_eq!(spans.len(), 2, "the trace that is not sampled stays here");
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == SAMPLED[3..35]));
+    assert!(
+        spans
+            .iter()
+            .all(|span| hex(&span.trace_id) == SAMPLED[3..35])
+    );
     let of = |kind: SpanKind| spans.iter().find(|span| span.kind == kind as i32).unwrap();
     assert_eq!(hex(&of(SpanKind::Server).parent_span_id), &SAMPLED[36..52]);
-    assert_eq!(of(SpanKind::Client).parent_span_id, of(SpanKind::Server).span_id);
-    assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 0);
+    assert_eq!(
+        of(SpanKind::Client).parent_span_id,
+        of(SpanKind::Server).span_id
+    );
+    assert_eq!(
+        telemetry
+            .metrics()
+            .unwrap()
+            .spans_dropped(DropReason::ExportFailed),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,7 +131,10 @@ async fn metrics_arrive() {
     let (authorization, request) = collector.metrics.recv().await.unwrap();
     assert_eq!(authorization, ["Bearer s3cr3t"]);
     let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
-    for name in ["mcp.server.operation.duration", "mcp.client.operation.duration"] {
+    for name in [
+        "mcp.server.operation.duration",
+        "mcp.client.operation.duration",
+    ] {
         assert!(metrics.iter().any(|metric| metric.name == name), "{name}");
     }
 }
@@ -121,7 +166,13 @@ async fn refused_spans_are_counted() {
     let (telemetry, guard) = start(Some(target(&collector.endpoint)), None).unwrap();
     call(&telemetry, SAMPLED);
     guard.shutdown(BOUND).await;
-    assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 2);
+    assert_eq!(
+        telemetry
+            .metrics()
+            .unwrap()
+            .spans_dropped(DropReason::ExportFailed),
+        2
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,8 +187,13 @@ async fn shutdown_is_bounded_when_the_collector_is_silent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn url_with_credentials_is_refused_without_showing_them() {
-    let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None).unwrap_err().to_string();
-    assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"), "{error}");
+    let error = start(Some(target("http://user:s3cr3t@127.0.0.1:4317")), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("OTEL_EXPORTER_OTLP_HEADERS") && !error.contains("s3cr3t"),
+        "{error}"
+    );
 }
 
 /// What the standard variables make of a collector with a certificate that no system knows.
@@ -155,25 +211,50 @@ fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -
 #[tokio::test(flavor = "multi_thread")]
 async fn collector_certificate_is_verified_with_the_configured_root() {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("collector-{}.pem", std::process::id()));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("collector-{}.pem", std::process::id()));
     std::fs::write(&file, own.cert.pem()).unwrap();
     for protocol in ["grpc", "http/protobuf"] {
         let mut collector = Collector::start_with_tls(&own).await;
         let start = |certificate| {
-            let export = ExportSettings { metrics: None, ..over_tls(&collector, protocol, certificate) };
+            let export = ExportSettings {
+                metrics: None,
+                ..over_tls(&collector, protocol, certificate)
+            };
             fanlight_otlp::start(Settings::default(), &export).unwrap()
         };
         let (telemetry, guard) = start(None);
         call(&telemetry, SAMPLED);
         guard.shutdown(BOUND).await;
-        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 2, "{protocol}: not trusted");
+        assert_eq!(
+            telemetry
+                .metrics()
+                .unwrap()
+                .spans_dropped(DropReason::ExportFailed),
+            2,
+            "{protocol}: not trusted"
+        );
         let (telemetry, guard) = start(Some(file.as_path()));
         call(&telemetry, SAMPLED);
         assert!(guard.shutdown(BOUND).await, "{protocol}");
-        assert_eq!(telemetry.metrics().unwrap().spans_dropped(DropReason::ExportFailed), 0, "{protocol}");
+        assert_eq!(
+            telemetry
+                .metrics()
+                .unwrap()
+                .spans_dropped(DropReason::ExportFailed),
+            0,
+            "{protocol}"
+        );
         let (_, request) = collector.traces.recv().await.unwrap();
-        assert_eq!(request.resource_spans[0].scope_spans[0].spans.len(), 2, "{protocol}");
-        assert!(collector.traces.try_recv().is_err(), "{protocol}: the first way in was none");
+        assert_eq!(
+            request.resource_spans[0].scope_spans[0].spans.len(),
+            2,
+            "{protocol}"
+        );
+        assert!(
+            collector.traces.try_recv().is_err(),
+            "{protocol}: the first way in was none"
+        );
     }
     std::fs::remove_file(file).unwrap();
 }
@@ -184,14 +265,24 @@ async fn unusable_tls_files_are_reported() {
     let collector = Collector::start_with_tls(&own).await;
     let nonsense = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     for protocol in ["grpc", "http/protobuf"] {
-        for (path, why) in [(Path::new("/no/such.pem"), "No such file"), (&nonsense, "no certificate in PEM")] {
+        for (path, why) in [
+            (Path::new("/no/such.pem"), "No such file"),
+            (&nonsense, "no certificate in PEM"),
+        ] {
             let export = over_tls(&collector, protocol, Some(path));
-            let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
-            assert!(error.contains(&path.display().to_string()) && error.contains(why), "{error}");
+            let error = fanlight_otlp::start(Settings::default(), &export)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(&path.display().to_string()) && error.contains(why),
+                "{error}"
+            );
         }
         let mut export = over_tls(&collector, protocol, None);
         export.traces.as_mut().unwrap().tls.client_certificate = Some(nonsense.clone());
-        let error = fanlight_otlp::start(Settings::default(), &export).unwrap_err().to_string();
+        let error = fanlight_otlp::start(Settings::default(), &export)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("needs its key"), "{error}");
     }
 }

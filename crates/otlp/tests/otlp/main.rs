@@ -1,6 +1,10 @@
 //! The export over HTTP and gRPC, to collectors of the tests.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "the lint knows test functions only, not their helpers")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "the lint knows test functions only, not their helpers"
+)]
 
 mod export;
 #[cfg(feature = "grpc")]

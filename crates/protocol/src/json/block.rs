@@ -11,7 +11,9 @@ pub(super) const BLOCK: usize = 64;
 #[inline(always)]
 pub(super) fn find(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> u64 {
     let found = vectors(block).map(|bytes| u64::from(test(bytes).to_bitmask()));
-    found.enumerate().fold(0, |all, (number, some)| all | some << (number * LANES))
+    found
+        .enumerate()
+        .fold(0, |all, (number, some)| all | some << (number * LANES))
 }
 
 #[inline(always)]
@@ -43,7 +45,10 @@ pub(super) struct Escapes {
 pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
     const EVEN: u64 = 0x5555_5555_5555_5555;
     if backslashes == 0 {
-        return Escapes { starts: 0, escaped: std::mem::take(carry) };
+        return Escapes {
+            starts: 0,
+            escaped: std::mem::take(carry),
+        };
     }
     let unescaped = backslashes & !*carry;
     let even_firsts = unescaped & !(unescaped << 1) & EVEN;

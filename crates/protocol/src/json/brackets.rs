@@ -26,7 +26,14 @@ pub(super) struct Brackets<'a> {
 impl<'a> Brackets<'a> {
     /// From `start` on, which is not within a string.
     pub(super) fn new(text: &'a [u8], start: usize) -> Self {
-        Self { text, base: start, left: 0, next: start, within: 0, escaped: 0 }
+        Self {
+            text,
+            base: start,
+            left: 0,
+            next: start,
+            within: 0,
+            escaped: 0,
+        }
     }
 
     /// The offset of the next one; the length of the text if there is none.
@@ -44,7 +51,9 @@ impl<'a> Brackets<'a> {
 
     #[inline(never)]
     fn read_block(&mut self) -> bool {
-        let Some(rest) = self.text.get(self.next..).filter(|rest| !rest.is_empty()) else { return false };
+        let Some(rest) = self.text.get(self.next..).filter(|rest| !rest.is_empty()) else {
+            return false;
+        };
         self.base = self.next;
         self.next += BLOCK;
         self.left = match rest.first_chunk() {
@@ -74,7 +83,9 @@ impl<'a> Brackets<'a> {
         let within = below(quotes) ^ self.within;
         // The sign, in every bit.
         self.within = ((within as i64) >> (BLOCK - 1)) as u64;
-        (find(block, is_bracket) & !within) | (malformed & within) | misplaced(block, controls, within)
+        (find(block, is_bracket) & !within)
+            | (malformed & within)
+            | misplaced(block, controls, within)
     }
 
     /// Which of these backslashes begin no escape.

@@ -23,7 +23,10 @@ impl Edits {
     /// No edits yet.
     #[must_use]
     pub fn new(base: Bytes) -> Self {
-        Self { base, edits: SmallVec::new() }
+        Self {
+            base,
+            edits: SmallVec::new(),
+        }
     }
 
     /// Replaces the text at `range`. Ranges must not overlap; one that does, or that lies outside
@@ -85,17 +88,26 @@ impl Edits {
     }
 
     /// Removes the elements of `array`, which begins at `array_start`, for whose index `removes` is true.
-    pub fn remove_elements(&mut self, array_start: usize, array: &Json, removes: impl Fn(usize) -> bool) {
+    pub fn remove_elements(
+        &mut self,
+        array_start: usize,
+        array: &Json,
+        removes: impl Fn(usize) -> bool,
+    ) {
         let mut lead = 1;
         let elements: Vec<_> = array
             .elements()
             .map(|element| {
-                let start = std::mem::replace(&mut lead, following_comma(array.bytes(), element.end));
+                let start =
+                    std::mem::replace(&mut lead, following_comma(array.bytes(), element.end));
                 start..element.end
             })
             .collect();
         remove_elements(elements.into_iter(), removes, |range| {
-            self.edits.push((array_start + range.start..array_start + range.end, Bytes::new()));
+            self.edits.push((
+                array_start + range.start..array_start + range.end,
+                Bytes::new(),
+            ));
         });
     }
 
@@ -103,8 +115,9 @@ impl Edits {
     #[must_use]
     pub fn finish(mut self) -> Chunks {
         self.put_in_order();
-        let (out, new) =
-            self.edits.iter().fold((0, 0), |(out, new), (range, with)| (out + range.len(), new + with.len()));
+        let (out, new) = self.edits.iter().fold((0, 0), |(out, new), (range, with)| {
+            (out + range.len(), new + with.len())
+        });
         let len = self.base.len().saturating_sub(out) + new;
         if len <= SHORT {
             return self.copied(len).into();
@@ -137,12 +150,16 @@ impl Edits {
     /// Sorts the edits, and drops those that overlap or lie outside.
     fn put_in_order(&mut self) {
         // An insertion goes before a replacement that begins at the same place.
-        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        self.edits
+            .sort_by_key(|(range, _)| (range.start, range.end));
         let mut done = 0;
         let end = self.base.len();
         self.edits.retain(|(range, _)| {
             let fits = done <= range.start && range.start <= range.end && range.end <= end;
-            debug_assert!(fits, "overlapping edit, or one outside of the text, at {range:?}");
+            debug_assert!(
+                fits,
+                "overlapping edit, or one outside of the text, at {range:?}"
+            );
             done = if fits { range.end } else { done };
             fits
         });
@@ -181,7 +198,9 @@ fn remove_elements(
             // With the comma in front of it.
             true if kept_any => remove(previous_end..element.end),
             // With the comma behind it, if there is one.
-            true => remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start)),
+            true => {
+                remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start))
+            }
         }
         previous_end = element.end;
     }
@@ -190,7 +209,11 @@ fn remove_elements(
 /// Just after the comma that follows an element, or its end if none does.
 fn following_comma(text: &[u8], end: usize) -> usize {
     let next = super::scan::white_space(text, end);
-    if text.get(next) == Some(&b',') { next + 1 } else { end }
+    if text.get(next) == Some(&b',') {
+        next + 1
+    } else {
+        end
+    }
 }
 
 /// Pieces of text; as many as an edited message has are stored without an allocation.
@@ -259,7 +282,10 @@ impl From<Bytes> for Chunks {
 impl FromIterator<Bytes> for Chunks {
     fn from_iter<I: IntoIterator<Item = Bytes>>(parts: I) -> Self {
         let parts = parts.into_iter();
-        let mut chunks = Self { parts: Parts::with_capacity(parts.size_hint().0), len: 0 };
+        let mut chunks = Self {
+            parts: Parts::with_capacity(parts.size_hint().0),
+            len: 0,
+        };
         parts.for_each(|part| chunks.push(part));
         chunks
     }
@@ -298,14 +324,23 @@ pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Jso
     let text = array.bytes();
     let elements: Vec<Range<usize>> = array.elements().collect();
     let slice = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-    let (Some(first), Some(last)) = (elements.first(), elements.last()) else { return array.clone() };
+    let (Some(first), Some(last)) = (elements.first(), elements.last()) else {
+        return array.clone();
+    };
     let mut out = slice(0, first.start).to_vec();
     let mut previous_end = first.start;
     let mut kept_any = false;
     for (index, element) in elements.iter().enumerate() {
         if keep(index) {
             // The comma and white space before an element go with it.
-            out.extend_from_slice(slice(if kept_any { previous_end } else { element.start }, element.end));
+            out.extend_from_slice(slice(
+                if kept_any {
+                    previous_end
+                } else {
+                    element.start
+                },
+                element.end,
+            ));
             kept_any = true;
         }
         previous_end = element.end;
@@ -327,19 +362,33 @@ mod tests {
     fn changed(text: &str, added: &str, change: impl Fn(&str) -> MemberChange) -> String {
         let object = json(text);
         let members: Vec<_> = object.members().collect();
-        let changes = members.iter().map(|member| change(&member.name(&object).unwrap())).collect();
+        let changes = members
+            .iter()
+            .map(|member| change(&member.name(&object).unwrap()))
+            .collect();
         // Within a larger text, to see that places count from its beginning.
         let mut edits = Edits::new(format!("[0,{text}]").into());
         edits.change_members(3, &members, changes, added.as_bytes());
         let whole = String::from_utf8(edits.finish().into_bytes().to_vec()).unwrap();
-        whole.strip_prefix("[0,").unwrap().strip_suffix(']').unwrap().to_owned()
+        whole
+            .strip_prefix("[0,")
+            .unwrap()
+            .strip_suffix(']')
+            .unwrap()
+            .to_owned()
     }
 
     #[test]
     fn changed_members_leave_all_other_text() {
         let text = "{ \"a\" : 1 , \"b\":[ ],\n\"\\u0063\":3 }";
         let without = |gone: &'static str| {
-            changed(text, "", move |name| if gone.contains(name) { MemberChange::Remove } else { MemberChange::Keep })
+            changed(text, "", move |name| {
+                if gone.contains(name) {
+                    MemberChange::Remove
+                } else {
+                    MemberChange::Keep
+                }
+            })
         };
         assert_eq!(without(""), text);
         assert_eq!(without("a"), "{ \"b\":[ ],\n\"\\u0063\":3 }");
@@ -349,15 +398,24 @@ mod tests {
         assert_eq!(without("ac"), "{ \"b\":[ ] }");
         assert_eq!(without("abc"), "{ }");
         let with = |added: &str| changed(text, added, |_| MemberChange::Keep);
-        assert_eq!(with("\"d\":4"), "{ \"a\" : 1 , \"b\":[ ],\n\"\\u0063\":3,\"d\":4 }");
+        assert_eq!(
+            with("\"d\":4"),
+            "{ \"a\" : 1 , \"b\":[ ],\n\"\\u0063\":3,\"d\":4 }"
+        );
         let replaced = changed(text, "\"d\":4", |name| match name {
             "a" => MemberChange::Replace("\"x\"".into()),
             "b" => MemberChange::Keep,
             _ => MemberChange::Remove,
         });
         assert_eq!(replaced, "{ \"a\" : \"x\" , \"b\":[ ],\"d\":4 }");
-        assert_eq!(changed(text, "\"d\":4", |_| MemberChange::Remove), "{\"d\":4 }");
-        assert_eq!(changed("{ }", "\"d\":4", |_| MemberChange::Keep), "{\"d\":4 }");
+        assert_eq!(
+            changed(text, "\"d\":4", |_| MemberChange::Remove),
+            "{\"d\":4 }"
+        );
+        assert_eq!(
+            changed("{ }", "\"d\":4", |_| MemberChange::Keep),
+            "{\"d\":4 }"
+        );
         assert_eq!(changed("{}", "", |_| MemberChange::Keep), "{}");
     }
 
@@ -396,27 +454,73 @@ mod tests {
     #[test]
     fn members_in_front_keep_the_offset_index() {
         let long = "x".repeat(2000);
-        let value = json(&format!(r#"{{"name":"n","arguments":{{ "a":"{long}","b":{{"c":1}}}},"z":"{long}"}}"#));
-        let [arguments, empty] = [value.find(["arguments"]).unwrap()[0].clone().unwrap().start, 0];
-        let with = value.with_members_indexed(arguments, br#""o":1"#).with_members_indexed(empty, br#""p":2"#);
-        assert!(with.as_text().starts_with(r#"{"p":2,"name":"n","arguments":{"o":1, "a":"x"#));
+        let value = json(&format!(
+            r#"{{"name":"n","arguments":{{ "a":"{long}","b":{{"c":1}}}},"z":"{long}"}}"#
+        ));
+        let [arguments, empty] = [
+            value.find(["arguments"]).unwrap()[0].clone().unwrap().start,
+            0,
+        ];
+        let with = value
+            .with_members_indexed(arguments, br#""o":1"#)
+            .with_members_indexed(empty, br#""p":2"#);
+        assert!(
+            with.as_text()
+                .starts_with(r#"{"p":2,"name":"n","arguments":{"o":1, "a":"x"#)
+        );
         let plain = Json::parse(with.bytes().clone(), 64).unwrap();
         for key in ["p", "name", "arguments", "z"] {
             assert_eq!(with.get(key), plain.get(key), "{key}");
         }
-        assert_eq!(with.get("arguments").unwrap().get("b").unwrap().get("c").unwrap().as_text(), "1");
-        let [name, arguments] = value.find(["name", "arguments"]).unwrap().map(Option::unwrap);
+        assert_eq!(
+            with.get("arguments")
+                .unwrap()
+                .get("b")
+                .unwrap()
+                .get("c")
+                .unwrap()
+                .as_text(),
+            "1"
+        );
+        let [name, arguments] = value
+            .find(["name", "arguments"])
+            .unwrap()
+            .map(Option::unwrap);
         let at = arguments.start + 1;
-        let edits = [(name, b"\"longer\"".as_slice()), (at..at, br#""o":1"#), (at..at, b",")];
+        let edits = [
+            (name, b"\"longer\"".as_slice()),
+            (at..at, br#""o":1"#),
+            (at..at, b","),
+        ];
         let with = value.with_edits_indexed(edits.clone());
         let plain = Json::parse(with.bytes().clone(), 64).unwrap();
-        for (key, inner) in [("name", "x"), ("arguments", "o"), ("arguments", "a"), ("arguments", "b"), ("z", "x")] {
+        for (key, inner) in [
+            ("name", "x"),
+            ("arguments", "o"),
+            ("arguments", "a"),
+            ("arguments", "b"),
+            ("z", "x"),
+        ] {
             let [indexed, plain] = [&with, &plain].map(|value| value.get(key).unwrap());
-            assert_eq!((indexed.get(inner), &indexed), (plain.get(inner), &plain), "{key} {inner}");
+            assert_eq!(
+                (indexed.get(inner), &indexed),
+                (plain.get(inner), &plain),
+                "{key} {inner}"
+            );
         }
         let [first, second, third] = edits;
-        assert_eq!(value.with_edits_indexed([second, third, first]), value, "out of order");
-        assert_eq!(json("{ }").with_members_indexed(0, br#""o":1"#).as_text(), r#"{"o":1 }"#);
-        assert_eq!(json("[1]").with_members_indexed(0, br#""o":1"#).as_text(), "[1]");
+        assert_eq!(
+            value.with_edits_indexed([second, third, first]),
+            value,
+            "out of order"
+        );
+        assert_eq!(
+            json("{ }").with_members_indexed(0, br#""o":1"#).as_text(),
+            r#"{"o":1 }"#
+        );
+        assert_eq!(
+            json("[1]").with_members_indexed(0, br#""o":1"#).as_text(),
+            "[1]"
+        );
     }
 }

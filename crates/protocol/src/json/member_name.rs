@@ -52,10 +52,22 @@ impl FoldedNames {
     pub fn new<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
         let without_marks = names.clone().any(|name| !name.is_ascii());
         let names: Vec<Box<[char]>> = names
-            .map(|name| folded(name.chars()).filter(|part| !(without_marks && is_mark(*part))).collect())
+            .map(|name| {
+                folded(name.chars())
+                    .filter(|part| !(without_marks && is_mark(*part)))
+                    .collect()
+            })
             .collect();
-        let longest = names.iter().map(|name| name.len()).max().unwrap_or_default();
-        Self { names, longest, without_marks }
+        let longest = names
+            .iter()
+            .map(|name| name.len())
+            .max()
+            .unwrap_or_default();
+        Self {
+            names,
+            longest,
+            without_marks,
+        }
     }
 
     /// Whether there are no names.
@@ -70,7 +82,10 @@ impl FoldedNames {
         if raw.is_ascii() && !raw.contains(&b'\\') {
             let plain = || raw.iter().filter(|byte| !is_ignorable(char::from(**byte)));
             let plain = || plain().map(|byte| char::from(byte.to_ascii_lowercase()));
-            return self.names.iter().position(|name| plain().eq(name.iter().copied()));
+            return self
+                .names
+                .iter()
+                .position(|name| plain().eq(name.iter().copied()));
         }
         self.find_folded(raw)
     }
@@ -85,26 +100,34 @@ impl FoldedNames {
         let whole = fold(&mut decoded_characters(raw));
         // A parser written in C ends the name at NUL, which is else ignored.
         let cut = fold(&mut decoded_characters(raw).take_while(|character| *character != '\0'));
-        self.names.iter().position(|name| **name == whole || **name == cut)
+        self.names
+            .iter()
+            .position(|name| **name == whole || **name == cut)
     }
 }
 
 /// The characters of a name without what parsers may ignore, in lower case and decomposed.
 fn folded(name: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
-    let parts = name.filter(|character| !is_ignorable(*character)).flat_map(|character| {
-        let ascii = character.is_ascii().then(|| character.to_ascii_lowercase());
-        let other = (!character.is_ascii()).then(|| decomposed(character));
-        ascii.into_iter().chain(other.into_iter().flatten())
-    });
+    let parts = name
+        .filter(|character| !is_ignorable(*character))
+        .flat_map(|character| {
+            let ascii = character.is_ascii().then(|| character.to_ascii_lowercase());
+            let other = (!character.is_ascii()).then(|| decomposed(character));
+            ascii.into_iter().chain(other.into_iter().flatten())
+        });
     parts.filter(|part| !is_ignorable(*part))
 }
 
 /// The parts of one character in lower case, by way of the upper case, which has `S` for `ſ`, `I` for `ı` and `SS` for
 /// `ß`. Character by character: a name that is decomposed as a whole could take long.
 fn decomposed(character: char) -> impl Iterator<Item = char> {
-    let parts: SmallVec<[char; 18]> =
-        DecomposingNormalizer::new_nfkd().normalize_iter(std::iter::once(character)).collect();
-    parts.into_iter().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    let parts: SmallVec<[char; 18]> = DecomposingNormalizer::new_nfkd()
+        .normalize_iter(std::iter::once(character))
+        .collect();
+    parts
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
 }
 
 /// Whether the character is an accent or the like on the one before it.
@@ -157,10 +180,18 @@ impl Folded {
     }
 
     fn could_be(&self, known: &str) -> bool {
-        let known = || known.bytes().filter(|byte| !is_separator(*byte)).map(|byte| byte.to_ascii_lowercase());
+        let known = || {
+            known
+                .bytes()
+                .filter(|byte| !is_separator(*byte))
+                .map(|byte| byte.to_ascii_lowercase())
+        };
         let is = |folded: &[u8]| known().eq(folded.iter().copied());
         !self.is_foreign && is(&self.characters)
-            || self.before_nul.and_then(|end| self.characters.get(..end)).is_some_and(is)
+            || self
+                .before_nul
+                .and_then(|end| self.characters.get(..end))
+                .is_some_and(is)
     }
 }
 
@@ -173,11 +204,26 @@ fn is_separator(byte: u8) -> bool {
 fn is_ignorable(character: char) -> bool {
     match character {
         '\0'..='\x7f' => {
-            is_separator(character as u8) || character.is_ascii_control() || character.is_ascii_whitespace()
+            is_separator(character as u8)
+                || character.is_ascii_control()
+                || character.is_ascii_whitespace()
         }
-        '\u{ad}' | '\u{307}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{115f}' | '\u{1160}' => true,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{ffa0}' => true,
-        '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff0}'..='\u{fffd}' | '\u{e0000}'..='\u{e0fff}' => true,
+        '\u{ad}'
+        | '\u{307}'
+        | '\u{34f}'
+        | '\u{61c}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{115f}'
+        | '\u{1160}' => true,
+        '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{3164}'
+        | '\u{ffa0}' => true,
+        '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{fff0}'..='\u{fffd}'
+        | '\u{e0000}'..='\u{e0fff}' => true,
         other => other.is_control() || other.is_whitespace(),
     }
 }
@@ -186,8 +232,15 @@ fn is_ignorable(character: char) -> bool {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 7] =
-        ["name", "uri", "taskId", "_meta", "progressToken", "task", "io.modelcontextprotocol/clientInfo"];
+    const KNOWN: [&str; 7] = [
+        "name",
+        "uri",
+        "taskId",
+        "_meta",
+        "progressToken",
+        "task",
+        "io.modelcontextprotocol/clientInfo",
+    ];
 
     fn found(raw: &str) -> Option<&'static str> {
         confusable(raw.as_bytes(), &KNOWN)
@@ -231,8 +284,14 @@ mod tests {
             ("progre\u{df}Token", "progressToken"),
             ("progress_token", "progressToken"),
             ("progreSSToken", "progressToken"),
-            ("IO.ModelContextProtocol/ClientInfo", "io.modelcontextprotocol/clientInfo"),
-            ("io.modelcontextprotoco\u{2113}/clientInfo", "io.modelcontextprotocol/clientInfo"),
+            (
+                "IO.ModelContextProtocol/ClientInfo",
+                "io.modelcontextprotocol/clientInfo",
+            ),
+            (
+                "io.modelcontextprotoco\u{2113}/clientInfo",
+                "io.modelcontextprotocol/clientInfo",
+            ),
         ] {
             assert_eq!(found(raw), Some(known), "{raw:?}");
         }
@@ -258,7 +317,16 @@ mod tests {
         for raw in ["repo_id", "repoId", "REPO-ID", "repoıd", r"repoid\ud800"] {
             assert_eq!(find(raw), Some(1), "{raw:?}");
         }
-        for raw in ["", "own", "owners", "öwner", r"own\u0000er2", "xx", "\u{445}", &"owner".repeat(1000)] {
+        for raw in [
+            "",
+            "own",
+            "owners",
+            "öwner",
+            r"own\u0000er2",
+            "xx",
+            "\u{445}",
+            &"owner".repeat(1000),
+        ] {
             assert_eq!(find(raw), None, "{raw:?}");
         }
         assert!(FoldedNames::default().is_empty() && FoldedNames::default().find(b"x").is_none());
@@ -286,11 +354,24 @@ mod tests {
 
     #[test]
     fn other_spellings_of_known_methods_are_confusable() {
-        for method in ["Tools/Call", "tools/call\0", "TOOLS/CALL", "tools/ｃall", "tasks/Get", "resources/subscribe\0x"]
-        {
+        for method in [
+            "Tools/Call",
+            "tools/call\0",
+            "TOOLS/CALL",
+            "tools/ｃall",
+            "tasks/Get",
+            "resources/subscribe\0x",
+        ] {
             assert!(is_confusable_method(method), "{method:?}");
         }
-        for method in ["tools/calls", "x/y", "x/list", "tool/call", "tools\\call", ""] {
+        for method in [
+            "tools/calls",
+            "x/y",
+            "x/list",
+            "tool/call",
+            "tools\\call",
+            "",
+        ] {
             assert!(!is_confusable_method(method), "{method:?}");
         }
     }
@@ -298,9 +379,20 @@ mod tests {
     #[test]
     fn other_names_are_not_confusable() {
         let long = "n".repeat(1000);
-        for raw in
-            ["", "names", "nam", "title", "námé", "имя", "n\u{430}me", "taskIds", "x-name", r"\u0000", "é\u{0}", &long]
-        {
+        for raw in [
+            "",
+            "names",
+            "nam",
+            "title",
+            "námé",
+            "имя",
+            "n\u{430}me",
+            "taskIds",
+            "x-name",
+            r"\u0000",
+            "é\u{0}",
+            &long,
+        ] {
             assert_eq!(found(raw), None, "{raw:?}");
         }
     }
@@ -311,7 +403,11 @@ mod tests {
         for filler in ["\u{200b}", "\u{307}", "\\u0000", "_"] {
             let long = format!("n{}ame", filler.repeat(1 << 20));
             assert_eq!(found(&long), Some("name"), "{filler:?}");
-            assert_eq!(FoldedNames::new(["name"; 100].into_iter()).find(long.as_bytes()), Some(0), "{filler:?}");
+            assert_eq!(
+                FoldedNames::new(["name"; 100].into_iter()).find(long.as_bytes()),
+                Some(0),
+                "{filler:?}"
+            );
         }
     }
 }

@@ -73,7 +73,8 @@ impl Json {
     /// A value written in the program's own source. Text that is not JSON becomes `null`.
     #[must_use]
     pub fn literal(text: &'static str) -> Self {
-        Self::parse(Bytes::from_static(text.as_bytes()), DEFAULT_NESTING).unwrap_or_else(|_| Self::null())
+        Self::parse(Bytes::from_static(text.as_bytes()), DEFAULT_NESTING)
+            .unwrap_or_else(|_| Self::null())
     }
 
     /// `null`.
@@ -103,7 +104,8 @@ impl Json {
     /// Text known to be one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
         debug_assert!(
-            scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0)).is_ok_and(|range| range == (0..text.len()))
+            scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0))
+                .is_ok_and(|range| range == (0..text.len()))
         );
         Self(text, OffsetIndex::default())
     }
@@ -209,7 +211,9 @@ impl Json {
     pub fn peek_in(&self, range: Range<usize>, key: &str) -> Option<Value<'_>> {
         let cursor = self.1.cursor(range.start);
         let object = self.0.get(range)?;
-        object.get(object::value_range(object, cursor, key)?).map(Value)
+        object
+            .get(object::value_range(object, cursor, key)?)
+            .map(Value)
     }
 
     /// The value itself, borrowed.
@@ -226,7 +230,10 @@ impl Json {
 
     /// The ranges of the values of `keys`, in one pass; a key that occurs twice is an error, since two
     /// readers could disagree on which one counts.
-    pub fn find<const N: usize>(&self, keys: [&str; N]) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
+    pub fn find<const N: usize>(
+        &self,
+        keys: [&str; N],
+    ) -> Result<[Option<Range<usize>>; N], DuplicateMember> {
         object::find(self, keys)
     }
 
@@ -256,7 +263,8 @@ impl Json {
     /// of it changes nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
-        self.spliced([(range, &value.0)]).map_or_else(|| self.clone(), Self::trusted)
+        self.spliced([(range, &value.0)])
+            .map_or_else(|| self.clone(), Self::trusted)
     }
 
     /// Like [`Json::with`], and keeps the offset index for quick lookups in the new value, as far as it
@@ -270,7 +278,9 @@ impl Json {
     /// or lie outside of it change nothing. Keeps the offset index like [`Json::with_indexed`].
     #[must_use]
     pub fn with_edits_indexed<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Self {
-        let sizes = edits.each_ref().map(|(range, new)| (range.clone(), new.len()));
+        let sizes = edits
+            .each_ref()
+            .map(|(range, new)| (range.clone(), new.len()));
         match self.spliced(edits) {
             Some(text) => Self(Self::trusted(text).0, self.1.edited(self.0.len(), sizes)),
             None => self.clone(),
@@ -279,7 +289,9 @@ impl Json {
 
     /// The text with other text at each range, if these are in order and within it.
     fn spliced<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Option<Bytes> {
-        let mut text = Vec::with_capacity(self.0.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());
+        let mut text = Vec::with_capacity(
+            self.0.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>(),
+        );
         let mut done = 0;
         for (range, new) in edits {
             text.extend_from_slice(self.0.get(done..range.start)?);
@@ -330,7 +342,11 @@ impl Json {
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         let text = on_one_line(&self.0);
-        let index = if text.len() == self.0.len() { self.1.clone() } else { OffsetIndex::default() };
+        let index = if text.len() == self.0.len() {
+            self.1.clone()
+        } else {
+            OffsetIndex::default()
+        };
         Self(text, index)
     }
 }
@@ -342,7 +358,10 @@ pub fn on_one_line(text: &Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', text).is_none() {
         return text.clone();
     }
-    text.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect()
+    text.iter()
+        .copied()
+        .filter(|byte| !matches!(byte, b'\n' | b'\r'))
+        .collect()
 }
 
 impl fmt::Debug for Json {

@@ -57,13 +57,19 @@ impl Member {
     /// The key's characters; `None` for a key with a lone surrogate.
     #[must_use]
     pub fn name(&self, object: &Json) -> Option<String> {
-        object.slice(self.key.clone()).as_str().map(std::borrow::Cow::into_owned)
+        object
+            .slice(self.key.clone())
+            .as_str()
+            .map(std::borrow::Cow::into_owned)
     }
 
     #[inline]
     fn key_in<'a>(&self, object: &'a [u8]) -> Option<Key<'a>> {
         let inner = object.get(self.key.start + 1..self.key.end.saturating_sub(1))?;
-        Some(Key { inner, plain: self.plain })
+        Some(Key {
+            inner,
+            plain: self.plain,
+        })
     }
 }
 
@@ -77,7 +83,11 @@ struct Key<'a> {
 impl Key<'_> {
     #[inline]
     fn is(&self, name: &str) -> bool {
-        if self.plain { self.inner == name.as_bytes() } else { string::stands_for(self.inner, name) }
+        if self.plain {
+            self.inner == name.as_bytes()
+        } else {
+            string::stands_for(self.inner, name)
+        }
     }
 }
 
@@ -99,9 +109,14 @@ pub(super) fn find_distinct<const N: usize>(
     object: &Json,
     keys: &[&str; N],
 ) -> Result<[Option<Range<usize>>; N], AmbiguousMember> {
-    find_or(object, keys, |other| match member_name::confusable(other.inner, keys) {
-        None => Ok(()),
-        Some(key) => Err(AmbiguousMember::Confusable { key: key.to_owned(), name: excerpt(other.inner) }),
+    find_or(object, keys, |other| {
+        match member_name::confusable(other.inner, keys) {
+            None => Ok(()),
+            Some(key) => Err(AmbiguousMember::Confusable {
+                key: key.to_owned(),
+                name: excerpt(other.inner),
+            }),
+        }
     })
 }
 
@@ -114,7 +129,9 @@ fn find_or<const N: usize, E: From<DuplicateMember>>(
 ) -> Result<[Option<Range<usize>>; N], E> {
     let mut found = [const { None }; N];
     for member in object.members() {
-        let Some(name) = member.key_in(object.bytes()) else { continue };
+        let Some(name) = member.key_in(object.bytes()) else {
+            continue;
+        };
         let Some(index) = keys.iter().position(|key| name.is(key)) else {
             check_other(&name)?;
             continue;
@@ -122,7 +139,10 @@ fn find_or<const N: usize, E: From<DuplicateMember>>(
         if let (Some(slot), Some(key)) = (found.get_mut(index), keys.get(index))
             && slot.replace(member.value).is_some()
         {
-            return Err(DuplicateMember { key: (*key).to_owned() }.into());
+            return Err(DuplicateMember {
+                key: (*key).to_owned(),
+            }
+            .into());
         }
     }
     Ok(found)
@@ -145,7 +165,11 @@ pub struct Members<'a> {
 
 impl<'a> Members<'a> {
     pub(super) fn new(text: &'a [u8], cursor: IndexCursor<'a>) -> Self {
-        Self { text, at: first(text, b'{', b'}'), cursor }
+        Self {
+            text,
+            at: first(text, b'{', b'}'),
+            cursor,
+        }
     }
 }
 
@@ -164,7 +188,12 @@ impl Iterator for Members<'_> {
             None => self.read(key_start)?,
         };
         self.at = following(self.text, value.end);
-        Some(Member { lead, key, value, plain })
+        Some(Member {
+            lead,
+            key,
+            value,
+            plain,
+        })
     }
 }
 
@@ -193,7 +222,11 @@ pub struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     pub(super) fn new(text: &'a [u8], cursor: IndexCursor<'a>) -> Self {
-        Self { text, at: first(text, b'[', b']'), cursor }
+        Self {
+            text,
+            at: first(text, b'[', b']'),
+            cursor,
+        }
     }
 }
 
@@ -227,5 +260,9 @@ fn value_end(text: &[u8], start: usize, cursor: &mut IndexCursor<'_>) -> Option<
 /// Just after the comma that follows a value, or the text's length if none does.
 fn following(text: &[u8], end: usize) -> usize {
     let next = scan::white_space(text, end);
-    if text.get(next) == Some(&b',') { next + 1 } else { text.len() }
+    if text.get(next) == Some(&b',') {
+        next + 1
+    } else {
+        text.len()
+    }
 }

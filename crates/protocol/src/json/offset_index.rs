@@ -55,31 +55,49 @@ impl OffsetIndex {
         if text.len() < LONG && text.first() != Some(&b'{') {
             return Self::default();
         }
-        Self { offsets: self.offsets.clone(), base: self.base + start }
+        Self {
+            offsets: self.offsets.clone(),
+            base: self.base + start,
+        }
     }
 
     /// The index for a copy of `text` that is stored; not worth its memory for a short one.
     pub(super) fn detached(&self, text: &[u8]) -> Self {
-        if text.len() < LONG { Self::default() } else { self.clone() }
+        if text.len() < LONG {
+            Self::default()
+        } else {
+            self.clone()
+        }
     }
 
     /// The index of a text of `length` bytes after edits: what was at each range has been replaced by so many bytes. The
     /// ranges are in order, lie within the text and do not overlap.
-    pub(super) fn edited<const N: usize>(&self, length: usize, edits: [(Range<usize>, usize); N]) -> Self {
+    pub(super) fn edited<const N: usize>(
+        &self,
+        length: usize,
+        edits: [(Range<usize>, usize); N],
+    ) -> Self {
         let moved = self.offsets.as_ref().and_then(|offsets| {
             let base = self.base;
             let edits = edits.map(|(range, new)| (base + range.start..base + range.end, new));
             offsets.moved(&(base..base + length), &edits)
         });
-        Self { offsets: moved.map(Arc::new), base: 0 }
+        Self {
+            offsets: moved.map(Arc::new),
+            base: 0,
+        }
     }
 
     /// A cursor for one pass over the value that begins at `at`.
     #[inline]
     pub(super) fn cursor(&self, at: usize) -> IndexCursor<'_> {
-        let Some(offsets) = &self.offsets else { return IndexCursor::default() };
+        let Some(offsets) = &self.offsets else {
+            return IndexCursor::default();
+        };
         let base = self.base + at;
-        let first = offsets.members.partition_point(|member| (member.key as usize) < base);
+        let first = offsets
+            .members
+            .partition_point(|member| (member.key as usize) < base);
         let members = offsets.members.get(first..).unwrap_or_default();
         let values = if offsets.values.is_empty() {
             &[]
@@ -87,7 +105,11 @@ impl OffsetIndex {
             let first = offsets.values.partition_point(|(start, _)| *start < base);
             offsets.values.get(first..).unwrap_or_default()
         };
-        IndexCursor { members, values, base }
+        IndexCursor {
+            members,
+            values,
+            base,
+        }
     }
 }
 
@@ -95,22 +117,48 @@ impl Offsets {
     /// The offsets within `whole`, relative to its start, after `edits`, without those within a replaced value. `None` if
     /// one does not fit.
     fn moved(&self, whole: &Range<usize>, edits: &[(Range<usize>, usize)]) -> Option<Self> {
-        let mut pass = Moving { edits, by: 0usize.wrapping_sub(whole.start) };
+        let mut pass = Moving {
+            edits,
+            by: 0usize.wrapping_sub(whole.start),
+        };
         let narrow = |at: usize| u32::try_from(at).ok();
         let mut members = SmallVec::new();
-        let first = self.members.partition_point(|member| (member.key as usize) < whole.start);
-        for member in self.members.get(first..)?.iter().take_while(|member| (member.key as usize) < whole.end) {
+        let first = self
+            .members
+            .partition_point(|member| (member.key as usize) < whole.start);
+        for member in self
+            .members
+            .get(first..)?
+            .iter()
+            .take_while(|member| (member.key as usize) < whole.end)
+        {
             if !pass.reach(member.key as usize) {
                 continue;
             }
             let moved = |at: u32| narrow(pass.moved(at as usize));
-            let (key, key_end, value) = (moved(member.key)?, moved(member.key_end)?, moved(member.value)?);
+            let (key, key_end, value) = (
+                moved(member.key)?,
+                moved(member.key_end)?,
+                moved(member.value)?,
+            );
             let value_end = narrow(pass.moved_end(member.value_end as usize))?;
-            members.push(MemberOffsets { key, key_end, value, value_end });
+            members.push(MemberOffsets {
+                key,
+                key_end,
+                value,
+                value_end,
+            });
         }
-        pass = Moving { edits, by: 0usize.wrapping_sub(whole.start) };
+        pass = Moving {
+            edits,
+            by: 0usize.wrapping_sub(whole.start),
+        };
         let mut values = Vec::new();
-        for (start, end) in self.values.iter().filter(|(start, end)| *start >= whole.start && *end <= whole.end) {
+        for (start, end) in self
+            .values
+            .iter()
+            .filter(|(start, end)| *start >= whole.start && *end <= whole.end)
+        {
             if pass.reach(*start) {
                 values.push((pass.moved(*start), pass.moved_end(*end)));
             }
@@ -150,7 +198,9 @@ impl Moving<'_> {
     #[inline]
     fn moved_end(&self, end: usize) -> usize {
         let within = self.edits.iter().take_while(|(range, _)| range.end <= end);
-        within.fold(self.moved(end), |to, (range, new)| to.wrapping_add(*new).wrapping_sub(range.len()))
+        within.fold(self.moved(end), |to, (range, new)| {
+            to.wrapping_add(*new).wrapping_sub(range.len())
+        })
     }
 }
 
@@ -176,7 +226,10 @@ impl IndexCursor<'_> {
             self.members = rest;
             if key == start {
                 let place = |from: u32, to: u32| from as usize - self.base..to as usize - self.base;
-                return Some((place(member.key, member.key_end), place(member.value, member.value_end)));
+                return Some((
+                    place(member.key, member.key_end),
+                    place(member.value, member.value_end),
+                ));
             }
         }
         None
@@ -213,7 +266,11 @@ impl IndexBuilder {
         Self {
             offsets: Offsets::default(),
             open: [usize::MAX; LEVELS],
-            most_members: if u32::try_from(len).is_ok() { MOST_MEMBERS } else { 0 },
+            most_members: if u32::try_from(len).is_ok() {
+                MOST_MEMBERS
+            } else {
+                0
+            },
             least: if len < 2 * LONG { usize::MAX } else { LONG },
         }
     }
@@ -221,8 +278,16 @@ impl IndexBuilder {
     /// The value at `value` of the member with this `key` begins at this level of nesting. `plain`: the
     /// key has no escapes.
     #[inline]
-    pub(super) fn member_begins(&mut self, level: usize, key: Range<usize>, plain: bool, value: usize) {
-        let Some(open) = self.open.get_mut(level.wrapping_sub(1)) else { return };
+    pub(super) fn member_begins(
+        &mut self,
+        level: usize,
+        key: Range<usize>,
+        plain: bool,
+        value: usize,
+    ) {
+        let Some(open) = self.open.get_mut(level.wrapping_sub(1)) else {
+            return;
+        };
         if !plain || self.offsets.members.len() >= self.most_members {
             *open = usize::MAX;
             return;
@@ -230,13 +295,21 @@ impl IndexBuilder {
         *open = self.offsets.members.len();
         // They fit: `most_members` is zero for a longer text.
         let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
-        self.offsets.members.push(MemberOffsets { key, key_end, value, value_end: value });
+        self.offsets.members.push(MemberOffsets {
+            key,
+            key_end,
+            value,
+            value_end: value,
+        });
     }
 
     /// The value of the current member of this level ends.
     #[inline]
     pub(super) fn member_ends(&mut self, level: usize, end: usize) {
-        let open = self.open.get(level.wrapping_sub(1)).and_then(|open| self.offsets.members.get_mut(*open));
+        let open = self
+            .open
+            .get(level.wrapping_sub(1))
+            .and_then(|open| self.offsets.members.get_mut(*open));
         if let Some(member) = open {
             member.value_end = end as u32;
         }
@@ -255,7 +328,9 @@ impl IndexBuilder {
         while self.offsets.values.len() >= MOST {
             self.least = self.least.saturating_mul(2);
             let least = self.least;
-            self.offsets.values.retain(|(start, end)| end - start >= least);
+            self.offsets
+                .values
+                .retain(|(start, end)| end - start >= least);
         }
         if value.len() >= self.least {
             self.offsets.values.push((value.start, value.end));
@@ -268,6 +343,9 @@ impl IndexBuilder {
             return OffsetIndex::default();
         }
         self.offsets.values.sort_unstable();
-        OffsetIndex { offsets: Some(Arc::new(self.offsets)), base: start }
+        OffsetIndex {
+            offsets: Some(Arc::new(self.offsets)),
+            base: start,
+        }
     }
 }

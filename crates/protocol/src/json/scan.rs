@@ -15,13 +15,21 @@ pub const MAX_NESTING: usize = 1024;
 
 /// Validates `text` as exactly one value between optional white space; returns its range. The offsets
 /// of members and values are added to `index`.
-pub(super) fn document(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
+pub(super) fn document(
+    text: &[u8],
+    nesting: usize,
+    index: &mut IndexBuilder,
+) -> Scanned<Range<usize>> {
     one_value(text, |start| container(text, start, nesting, index))
 }
 
 /// Like [`document`], but checks only what [`Json::validate_structure`](super::Json::validate_structure)
 /// names, and adds no members to `index`.
-pub(super) fn structure(text: &[u8], nesting: usize, index: &mut IndexBuilder) -> Scanned<Range<usize>> {
+pub(super) fn structure(
+    text: &[u8],
+    nesting: usize,
+    index: &mut IndexBuilder,
+) -> Scanned<Range<usize>> {
     one_value(text, |start| match text.get(start) {
         Some(b'{' | b'[') => container_structure(text, start, nesting, index),
         _ => scalar(text, start),
@@ -43,7 +51,12 @@ fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scann
 }
 
 /// Validates the structure of the object or array that begins at `start`; returns its end.
-fn container_structure(text: &[u8], start: usize, nesting: usize, index: &mut IndexBuilder) -> Scanned<usize> {
+fn container_structure(
+    text: &[u8],
+    start: usize,
+    nesting: usize,
+    index: &mut IndexBuilder,
+) -> Scanned<usize> {
     let (mut brackets, mut open) = (Brackets::new(text, start), Open::new(nesting));
     loop {
         let at = brackets.next();
@@ -96,13 +109,15 @@ fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -
         let start = at;
         at = match text.get(at) {
             Some(b'"') => string(text, at)?.at,
-            Some(bracket @ (b'{' | b'[')) => match open_container(text, at, *bracket == b'{', &mut open)? {
-                Opened::Empty(end) => end,
-                Opened::Inside(inner) => {
-                    at = inner;
-                    continue;
+            Some(bracket @ (b'{' | b'[')) => {
+                match open_container(text, at, *bracket == b'{', &mut open)? {
+                    Opened::Empty(end) => end,
+                    Opened::Inside(inner) => {
+                        at = inner;
+                        continue;
+                    }
                 }
-            },
+            }
             _ => scalar(text, at)?,
         };
         match after_value(text, start..at, &mut open, index)? {
@@ -116,7 +131,11 @@ fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -
 #[inline(always)]
 pub(super) fn white_space(text: &[u8], at: usize) -> usize {
     // Most JSON is compact.
-    if matches!(text.get(at), Some(0..=b' ')) { end_of_white_space(text, at) } else { at }
+    if matches!(text.get(at), Some(0..=b' ')) {
+        end_of_white_space(text, at)
+    } else {
+        at
+    }
 }
 
 #[inline(never)]
@@ -224,7 +243,12 @@ enum After {
 
 /// Continues after the value at `value`: closes the containers that end with it, up to the next value.
 #[inline]
-fn after_value(text: &[u8], value: Range<usize>, open: &mut Open, index: &mut IndexBuilder) -> Scanned<After> {
+fn after_value(
+    text: &[u8],
+    value: Range<usize>,
+    open: &mut Open,
+    index: &mut IndexBuilder,
+) -> Scanned<After> {
     let mut at = value.end;
     index.add_value(value);
     while open.depth > 0 {

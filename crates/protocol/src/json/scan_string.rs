@@ -24,12 +24,17 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     }
     let mut at = at + 1;
     for _ in 0..FEW {
-        let Some(lanes) = text.get(at..).and_then(<[u8]>::first_chunk::<LANES>) else { break };
+        let Some(lanes) = text.get(at..).and_then(<[u8]>::first_chunk::<LANES>) else {
+            break;
+        };
         let found = special(u8x16::new(*lanes)).to_bitmask();
         if found != 0 {
             let end = at + found.trailing_zeros() as usize;
             if text.get(end) == Some(&b'"') {
-                return Ok(StringEnd { at: end + 1, plain: true });
+                return Ok(StringEnd {
+                    at: end + 1,
+                    plain: true,
+                });
             }
             break;
         }
@@ -46,18 +51,26 @@ fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
         let found = find(block, special);
         if found != 0 || carry != 0 {
             let start = at + carry as usize;
-            let (quotes, backslashes) = (find(block, |bytes| is(bytes, b'"')), find(block, |bytes| is(bytes, b'\\')));
+            let (quotes, backslashes) = (
+                find(block, |bytes| is(bytes, b'"')),
+                find(block, |bytes| is(bytes, b'\\')),
+            );
             let controls = found & !(quotes | backslashes);
             let Escapes { starts, escaped } = escapes(backslashes, &mut carry);
             let ends = quotes & !escaped;
             // All bits below the lowest one of `ends`; all bits if it has none.
             let inside = ends.wrapping_sub(1) & !ends;
-            if controls & inside != 0 || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside) {
+            if controls & inside != 0
+                || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside)
+            {
                 return end_of_string(text, start, plain);
             }
             plain &= starts & inside == 0;
             if ends != 0 {
-                return Ok(StringEnd { at: at + ends.trailing_zeros() as usize + 1, plain });
+                return Ok(StringEnd {
+                    at: at + ends.trailing_zeros() as usize + 1,
+                    plain,
+                });
             }
         }
         at += BLOCK;

@@ -7,7 +7,11 @@ use std::cmp::Ordering;
 pub(super) fn decode(quoted: &[u8]) -> Option<Cow<'_, str>> {
     let inner = inner(quoted)?;
     let text = std::str::from_utf8(inner).ok()?;
-    if has_escape(inner) { decode_escapes(text).map(Cow::Owned) } else { Some(Cow::Borrowed(text)) }
+    if has_escape(inner) {
+        decode_escapes(text).map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(text))
+    }
 }
 
 /// Whether the quoted, validated JSON string encodes `text`.
@@ -28,7 +32,10 @@ pub(super) fn stands_for(inner: &[u8], text: &str) -> bool {
 
 #[cold]
 fn decoded_is(inner: &[u8], text: &str) -> bool {
-    std::str::from_utf8(inner).ok().and_then(decode_escapes).is_some_and(|decoded| decoded == text)
+    std::str::from_utf8(inner)
+        .ok()
+        .and_then(decode_escapes)
+        .is_some_and(|decoded| decoded == text)
 }
 
 fn inner(quoted: &[u8]) -> Option<&[u8]> {
@@ -38,7 +45,11 @@ fn inner(quoted: &[u8]) -> Option<&[u8]> {
 fn has_escape(inner: &[u8]) -> bool {
     /// Shorter ones are searched faster than `memchr` starts.
     const SHORT: usize = 16;
-    if inner.len() <= SHORT { inner.contains(&b'\\') } else { memchr::memchr(b'\\', inner).is_some() }
+    if inner.len() <= SHORT {
+        inner.contains(&b'\\')
+    } else {
+        memchr::memchr(b'\\', inner).is_some()
+    }
 }
 
 #[cold]
@@ -65,7 +76,13 @@ pub(crate) fn decoded_characters(inner: &[u8]) -> impl Iterator<Item = char> + '
         let (character, tail) = match characters.next()? {
             '\\' => escape(characters.as_str()).unwrap_or_else(|| {
                 const LONE_SURROGATE: usize = "uD800".len();
-                (char::REPLACEMENT_CHARACTER, characters.as_str().get(LONE_SURROGATE..).unwrap_or_default())
+                (
+                    char::REPLACEMENT_CHARACTER,
+                    characters
+                        .as_str()
+                        .get(LONE_SURROGATE..)
+                        .unwrap_or_default(),
+                )
             }),
             plain => (plain, characters.as_str()),
         };
@@ -97,7 +114,10 @@ fn unicode_escape(digits: &str) -> Option<(char, &str)> {
     if !(0xdc00..0xe000).contains(&low) {
         return None;
     }
-    Some((char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00))?, rest))
+    Some((
+        char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00))?,
+        rest,
+    ))
 }
 
 fn code_unit(digits: &str) -> Option<(u32, &str)> {

@@ -46,6 +46,10 @@ pub(super) fn fail<T>(kind: SyntaxErrorKind, at: usize) -> Scanned<T> {
 }
 
 pub(super) fn unexpected<T>(text: &[u8], at: usize) -> Scanned<T> {
-    let kind = if at < text.len() { SyntaxErrorKind::Unexpected } else { SyntaxErrorKind::End };
+    let kind = if at < text.len() {
+        SyntaxErrorKind::Unexpected
+    } else {
+        SyntaxErrorKind::End
+    };
     fail(kind, at)
 }

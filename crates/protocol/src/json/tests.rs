@@ -10,7 +10,9 @@ fn json(text: &str) -> Json {
 }
 
 fn error(text: &str) -> SyntaxErrorKind {
-    Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).unwrap_err().kind
+    Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING)
+        .unwrap_err()
+        .kind
 }
 
 #[test]
@@ -47,14 +49,21 @@ fn parse_refuses_text_that_is_not_json() {
     ] {
         assert_eq!(error(text), kind, "{text}");
     }
-    assert_eq!(Json::parse(Bytes::from_static(b"\"\xff\""), 8).unwrap_err().kind, Utf8);
+    assert_eq!(
+        Json::parse(Bytes::from_static(b"\"\xff\""), 8)
+            .unwrap_err()
+            .kind,
+        Utf8
+    );
 }
 
 #[test]
 fn validate_structure_checks_strings_and_brackets_only() {
     use SyntaxErrorKind::*;
-    let structure =
-        |text: &str| Json::validate_structure(Bytes::copy_from_slice(text.as_bytes()), 3).map_err(|error| error.kind);
+    let structure = |text: &str| {
+        Json::validate_structure(Bytes::copy_from_slice(text.as_bytes()), 3)
+            .map_err(|error| error.kind)
+    };
     for (text, kind) in [
         ("", End),
         ("{", End),
@@ -70,21 +79,44 @@ fn validate_structure_checks_strings_and_brackets_only() {
     ] {
         assert_eq!(structure(text), Err(kind), "{text}");
     }
-    assert_eq!(Json::validate_structure(Bytes::from_static(b"[\"\xff\"]"), 8).unwrap_err().kind, Utf8);
-    for text in ["{\"a\" {\"b\":1}}", "{\"a\"[1]}", "{\"a\":1 [2]}", "{\"a\":[1] [2],\"b\":1}", "{[\"a\":1]}"] {
+    assert_eq!(
+        Json::validate_structure(Bytes::from_static(b"[\"\xff\"]"), 8)
+            .unwrap_err()
+            .kind,
+        Utf8
+    );
+    for text in [
+        "{\"a\" {\"b\":1}}",
+        "{\"a\"[1]}",
+        "{\"a\":1 [2]}",
+        "{\"a\":[1] [2],\"b\":1}",
+        "{[\"a\":1]}",
+    ] {
         let kept = rewrite_object(&structure(text).unwrap(), |_| true, b"\"z\":1");
         assert!(structure(kept.as_text()).is_ok(), "{text} became {kept}");
     }
-    assert_eq!(structure(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(), "[ \"]\\\"]\" ,, nul ]", "the rest is left");
+    assert_eq!(
+        structure(" [ \"]\\\"]\" ,, nul ]\n").unwrap().as_text(),
+        "[ \"]\\\"]\" ,, nul ]",
+        "the rest is left"
+    );
 }
 
 #[test]
 fn nesting_limit_is_exact() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(Json::parse(deep(8).into(), 8).is_ok());
-    assert_eq!(Json::parse(deep(9).into(), 8).unwrap_err().kind, SyntaxErrorKind::Depth);
+    assert_eq!(
+        Json::parse(deep(9).into(), 8).unwrap_err().kind,
+        SyntaxErrorKind::Depth
+    );
     assert!(Json::parse(deep(MAX_NESTING).into(), MAX_NESTING).is_ok());
-    assert_eq!(Json::parse(deep(100_000).into(), usize::MAX).unwrap_err().kind, SyntaxErrorKind::Depth);
+    assert_eq!(
+        Json::parse(deep(100_000).into(), usize::MAX)
+            .unwrap_err()
+            .kind,
+        SyntaxErrorKind::Depth
+    );
 }
 
 #[test]
@@ -104,22 +136,35 @@ fn find_refuses_duplicates_of_its_keys_only() {
 
 #[test]
 fn strings_decode() {
-    assert_eq!(json(r#""a\n\u00e9\ud83d\ude00\/""#).as_str().unwrap(), "a\né😀/");
+    assert_eq!(
+        json(r#""a\n\u00e9\ud83d\ude00\/""#).as_str().unwrap(),
+        "a\né😀/"
+    );
     assert!(json(r#""\ud800""#).as_str().is_none());
     assert!(json("7").as_str().is_none());
-    assert_eq!(Json::string("\"\u{1}\t\\").as_text(), "\"\\\"\\u0001\\t\\\\\"");
+    assert_eq!(
+        Json::string("\"\u{1}\t\\").as_text(),
+        "\"\\\"\\u0001\\t\\\\\""
+    );
 }
 
 #[test]
 fn is_str_compares_decoded_text() {
-    for (text, said) in
-        [(r#""plain""#, "plain"), (r#""pl\u0061in""#, "plain"), (r#""a\\u0062""#, r"a\u0062"), (r#""""#, "")]
-    {
+    for (text, said) in [
+        (r#""plain""#, "plain"),
+        (r#""pl\u0061in""#, "plain"),
+        (r#""a\\u0062""#, r"a\u0062"),
+        (r#""""#, ""),
+    ] {
         assert!(json(text).is_str(said), "{text}");
     }
-    for (text, not_said) in
-        [(r#""plain""#, "plan"), (r#""\u0061""#, r"\u0061"), ("7", "7"), (r#""\ud800""#, ""), ("null", "null")]
-    {
+    for (text, not_said) in [
+        (r#""plain""#, "plan"),
+        (r#""\u0061""#, r"\u0061"),
+        ("7", "7"),
+        (r#""\ud800""#, ""),
+        ("null", "null"),
+    ] {
         assert!(!json(text).is_str(not_said), "{text}");
     }
 }
@@ -127,8 +172,11 @@ fn is_str_compares_decoded_text() {
 #[test]
 fn rewrite_object_keeps_the_bytes_of_kept_members() {
     let object = json("{ \"a\": 1.0,\n \"b\":2 , \"c\":3 }");
-    let without =
-        |name: &'static str| rewrite_object(&object, |m| !m.is(&object, name), b"\"z\":9").as_text().to_owned();
+    let without = |name: &'static str| {
+        rewrite_object(&object, |m| !m.is(&object, name), b"\"z\":9")
+            .as_text()
+            .to_owned()
+    };
     assert_eq!(without("a"), "{\n \"b\":2, \"c\":3,\"z\":9}");
     assert_eq!(without("c"), "{ \"a\": 1.0,\n \"b\":2,\"z\":9}");
     assert_eq!(rewrite_object(&object, |_| false, b"").as_text(), "{}");
@@ -136,8 +184,11 @@ fn rewrite_object_keeps_the_bytes_of_kept_members() {
 
 #[test]
 fn retain_elements_keeps_the_bytes_of_kept_elements() {
-    let only =
-        |text: &str, kept: &[usize]| retain_elements(&json(text), |index| kept.contains(&index)).as_text().to_owned();
+    let only = |text: &str, kept: &[usize]| {
+        retain_elements(&json(text), |index| kept.contains(&index))
+            .as_text()
+            .to_owned()
+    };
     assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[0, 2]), "[ 1 , 3 ]");
     assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[1]), "[ 2.0 ]");
     assert_eq!(only("[ 1,\n 2.0 , 3 ]", &[]), "[  ]");
@@ -151,7 +202,10 @@ fn edits_are_spliced() {
     let mut edits = Edits::new(object.bytes().clone());
     edits.replace(6..7, "\"x\"");
     edits.insert_members(12, b"\"k\":true");
-    assert_eq!(edits.finish_json().as_text(), r#"{"id":"x","r":{"k":true }}"#);
+    assert_eq!(
+        edits.finish_json().as_text(),
+        r#"{"id":"x","r":{"k":true }}"#
+    );
 }
 
 /// JSON text with hostile spellings, paired with nothing: serde_json is the judge.
@@ -167,22 +221,39 @@ fn any_text() -> impl Strategy<Value = String> {
         prop_oneof![
             proptest::collection::vec((space, inner.clone()), 0..5).prop_map(|items| format!(
                 "[{}]",
-                items.iter().map(|(s, i)| format!("{s}{i}{s}")).collect::<Vec<_>>().join(",")
+                items
+                    .iter()
+                    .map(|(s, i)| format!("{s}{i}{s}"))
+                    .collect::<Vec<_>>()
+                    .join(",")
             )),
-            proptest::collection::vec(("[a-z_]{0,4}|[a-z]{14,70}|[a-z]{0,2}\\\\u006[1-3]", space, inner), 0..5)
-                .prop_map(|items| {
-                    format!(
-                        "{{{}}}",
-                        items.iter().map(|(k, s, v)| format!("{s}\"{k}\"{s}:{s}{v}{s}")).collect::<Vec<_>>().join(",")
-                    )
-                }),
+            proptest::collection::vec(
+                (
+                    "[a-z_]{0,4}|[a-z]{14,70}|[a-z]{0,2}\\\\u006[1-3]",
+                    space,
+                    inner
+                ),
+                0..5
+            )
+            .prop_map(|items| {
+                format!(
+                    "{{{}}}",
+                    items
+                        .iter()
+                        .map(|(k, s, v)| format!("{s}\"{k}\"{s}:{s}{v}{s}"))
+                        .collect::<Vec<_>>()
+                        .join(",")
+                )
+            }),
         ]
     })
 }
 
 /// Every place that walking `value` and all within it yields.
 fn ranges(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
-    let members = value.members().flat_map(|member| [member.key, member.value]);
+    let members = value
+        .members()
+        .flat_map(|member| [member.key, member.value]);
     for place in members.chain(value.elements()) {
         found.push(base + place.start..base + place.end);
         ranges(&value.slice(place.clone()), base + place.start, found);
@@ -193,7 +264,9 @@ fn ranges(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
 fn lookups(value: &Json) -> Vec<Option<Range<usize>>> {
     let mut found = Vec::new();
     for member in value.members() {
-        let Some(name) = member.name(value) else { continue };
+        let Some(name) = member.name(value) else {
+            continue;
+        };
         found.push(value.peek(&name).map(|part| {
             let start = part.0.as_ptr() as usize - value.bytes().as_ptr() as usize;
             start..start + part.0.len()
@@ -201,16 +274,31 @@ fn lookups(value: &Json) -> Vec<Option<Range<usize>>> {
         found.extend(value.find([&name, "?"]).unwrap_or_default());
         found.extend(lookups(&value.slice(member.value)));
     }
-    found.extend(value.elements().flat_map(|element| lookups(&value.slice(element))));
+    found.extend(
+        value
+            .elements()
+            .flat_map(|element| lookups(&value.slice(element))),
+    );
     found
 }
 
 #[test]
 fn long_text_has_equal_ranges_with_and_without_index() {
-    let long = |number: usize| format!(r#"{{"t":"{}","n":[{number}, [], {{}}]}}"#, "x\\\"".repeat(number));
+    let long = |number: usize| {
+        format!(
+            r#"{{"t":"{}","n":[{number}, [], {{}}]}}"#,
+            "x\\\"".repeat(number)
+        )
+    };
     for count in [0, 1, 5, 100, 300] {
-        let list = (0..count).map(|number| long(7 * number)).collect::<Vec<_>>().join(" , ");
-        let text = format!(" {{\"a\" : [ {list} ], \"b\":[[[[[[[[[[{}]]]]]]]]]], \"c\":1}} ", long(count));
+        let list = (0..count)
+            .map(|number| long(7 * number))
+            .collect::<Vec<_>>()
+            .join(" , ");
+        let text = format!(
+            " {{\"a\" : [ {list} ], \"b\":[[[[[[[[[[{}]]]]]]]]]], \"c\":1}} ",
+            long(count)
+        );
         let indexed = json(&text);
         let (mut with, mut without) = (Vec::new(), Vec::new());
         ranges(&indexed, 0, &mut with);
@@ -223,39 +311,79 @@ fn long_text_has_equal_ranges_with_and_without_index() {
 #[test]
 fn members_beyond_the_index_are_found() {
     for count in [0, 1, 19, 20, 21, 63, 64, 65, 200] {
-        let members: Vec<_> = (0..count).map(|number| format!(r#""k{number}":{{"x":{number}}}"#)).collect();
-        let text = format!(r#"{{"a":{{{}}},"\u0062":{{"c":{{"d":{{"e":1}}}}}},"last":"l"}}"#, members.join(","));
+        let members: Vec<_> = (0..count)
+            .map(|number| format!(r#""k{number}":{{"x":{number}}}"#))
+            .collect();
+        let text = format!(
+            r#"{{"a":{{{}}},"\u0062":{{"c":{{"d":{{"e":1}}}}}},"last":"l"}}"#,
+            members.join(",")
+        );
         let value = json(&text);
         assert_eq!(value.peek("last").unwrap().as_str().unwrap(), "l");
         assert_eq!(value.peek("b").map(Value::kind), Some(Kind::Object));
         let [a, b, missing] = value.find(["a", "b", "c"]).unwrap();
         assert_eq!(missing, None);
-        let e = value.slice(b.unwrap()).get("c").unwrap().get("d").unwrap().get("e").unwrap();
+        let e = value
+            .slice(b.unwrap())
+            .get("c")
+            .unwrap()
+            .get("d")
+            .unwrap()
+            .get("e")
+            .unwrap();
         assert_eq!(e.as_text(), "1");
         for number in 0..count {
             let key = format!("k{number}");
             let found = value.slice(a.clone().unwrap()).get(&key).unwrap();
             assert_eq!(found.get("x").unwrap().as_i64(), Some(number));
-            assert_eq!(value.peek_in(a.clone().unwrap(), &key).map(Value::kind), Some(Kind::Object));
+            assert_eq!(
+                value.peek_in(a.clone().unwrap(), &key).map(Value::kind),
+                Some(Kind::Object)
+            );
         }
         assert_eq!(value.peek_in(a.unwrap(), "last").map(Value::kind), None);
     }
-    assert_eq!(json(r#"{"a":1,"\u0061":2}"#).find(["a"]).unwrap_err().key, "a");
-    assert_eq!(json(r#"{"\u0061":1,"a":2}"#).find(["a"]).unwrap_err().key, "a");
+    assert_eq!(
+        json(r#"{"a":1,"\u0061":2}"#).find(["a"]).unwrap_err().key,
+        "a"
+    );
+    assert_eq!(
+        json(r#"{"\u0061":1,"a":2}"#).find(["a"]).unwrap_err().key,
+        "a"
+    );
 }
 
 #[test]
 fn string_end_is_found_at_any_offset() {
     for length in 0..200 {
-        for (special, ok) in
-            [("", true), ("\\n", true), ("\\u00e9", true), ("\\\\\\\"", true), ("\t", false), ("\\x", false)]
-        {
+        for (special, ok) in [
+            ("", true),
+            ("\\n", true),
+            ("\\u00e9", true),
+            ("\\\\\\\"", true),
+            ("\t", false),
+            ("\\x", false),
+        ] {
             for rest in [0, 1, 15, 40] {
-                let text = format!("\"{}{special}{}\"", "é".repeat(length / 2), "y".repeat(rest));
-                assert_eq!(Json::parse(Bytes::from(text.clone()), 1).is_ok(), ok, "{text}");
+                let text = format!(
+                    "\"{}{special}{}\"",
+                    "é".repeat(length / 2),
+                    "y".repeat(rest)
+                );
+                assert_eq!(
+                    Json::parse(Bytes::from(text.clone()), 1).is_ok(),
+                    ok,
+                    "{text}"
+                );
                 let cut = text.len() - 1;
-                assert!(Json::parse(Bytes::copy_from_slice(&text.as_bytes()[..cut]), 1).is_err(), "{text}");
-                assert!(Json::parse(Bytes::from(format!("{text}x")), 1).is_err(), "{text}");
+                assert!(
+                    Json::parse(Bytes::copy_from_slice(&text.as_bytes()[..cut]), 1).is_err(),
+                    "{text}"
+                );
+                assert!(
+                    Json::parse(Bytes::from(format!("{text}x")), 1).is_err(),
+                    "{text}"
+                );
             }
         }
     }
@@ -377,7 +505,10 @@ proptest! {
 fn replaced_value_leaves_every_other_byte() {
     let object = Json::literal(r#"{ "a" : "x" , "b":1.0}"#);
     let [at] = object.find(["a"]).unwrap();
-    assert_eq!(object.with(at.unwrap(), &Json::literal("[2]")).as_text(), r#"{ "a" : [2] , "b":1.0}"#);
+    assert_eq!(
+        object.with(at.unwrap(), &Json::literal("[2]")).as_text(),
+        r#"{ "a" : [2] , "b":1.0}"#
+    );
     #[allow(clippy::reversed_empty_ranges)]
     let misplaced = [100..101, 3..2];
     for range in misplaced {

@@ -24,9 +24,14 @@ fn union_objects(first: &Json, second: &Json) -> Json {
     for object in [first, second] {
         for member in object.members() {
             let key = object.slice(member.key.clone());
-            let name = member.name(object).unwrap_or_else(|| key.as_text().to_owned());
+            let name = member
+                .name(object)
+                .unwrap_or_else(|| key.as_text().to_owned());
             let value = object.slice(member.value);
-            match indexes.get(&name).and_then(|index: &usize| all.get_mut(*index)) {
+            match indexes
+                .get(&name)
+                .and_then(|index: &usize| all.get_mut(*index))
+            {
                 Some((_, known)) => *known = union(known, &value),
                 None => {
                     indexes.insert(name, all.len());
@@ -52,6 +57,9 @@ mod tests {
             &Json::literal(r#"{"tools":{"listChanged":false},"x":{"n":1.0}}"#),
             &Json::literal(r#"{"tools":{"listChanged":true,"new":null},"prompts":{},"x":{"n":2}}"#),
         );
-        assert_eq!(union.as_text(), r#"{"tools":{"listChanged":true,"new":null},"x":{"n":1.0},"prompts":{}}"#);
+        assert_eq!(
+            union.as_text(),
+            r#"{"tools":{"listChanged":true,"new":null},"x":{"n":1.0},"prompts":{}}"#
+        );
     }
 }

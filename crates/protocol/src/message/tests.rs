@@ -8,15 +8,21 @@ fn parse(text: &str) -> Result<Message, MessageError> {
 
 #[test]
 fn message_kind_is_that_of_its_members() {
-    let Ok(Message::Request(request)) = parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{}}"#)
+    let Ok(Message::Request(request)) =
+        parse(r#"{"jsonrpc":"2.0","id":"a\u0041","method":"tools/call","params":{}}"#)
     else {
         panic!("not a request");
     };
-    assert_eq!((request.id.as_text(), &request.method), (r#""a\u0041""#, &Method::CallTool));
+    assert_eq!(
+        (request.id.as_text(), &request.method),
+        (r#""a\u0041""#, &Method::CallTool)
+    );
     assert!(
         matches!(parse(r#"{"jsonrpc":"2.0","method":"x/y"}"#), Ok(Message::Notification(n)) if n.method.as_str() == "x/y")
     );
-    assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response(r)) if !r.is_error()));
+    assert!(
+        matches!(parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Message::Response(r)) if !r.is_error())
+    );
 }
 
 #[test]
@@ -26,11 +32,23 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
         other => panic!("{other:?}"),
     };
     assert_eq!(id_of(r#"{"id":7,"method":"ping"}"#).as_deref(), Some("7"));
-    assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}"#).as_deref(), Some("7"));
-    assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":7,"id":8,"method":"b"}"#), None);
-    assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), None);
+    assert_eq!(
+        id_of(r#"{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}"#).as_deref(),
+        Some("7")
+    );
+    assert_eq!(
+        id_of(r#"{"jsonrpc":"2.0","id":7,"id":8,"method":"b"}"#),
+        None
+    );
+    assert_eq!(
+        id_of(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#),
+        None
+    );
     assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), None);
-    assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(), Some("1"));
+    assert_eq!(
+        id_of(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#).as_deref(),
+        Some("1")
+    );
     assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":1}"#).as_deref(), Some("1"));
     assert!(matches!(parse("[]"), Err(MessageError::Batch(_))));
     assert!(matches!(parse("{"), Err(MessageError::Syntax(_))));
@@ -38,11 +56,23 @@ fn invalid_message_keeps_its_id_where_it_can_be_read() {
 
 #[test]
 fn confusable_members_of_a_clients_envelope_are_refused_under_its_id() {
-    let parse = |text: &str| Message::parse_from_client(Bytes::copy_from_slice(text.as_bytes()), 64);
-    for other in ["Method", "PARAMS", r"i\u0064\u0000", "ID", "\u{ff29}D", "Jsonrpc", "Result", "e\u{200b}rror"] {
+    let parse =
+        |text: &str| Message::parse_from_client(Bytes::copy_from_slice(text.as_bytes()), 64);
+    for other in [
+        "Method",
+        "PARAMS",
+        r"i\u0064\u0000",
+        "ID",
+        "\u{ff29}D",
+        "Jsonrpc",
+        "Result",
+        "e\u{200b}rror",
+    ] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"ping","{other}":{{}}}}"#);
         match parse(&text) {
-            Err(MessageError::Confusable { id, .. }) => assert_eq!(id.unwrap().as_text(), "7", "{text}"),
+            Err(MessageError::Confusable { id, .. }) => {
+                assert_eq!(id.unwrap().as_text(), "7", "{text}")
+            }
             other => panic!("{text}: {other:?}"),
         }
         let sent_by_server = Message::parse(Bytes::from(text), 64);
@@ -50,19 +80,31 @@ fn confusable_members_of_a_clients_envelope_are_refused_under_its_id() {
     }
     let response = parse(r#"{"jsonrpc":"2.0","id":7,"result":{},"Error":{}}"#);
     assert!(matches!(response, Err(MessageError::Confusable { .. })));
-    assert!(matches!(parse(r#"{"jsonrpc":"2.0","id":7,"method":"ping","other":1}"#), Ok(Message::Request(_))));
+    assert!(matches!(
+        parse(r#"{"jsonrpc":"2.0","id":7,"method":"ping","other":1}"#),
+        Ok(Message::Request(_))
+    ));
     let batch = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":7,"method":"ping","Id":8}]"#);
     let messages = Message::parse_batch(batch, 64, 9, Sender::Client).unwrap();
-    assert!(matches!(messages.as_slice(), [Err(MessageError::Confusable { .. })]));
+    assert!(matches!(
+        messages.as_slice(),
+        [Err(MessageError::Confusable { .. })]
+    ));
 }
 
 #[test]
 fn batch_messages_are_independent() {
-    let batch = |text: &'static str| Message::parse_batch(Bytes::from_static(text.as_bytes()), 8, 3, Sender::Server);
+    let batch = |text: &'static str| {
+        Message::parse_batch(Bytes::from_static(text.as_bytes()), 8, 3, Sender::Server)
+    };
     let messages = batch(r#"[ {"jsonrpc":"2.0","method":"n"}, 7, [] ]"#).unwrap();
     assert!(matches!(
         messages.as_slice(),
-        [Ok(Message::Notification(_)), Err(MessageError::Invalid { .. }), Err(MessageError::Batch(_))]
+        [
+            Ok(Message::Notification(_)),
+            Err(MessageError::Invalid { .. }),
+            Err(MessageError::Batch(_))
+        ]
     ));
     assert!(batch("[]").unwrap().is_empty());
     assert_eq!(batch("{}").unwrap_err(), BatchError::NoArray);
@@ -73,9 +115,19 @@ fn batch_messages_are_independent() {
 #[test]
 fn response_keeps_everything_but_its_id() {
     let text = r#"{ "result" : {"a":1.0} , "x":[ ], "id":7,"jsonrpc":"2.0"}"#;
-    let Ok(Message::Response(response)) = parse(text) else { panic!("not a response") };
-    let sent = response.to_message(&Json::string("q"), Bytes::from_static(b"\"resultType\":\"complete\"")).into_bytes();
-    assert_eq!(sent, r#"{ "result" : {"resultType":"complete","a":1.0} , "x":[ ], "id":"q","jsonrpc":"2.0"}"#);
+    let Ok(Message::Response(response)) = parse(text) else {
+        panic!("not a response")
+    };
+    let sent = response
+        .to_message(
+            &Json::string("q"),
+            Bytes::from_static(b"\"resultType\":\"complete\""),
+        )
+        .into_bytes();
+    assert_eq!(
+        sent,
+        r#"{ "result" : {"resultType":"complete","a":1.0} , "x":[ ], "id":"q","jsonrpc":"2.0"}"#
+    );
     let other = response.with_body(&Json::literal("{\"bb\":22}"));
     assert_eq!(other.id().as_text(), "7");
     assert_eq!(other.body().as_text(), "{\"bb\":22}");
@@ -84,22 +136,43 @@ fn response_keeps_everything_but_its_id() {
 #[test]
 fn notification_keeps_everything_but_a_replaced_parameter() {
     let text = r#"{ "params":{"uri" : "a","x":1.0},"method":"notifications/resources/updated","jsonrpc":"2.0" }"#;
-    let Ok(Message::Notification(notification)) = parse(text) else { panic!("not a notification") };
+    let Ok(Message::Notification(notification)) = parse(text) else {
+        panic!("not a notification")
+    };
     let other = notification.with_param("uri", &Json::string("longer"));
     assert_eq!(other.text.as_text(), text.replace("\"a\"", "\"longer\""));
-    assert_eq!(other.params().unwrap().as_text(), r#"{"uri" : "longer","x":1.0}"#);
-    assert_eq!(notification.with_param("none", &Json::null()).text, notification.text);
-    let own = Notification::new(Method::ResourceUpdated, Some(&Json::literal(r#"{"uri":"b"}"#)));
+    assert_eq!(
+        other.params().unwrap().as_text(),
+        r#"{"uri" : "longer","x":1.0}"#
+    );
+    assert_eq!(
+        notification.with_param("none", &Json::null()).text,
+        notification.text
+    );
+    let own = Notification::new(
+        Method::ResourceUpdated,
+        Some(&Json::literal(r#"{"uri":"b"}"#)),
+    );
     assert_eq!(own.params().unwrap().as_text(), r#"{"uri":"b"}"#);
-    assert_eq!(own.text.as_text(), Notification::new(Method::ResourceUpdated, own.params().as_ref()).text.as_text());
+    assert_eq!(
+        own.text.as_text(),
+        Notification::new(Method::ResourceUpdated, own.params().as_ref())
+            .text
+            .as_text()
+    );
 }
 
 #[test]
 fn originated_response_has_correct_ranges() {
     let response = Response::from_error(&RpcError::new(-1, "no \"x\""));
-    assert_eq!((response.id().as_text(), response.error_code()), ("null", Some(-1)));
     assert_eq!(
-        Response::from_result(&Json::empty_object()).to_message(&Json::literal("5"), Bytes::new()).into_bytes(),
+        (response.id().as_text(), response.error_code()),
+        ("null", Some(-1))
+    );
+    assert_eq!(
+        Response::from_result(&Json::empty_object())
+            .to_message(&Json::literal("5"), Bytes::new())
+            .into_bytes(),
         "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}"
     );
 }

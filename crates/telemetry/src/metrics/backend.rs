@@ -118,8 +118,15 @@ impl BackendMetrics {
 
     /// How labels name it.
     pub(super) fn named(&self) -> NamedBackend {
-        let address = self.address.read().unwrap_or_else(PoisonError::into_inner).clone();
-        NamedBackend { name: self.name.to_string(), address }
+        let address = self
+            .address
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        NamedBackend {
+            name: self.name.to_string(),
+            address,
+        }
     }
 
     pub(super) fn is_configured(&self) -> bool {
@@ -141,13 +148,29 @@ impl BackendMetrics {
 
     /// The number of its endpoints by their state; none of one that has no several.
     pub(super) fn endpoints(&self) -> Vec<Point> {
-        let [up, down] = self.endpoints.each_ref().map(|count| i64::try_from(count.load(Ordering::Relaxed)));
-        let states = [("up", up.unwrap_or(i64::MAX)), ("down", down.unwrap_or(i64::MAX))];
+        let [up, down] = self
+            .endpoints
+            .each_ref()
+            .map(|count| i64::try_from(count.load(Ordering::Relaxed)));
+        let states = [
+            ("up", up.unwrap_or(i64::MAX)),
+            ("down", down.unwrap_or(i64::MAX)),
+        ];
         let any = states.iter().any(|(_, count)| *count > 0);
         let point = |(state, count): (&str, i64)| {
-            (vec![(label::BACKEND, self.name.to_string()), (label::STATE, state.to_owned())], Values::Integer(count))
+            (
+                vec![
+                    (label::BACKEND, self.name.to_string()),
+                    (label::STATE, state.to_owned()),
+                ],
+                Values::Integer(count),
+            )
         };
-        if any { states.into_iter().map(point).collect() } else { Vec::new() }
+        if any {
+            states.into_iter().map(point).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Counts a copy of a request for its mirror.
@@ -161,11 +184,22 @@ impl BackendMetrics {
     pub(super) fn mirror(&self) -> Vec<Point> {
         let counts = self.mirrored.each_ref().map(count);
         let point = |(outcome, count): (MirrorOutcome, i64)| {
-            let labels = vec![(label::BACKEND, self.name.to_string()), (label::OUTCOME, outcome.as_str().to_owned())];
+            let labels = vec![
+                (label::BACKEND, self.name.to_string()),
+                (label::OUTCOME, outcome.as_str().to_owned()),
+            ];
             (labels, Values::Integer(count))
         };
         let is_any = counts.iter().any(|count| *count > 0);
-        if is_any { MirrorOutcome::ALL.into_iter().zip(counts).map(point).collect() } else { Vec::new() }
+        if is_any {
+            MirrorOutcome::ALL
+                .into_iter()
+                .zip(counts)
+                .map(point)
+                .collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Its process was restarted.

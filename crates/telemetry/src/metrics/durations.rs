@@ -93,12 +93,19 @@ impl Durations {
 
     /// Adds those of `other`.
     pub(super) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(&other.0).for_each(|(sum, one)| *sum += one);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(sum, one)| *sum += one);
     }
 
     /// The ranges in which there are more than in `earlier`, each with the difference.
     pub(super) fn since(&self, earlier: &Self) -> impl Iterator<Item = (usize, u64)> {
-        let differences = self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then));
+        let differences = self
+            .0
+            .iter()
+            .zip(&earlier.0)
+            .map(|(now, then)| now.saturating_sub(*then));
         differences.enumerate().filter(|(_, count)| *count > 0)
     }
 
@@ -106,8 +113,13 @@ impl Durations {
     pub(super) fn within(&self, limits: &[u64]) -> impl Iterator<Item = u64> {
         let mut counts = vec![0; limits.len() + 1];
         for (range, count) in self.0.iter().enumerate() {
-            let place = LIMITS.get(range).map_or(limits.len(), |end| limits.partition_point(|limit| limit < end));
-            counts.get_mut(place).into_iter().for_each(|sum| *sum += count);
+            let place = LIMITS.get(range).map_or(limits.len(), |end| {
+                limits.partition_point(|limit| limit < end)
+            });
+            counts
+                .get_mut(place)
+                .into_iter()
+                .for_each(|sum| *sum += count);
         }
         counts.into_iter()
     }
@@ -140,7 +152,9 @@ mod tests {
 
     fn of(millis: &[u64]) -> Durations {
         let mut durations = Durations::default();
-        millis.iter().for_each(|millis| durations.0[range_of(millis * 1_000_000)] += 1);
+        millis
+            .iter()
+            .for_each(|millis| durations.0[range_of(millis * 1_000_000)] += 1);
         durations
     }
 
@@ -149,12 +163,18 @@ mod tests {
         assert_eq!(Durations::default().quantile(0.5), None);
         for millis in [1, 4, 9, 35, 80, 650, 9_000] {
             let found = of(&[millis; 100]).quantile(0.95).unwrap().as_secs_f64() * 1000.0;
-            assert!((found / millis as f64 - 1.0).abs() < 0.35, "{millis} {found}");
+            assert!(
+                (found / millis as f64 - 1.0).abs() < 0.35,
+                "{millis} {found}"
+            );
         }
         let mixed = of(&[[2; 98].as_slice(), &[5_000; 2]].concat());
         assert!(mixed.quantile(0.5).unwrap() <= Duration::from_millis(2));
         assert!(mixed.quantile(0.99).unwrap() > Duration::from_secs(4));
-        assert_eq!(of(&[1_000_000]).quantile(0.5), Some(Duration::from_secs(300)));
+        assert_eq!(
+            of(&[1_000_000]).quantile(0.5),
+            Some(Duration::from_secs(300))
+        );
     }
 
     #[test]
@@ -168,7 +188,10 @@ mod tests {
     #[test]
     fn differences_are_those_of_the_time_between() {
         let (mut now, then) = (of(&[1, 1, 400]), of(&[1]));
-        assert_eq!(now.since(&then).map(|(_, count)| count).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(
+            now.since(&then).map(|(_, count)| count).collect::<Vec<_>>(),
+            [1, 1]
+        );
         now.add(&then);
         assert_eq!(now.count(), 4);
     }

@@ -103,8 +103,13 @@ const CLIENT_OPERATION: &[&str] = &[
 /// All but the address and the port.
 const SERVER_OPERATION: &[&str] = CLIENT_OPERATION.split_at(12).0;
 
-const SERVER_SESSION: &[&str] =
-    &[label::REVISION, label::TRANSPORT, label::PROTOCOL, label::PROTOCOL_VERSION, label::OVERFLOW];
+const SERVER_SESSION: &[&str] = &[
+    label::REVISION,
+    label::TRANSPORT,
+    label::PROTOCOL,
+    label::PROTOCOL_VERSION,
+    label::OVERFLOW,
+];
 
 const CLIENT_SESSION: &[&str] = &[
     label::ERROR,

@@ -58,7 +58,11 @@ impl Metrics {
             }
         });
         self.unsent.for_each(|key, durations| {
-            let count = if key.backend == backend.index() { durations.count() } else { 0 };
+            let count = if key.backend == backend.index() {
+                durations.count()
+            } else {
+                0
+            };
             figures.requests += count;
             figures.errors += count;
         });
@@ -82,9 +86,23 @@ mod tests {
     fn figures_count_one_backend() {
         let metrics = Metrics::new(MetricLimits::default());
         for millis in [1, 2, 3, 15] {
-            record(&metrics, SENT, "a", "t", None, Duration::from_millis(millis));
+            record(
+                &metrics,
+                SENT,
+                "a",
+                "t",
+                None,
+                Duration::from_millis(millis),
+            );
         }
-        record(&metrics, SENT, "a", "t", Some(ErrorType::Timeout), Duration::from_millis(400));
+        record(
+            &metrics,
+            SENT,
+            "a",
+            "t",
+            Some(ErrorType::Timeout),
+            Duration::from_millis(400),
+        );
         record(&metrics, SENT, "b", "t", None, Duration::from_secs(60));
         let of = |method, error| Key {
             backend: metrics.backend("a").index(),
@@ -95,14 +113,25 @@ mod tests {
             transport: None,
             http: None,
         };
-        metrics.client.record(of(Method::Discover, Some(ErrorType::JsonRpc(-32601))), Duration::from_millis(1));
+        metrics.client.record(
+            of(Method::Discover, Some(ErrorType::JsonRpc(-32601))),
+            Duration::from_millis(1),
+        );
         // Connecting says nothing of how long calls take.
-        metrics.client.record(of(Method::Initialize, None), Duration::from_secs(200));
+        metrics
+            .client
+            .record(of(Method::Initialize, None), Duration::from_secs(200));
         let figures = metrics.figures("a");
         assert_eq!((figures.requests, figures.errors), (7, 1));
         let (median, p95) = (figures.median.unwrap(), figures.p95.unwrap());
-        assert!(median > Duration::from_millis(1) && median <= Duration::from_millis(3), "{median:?}");
-        assert!(p95 > Duration::from_millis(200) && p95 <= Duration::from_millis(400), "{p95:?}");
+        assert!(
+            median > Duration::from_millis(1) && median <= Duration::from_millis(3),
+            "{median:?}"
+        );
+        assert!(
+            p95 > Duration::from_millis(200) && p95 <= Duration::from_millis(400),
+            "{p95:?}"
+        );
         assert_eq!(metrics.figures("c"), BackendFigures::default());
         metrics.backend("c").restarted();
         assert_eq!(metrics.figures("c").restarts, 1);
@@ -112,9 +141,19 @@ mod tests {
     fn failed_connections_and_what_they_kept_from_being_sent_are_errors() {
         let metrics = Metrics::new(MetricLimits::default());
         metrics.backend("a").connect_failed();
-        record(&metrics, Side::Unsent, "a", "t", Some(ErrorType::ConnectFailed), Duration::ZERO);
+        record(
+            &metrics,
+            Side::Unsent,
+            "a",
+            "t",
+            Some(ErrorType::ConnectFailed),
+            Duration::ZERO,
+        );
         let figures = metrics.figures("a");
-        assert_eq!((figures.requests, figures.errors, figures.failed_connections), (1, 2, 1));
+        assert_eq!(
+            (figures.requests, figures.errors, figures.failed_connections),
+            (1, 2, 1)
+        );
         assert_eq!((figures.median, figures.p95), (None, None));
     }
 }

@@ -17,7 +17,9 @@ use crate::message::Transport;
 use crate::names::OTHER;
 
 /// Upper bounds of the buckets in seconds (conventions for MCP).
-pub const BOUNDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+pub const BOUNDS: [f64; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+];
 /// The labels of a series, without allocations: unknown methods have an empty name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -48,7 +50,10 @@ struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { ranges: std::array::from_fn(|_| AtomicU64::new(0)), sum_nanos: AtomicU64::new(0) }
+        Self {
+            ranges: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum_nanos: AtomicU64::new(0),
+        }
     }
 }
 
@@ -63,11 +68,20 @@ pub(crate) struct Series {
 
 impl Series {
     pub(super) fn new(most: usize) -> Self {
-        Self { series: RwLock::default(), most, overflow: Histogram::default() }
+        Self {
+            series: RwLock::default(),
+            most,
+            overflow: Histogram::default(),
+        }
     }
 
     pub(super) fn record(&self, key: Key, duration: Duration) {
-        if let Some(histogram) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(histogram) = self
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+        {
             histogram.add(duration);
             return;
         }
@@ -81,7 +95,12 @@ impl Series {
 
     /// Calls `each` with every series but that of the overflow.
     pub(super) fn for_each(&self, mut each: impl FnMut(&Key, Durations)) {
-        for (key, histogram) in self.series.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (key, histogram) in self
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             each(key, histogram.durations());
         }
     }
@@ -94,16 +113,25 @@ impl Series {
     ) -> Vec<Point> {
         let series: Vec<(Key, Arc<Histogram>)> = {
             let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
-            series.iter().map(|(key, histogram)| (key.clone(), Arc::clone(histogram))).collect()
+            series
+                .iter()
+                .map(|(key, histogram)| (key.clone(), Arc::clone(histogram)))
+                .collect()
         };
         let point = |(key, one): &(Key, Arc<Histogram>)| {
-            (labels(about, key, known, backend(key.backend)), Values::Histogram(one.counts()))
+            (
+                labels(about, key, known, backend(key.backend)),
+                Values::Histogram(one.counts()),
+            )
         };
         let mut points: Vec<Point> = series.iter().map(point).collect();
         points.sort_by(|a, b| a.0.cmp(&b.0));
         let overflow = self.overflow.counts();
         if overflow.buckets.iter().any(|count| *count > 0) {
-            points.push((vec![(label::OVERFLOW, "true".to_owned())], Values::Histogram(overflow)));
+            points.push((
+                vec![(label::OVERFLOW, "true".to_owned())],
+                Values::Histogram(overflow),
+            ));
         }
         points
     }
@@ -119,37 +147,71 @@ impl Histogram {
     }
 
     fn durations(&self) -> Durations {
-        Durations(std::array::from_fn(|range| self.ranges.get(range).map_or(0, |count| count.load(Ordering::Relaxed))))
+        Durations(std::array::from_fn(|range| {
+            self.ranges
+                .get(range)
+                .map_or(0, |count| count.load(Ordering::Relaxed))
+        }))
     }
 
     fn counts(&self) -> Counts {
         let mut buckets = vec![0; BOUNDS.len() + 1];
         for (range, count) in self.durations().0.into_iter().enumerate() {
             let bucket = LIMITS.get(range).map_or(BOUNDS.len(), |limit| {
-                BOUNDS.partition_point(|bound| Duration::from_secs_f64(*bound) < Duration::from_nanos(*limit))
+                BOUNDS.partition_point(|bound| {
+                    Duration::from_secs_f64(*bound) < Duration::from_nanos(*limit)
+                })
             });
-            buckets.get_mut(bucket).into_iter().for_each(|sum| *sum += count);
+            buckets
+                .get_mut(bucket)
+                .into_iter()
+                .for_each(|sum| *sum += count);
         }
-        Counts { buckets, sum_seconds: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)).as_secs_f64() }
+        Counts {
+            buckets,
+            sum_seconds: Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)).as_secs_f64(),
+        }
     }
 }
 
 fn labels(about: About, key: &Key, known: &KnownNames, backend: Option<NamedBackend>) -> Labels {
-    let mut out = if about == About::Session { Vec::new() } else { labels_of_message(key, known) };
+    let mut out = if about == About::Session {
+        Vec::new()
+    } else {
+        labels_of_message(key, known)
+    };
     // A mistake of the sender is no failure of the receiver (conventions for MCP, Server).
     let is_failure = |error: &ErrorType| about != About::Received || !error.is_mistake_of_sender();
-    out.extend(key.error.filter(is_failure).map(|error| (label::ERROR, error.as_text().into_owned())));
+    out.extend(
+        key.error
+            .filter(is_failure)
+            .map(|error| (label::ERROR, error.as_text().into_owned())),
+    );
     let code = key.error.and_then(|error| error.status_code());
     out.extend(code.map(|code| (label::STATUS, code.to_string())));
-    out.extend(key.revision.map(|revision| (label::REVISION, revision.as_str().to_owned())));
-    out.extend(key.transport.map(|transport| (label::TRANSPORT, transport.as_str().to_owned())));
+    out.extend(
+        key.revision
+            .map(|revision| (label::REVISION, revision.as_str().to_owned())),
+    );
+    out.extend(
+        key.transport
+            .map(|transport| (label::TRANSPORT, transport.as_str().to_owned())),
+    );
     if key.transport == Some(Transport::Tcp) {
         out.push((label::PROTOCOL, "http".to_owned()));
-        out.extend(key.http.map(|version| (label::PROTOCOL_VERSION, version.to_owned())));
+        out.extend(
+            key.http
+                .map(|version| (label::PROTOCOL_VERSION, version.to_owned())),
+        );
     }
-    let Some(NamedBackend { name, address }) = backend else { return out };
+    let Some(NamedBackend { name, address }) = backend else {
+        return out;
+    };
     if let Some((host, port)) = address.filter(|_| about != About::Received) {
-        out.extend([(label::ADDRESS, host.to_string()), (label::PORT, port.to_string())]);
+        out.extend([
+            (label::ADDRESS, host.to_string()),
+            (label::PORT, port.to_string()),
+        ]);
     }
     out.push((label::BACKEND, name));
     out

@@ -69,14 +69,27 @@ impl NameId {
 
 impl KnownNames {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, tables: RwLock::default(), hasher: RandomState::default() }
+        Self {
+            most,
+            tables: RwLock::default(),
+            hasher: RandomState::default(),
+        }
     }
 
     /// Adds the names in `list`, unless that list was read recently.
-    pub(super) fn learn(&self, owner: u16, kind: NameKind, list: &[u8], names: impl FnOnce() -> Vec<String>) {
+    pub(super) fn learn(
+        &self,
+        owner: u16,
+        kind: NameKind,
+        list: &[u8],
+        names: impl FnOnce() -> Vec<String>,
+    ) {
         let hash = self.hasher.hash_one(list);
         let known = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        if known.of(owner, kind).is_some_and(|owned| owned.read.contains(&hash)) {
+        if known
+            .of(owner, kind)
+            .is_some_and(|owned| owned.read.contains(&hash))
+        {
             return;
         }
         drop(known);
@@ -97,14 +110,21 @@ impl KnownNames {
             Target::None | Target::Resource(_) => return None,
         };
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let number = tables.of(owner, kind).and_then(|owned| owned.names.get(name));
-        Some(NameId { kind, number: number.copied().unwrap_or(0) })
+        let number = tables
+            .of(owner, kind)
+            .and_then(|owned| owned.names.get(name));
+        Some(NameId {
+            kind,
+            number: number.copied().unwrap_or(0),
+        })
     }
 
     pub(super) fn text(&self, id: NameId) -> String {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         let index = (id.number as usize).checked_sub(1);
-        index.and_then(|index| tables.texts.get(index)).map_or_else(|| OTHER.to_owned(), |text| text.to_string())
+        index
+            .and_then(|index| tables.texts.get(index))
+            .map_or_else(|| OTHER.to_owned(), |text| text.to_string())
     }
 }
 

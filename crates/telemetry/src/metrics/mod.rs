@@ -56,7 +56,10 @@ pub struct MetricLimits {
 #[cfg(any(test, feature = "test-support"))]
 impl Default for MetricLimits {
     fn default() -> Self {
-        Self { names_per_backend: 100, series: 2000 }
+        Self {
+            names_per_backend: 100,
+            series: 2000,
+        }
     }
 }
 
@@ -141,16 +144,24 @@ impl Metrics {
     /// Shows this counter of dropped log lines.
     #[must_use]
     pub fn with_dropped_log_lines(self, counter: Arc<AtomicU64>) -> Self {
-        Self { dropped_log_lines: counter, ..self }
+        Self {
+            dropped_log_lines: counter,
+            ..self
+        }
     }
 
     /// The counters of the backend called `name`, created on first use.
     #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
-        let mut backends = self.backends.write().unwrap_or_else(PoisonError::into_inner);
+        let mut backends = self
+            .backends
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let next = u16::try_from(backends.len() + 1).unwrap_or(u16::MAX);
         let name: Arc<str> = Arc::from(name);
-        let made = backends.entry(Arc::clone(&name)).or_insert_with(|| Arc::new(BackendMetrics::new(next, name)));
+        let made = backends
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| Arc::new(BackendMetrics::new(next, name)));
         Arc::clone(made)
     }
 
@@ -163,7 +174,8 @@ impl Metrics {
         list: &[u8],
         names: impl FnOnce() -> Vec<String>,
     ) {
-        self.known.learn(backend.map_or(0, BackendMetrics::index), kind, list, names);
+        self.known
+            .learn(backend.map_or(0, BackendMetrics::index), kind, list, names);
     }
 
     /// A session began (1) or ended (-1).
@@ -172,15 +184,41 @@ impl Metrics {
     }
 
     /// A session has ended, which lasted so long; `error` is why, unless it was ended properly.
-    pub fn session_ended(&self, side: SessionSide, revision: Revision, lasted: Duration, error: Option<ErrorType>) {
+    pub fn session_ended(
+        &self,
+        side: SessionSide,
+        revision: Revision,
+        lasted: Duration,
+        error: Option<ErrorType>,
+    ) {
         let (series, backend, transport, http) = match side {
-            SessionSide::Server(network) => (&self.server_sessions, 0, network.transport(), network.http_version()),
-            SessionSide::Client(labels) => (&self.client_sessions, labels.index, labels.transport, labels.http()),
+            SessionSide::Server(network) => (
+                &self.server_sessions,
+                0,
+                network.transport(),
+                network.http_version(),
+            ),
+            SessionSide::Client(labels) => (
+                &self.client_sessions,
+                labels.index,
+                labels.transport,
+                labels.http(),
+            ),
         };
         let error = error.map(ErrorType::bounded);
         let (revision, transport) = (Some(revision), Some(transport));
-        series
-            .record(Key { backend, method: Method::Initialize, name: None, error, revision, transport, http }, lasted);
+        series.record(
+            Key {
+                backend,
+                method: Method::Initialize,
+                name: None,
+                error,
+                revision,
+                transport,
+                http,
+            },
+            lasted,
+        );
     }
 
     /// A call was suspended (1), or resumed or dropped (-1).
@@ -199,10 +237,18 @@ impl Metrics {
 
     /// The configuration has been read and could be used; this generation of it is in force.
     pub fn configuration_read(&self, generation: u64) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         self.configuration.is_usable.store(1, Ordering::Relaxed);
-        self.configuration.read_at.store(i64::try_from(now).unwrap_or(i64::MAX), Ordering::Relaxed);
-        self.configuration.generation.store(i64::try_from(generation).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.configuration
+            .read_at
+            .store(i64::try_from(now).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.configuration.generation.store(
+            i64::try_from(generation).unwrap_or(i64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// The configuration has been read and could not be used: the one before stays in force.
@@ -213,7 +259,10 @@ impl Metrics {
     /// The backend called `name` is no longer configured: its counters are not shown until it is again.
     pub fn retire_backend(&self, name: &str) {
         let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
-        backends.get(name).iter().for_each(|backend| backend.set_configured(false));
+        backends
+            .get(name)
+            .iter()
+            .for_each(|backend| backend.set_configured(false));
     }
 
     /// Counts spans that were not delivered.
@@ -226,7 +275,9 @@ impl Metrics {
     /// How many spans were not delivered, by reason.
     #[must_use]
     pub fn spans_dropped(&self, reason: DropReason) -> u64 {
-        self.dropped.get(reason as usize).map_or(0, |counter| counter.load(Ordering::Relaxed))
+        self.dropped
+            .get(reason as usize)
+            .map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 
     /// All metrics in the Prometheus text exposition format 0.0.4.
@@ -250,7 +301,9 @@ impl Metrics {
     /// The name of the configured backend with this index.
     fn configured_backend(&self, index: u16) -> Option<String> {
         let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
-        let backend = backends.values().find(|backend| backend.index() == index && backend.is_configured());
+        let backend = backends
+            .values()
+            .find(|backend| backend.index() == index && backend.is_configured());
         backend.map(|backend| backend.name().to_owned())
     }
 
@@ -261,14 +314,31 @@ impl Metrics {
     /// All metrics at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
-        let backends: Vec<Arc<BackendMetrics>> =
-            self.backends.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let named = |index: u16| backends.iter().find(|backend| backend.index() == index).map(|one| one.named());
+        let backends: Vec<Arc<BackendMetrics>> = self
+            .backends
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect();
+        let named = |index: u16| {
+            backends
+                .iter()
+                .find(|backend| backend.index() == index)
+                .map(|one| one.named())
+        };
         let snapshot = |series: &Series, about| series.snapshot(about, &self.known, &named);
         let one = |value: i64| vec![(Vec::new(), Values::Integer(value))];
         let configured = || backends.iter().filter(|backend| backend.is_configured());
         let per_backend = |value: fn(&BackendMetrics) -> i64| {
-            configured().map(|b| (vec![(label::BACKEND, b.name().to_owned())], Values::Integer(value(b)))).collect()
+            configured()
+                .map(|b| {
+                    (
+                        vec![(label::BACKEND, b.name().to_owned())],
+                        Values::Integer(value(b)),
+                    )
+                })
+                .collect()
         };
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
         FAMILIES
@@ -277,25 +347,41 @@ impl Metrics {
                 let points = match info.name {
                     "mcp.server.operation.duration" => snapshot(&self.server, About::Received),
                     "mcp.client.operation.duration" => snapshot(&self.client, About::Sent),
-                    "mcp.server.session.duration" => snapshot(&self.server_sessions, About::Session),
-                    "mcp.client.session.duration" => snapshot(&self.client_sessions, About::Session),
+                    "mcp.server.session.duration" => {
+                        snapshot(&self.server_sessions, About::Session)
+                    }
+                    "mcp.client.session.duration" => {
+                        snapshot(&self.client_sessions, About::Session)
+                    }
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
                     "fanlight.client.io" => directions(&self.received, &self.sent),
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
-                    "fanlight.backend.endpoints" => configured().flat_map(|backend| backend.endpoints()).collect(),
+                    "fanlight.backend.endpoints" => configured()
+                        .flat_map(|backend| backend.endpoints())
+                        .collect(),
                     "fanlight.backend.restarts" => per_backend(BackendMetrics::restarts),
                     "fanlight.backend.reconnects" => per_backend(BackendMetrics::reconnects),
                     "fanlight.backend.ejections" => per_backend(BackendMetrics::ejections),
-                    "fanlight.backend.failed_connections" => per_backend(BackendMetrics::failed_connections),
+                    "fanlight.backend.failed_connections" => {
+                        per_backend(BackendMetrics::failed_connections)
+                    }
                     "fanlight.backend.stderr.dropped" => per_backend(BackendMetrics::dropped_lines),
-                    "fanlight.backend.io" => configured().flat_map(|backend| backend.bytes()).collect(),
-                    "fanlight.backend.mirrored" => configured().flat_map(|backend| backend.mirror()).collect(),
+                    "fanlight.backend.io" => {
+                        configured().flat_map(|backend| backend.bytes()).collect()
+                    }
+                    "fanlight.backend.mirrored" => {
+                        configured().flat_map(|backend| backend.mirror()).collect()
+                    }
                     "fanlight.spans.dropped" => self.drops(),
                     "fanlight.log.dropped" => one(total(&self.dropped_log_lines)),
-                    "fanlight.config.last_reload_successful" => one(load(&self.configuration.is_usable)),
-                    "fanlight.config.last_reload_success_timestamp" => one(load(&self.configuration.read_at)),
+                    "fanlight.config.last_reload_successful" => {
+                        one(load(&self.configuration.is_usable))
+                    }
+                    "fanlight.config.last_reload_success_timestamp" => {
+                        one(load(&self.configuration.read_at))
+                    }
                     "fanlight.config.generation" => one(load(&self.configuration.generation)),
                     _ => Vec::new(),
                 };
@@ -306,8 +392,12 @@ impl Metrics {
 
     fn drops(&self) -> Vec<Point> {
         let value = |reason: DropReason| self.dropped.get(reason as usize).map_or(0, total);
-        let point =
-            |reason: DropReason| (vec![(label::REASON, reason.as_str().to_owned())], Values::Integer(value(reason)));
+        let point = |reason: DropReason| {
+            (
+                vec![(label::REASON, reason.as_str().to_owned())],
+                Values::Integer(value(reason)),
+            )
+        };
         DropReason::ALL.map(point).into()
     }
 }
@@ -318,13 +408,21 @@ fn total(counter: &AtomicU64) -> i64 {
 
 fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
     let point = |direction: Direction, counter: &AtomicU64| {
-        (vec![(label::DIRECTION, direction.as_str().to_owned())], Values::Integer(total(counter)))
+        (
+            vec![(label::DIRECTION, direction.as_str().to_owned())],
+            Values::Integer(total(counter)),
+        )
     };
-    vec![point(Direction::Receive, received), point(Direction::Transmit, sent)]
+    vec![
+        point(Direction::Receive, received),
+        point(Direction::Transmit, sent),
+    ]
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Metrics")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }

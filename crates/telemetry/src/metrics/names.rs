@@ -28,16 +28,28 @@ pub(crate) fn learn(
             return;
         }
     }
-    let Some(list) = answer.result().and_then(|result| result.get(key)) else { return };
-    metrics.learn(backend.map(|backend| &**backend), kind, list.bytes(), || names_in(&list));
+    let Some(list) = answer.result().and_then(|result| result.get(key)) else {
+        return;
+    };
+    metrics.learn(
+        backend.map(|backend| &**backend),
+        kind,
+        list.bytes(),
+        || names_in(&list),
+    );
 }
 
 /// Marks a cached list whose names have been learned.
 struct NamesLearned;
 
 fn names_in(list: &Json) -> Vec<String> {
-    let names = list.elements().filter_map(|entry| list.slice(entry).get("name")).take(MOST);
-    names.filter_map(|name| name.as_str().map(Cow::into_owned)).collect()
+    let names = list
+        .elements()
+        .filter_map(|entry| list.slice(entry).get("name"))
+        .take(MOST);
+    names
+        .filter_map(|name| name.as_str().map(Cow::into_owned))
+        .collect()
 }
 
 /// Most names that are read from one page. No option: `limits.metricNames` bounds the names that metrics tell apart.

@@ -12,7 +12,10 @@ use super::histogram::BOUNDS;
 pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
     let mut out = String::with_capacity(8192);
     out.push_str("# HELP target_info What is measured.\n# TYPE target_info gauge\n");
-    let target: Vec<(&str, String)> = resource.iter().map(|(key, value)| (key.as_str(), value.to_string())).collect();
+    let target: Vec<(&str, String)> = resource
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.to_string()))
+        .collect();
     sample(&mut out, "target_info", &target, None, "1");
     out.push_str(&prometheus(families));
     out
@@ -29,7 +32,10 @@ pub fn prometheus(families: &[Family]) -> String {
             Shape::Counter => "counter",
             Shape::UpDownCounter | Shape::Gauge => "gauge",
         };
-        append(&mut out, format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", family.info.help));
+        append(
+            &mut out,
+            format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", family.info.help),
+        );
         for (labels, values) in &family.points {
             match values {
                 Values::Integer(value) => sample(&mut out, &name, labels, None, &value.to_string()),
@@ -62,18 +68,51 @@ fn histogram(out: &mut String, name: &str, labels: &Labels, counts: &Counts) {
     let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
     for (count, bound) in counts.buckets.iter().zip(bounds) {
         so_far += count;
-        sample(out, &bucket, labels, Some(("le", &bound)), &so_far.to_string());
+        sample(
+            out,
+            &bucket,
+            labels,
+            Some(("le", &bound)),
+            &so_far.to_string(),
+        );
     }
-    sample(out, &format!("{name}_sum"), labels, None, &counts.sum_seconds.to_string());
-    sample(out, &format!("{name}_count"), labels, None, &so_far.to_string());
+    sample(
+        out,
+        &format!("{name}_sum"),
+        labels,
+        None,
+        &counts.sum_seconds.to_string(),
+    );
+    sample(
+        out,
+        &format!("{name}_count"),
+        labels,
+        None,
+        &so_far.to_string(),
+    );
 }
 
-fn sample(out: &mut String, name: &str, labels: &[(&str, String)], last: Option<(&str, &str)>, value: &str) {
+fn sample(
+    out: &mut String,
+    name: &str,
+    labels: &[(&str, String)],
+    last: Option<(&str, &str)>,
+    value: &str,
+) {
     out.push_str(name);
-    let all = labels.iter().map(|(key, value)| (*key, value.as_str())).chain(last);
+    let all = labels
+        .iter()
+        .map(|(key, value)| (*key, value.as_str()))
+        .chain(last);
     let mut before = '{';
     for (key, value) in all {
-        append(out, format_args!("{before}{}=\"", key.replace(|c: char| !c.is_ascii_alphanumeric(), "_")));
+        append(
+            out,
+            format_args!(
+                "{before}{}=\"",
+                key.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+            ),
+        );
         for c in value.chars() {
             match c {
                 '\\' => out.push_str("\\\\"),

@@ -83,7 +83,12 @@ impl Timer {
         if side == Side::Server {
             metrics.active(1);
         }
-        Self { metrics, side, began, key: Some(key) }
+        Self {
+            metrics,
+            side,
+            began,
+            key: Some(key),
+        }
     }
 
     pub(crate) fn registry(&self) -> &Metrics {
@@ -137,7 +142,15 @@ pub(super) mod tests {
     ) {
         let backend = metrics.backend(backend).index();
         let name = metrics.known().id(backend, Target::Tool(tool));
-        let key = Key { backend, method: Method::CallTool, name, error, revision: None, transport: None, http: None };
+        let key = Key {
+            backend,
+            method: Method::CallTool,
+            name,
+            error,
+            revision: None,
+            transport: None,
+            http: None,
+        };
         metrics.series(side).record(key, lasted);
     }
 }

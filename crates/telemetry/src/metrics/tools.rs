@@ -118,7 +118,10 @@ struct Minute {
 
 impl Default for ToolHistory {
     fn default() -> Self {
-        Self { began: Instant::now(), state: Mutex::default() }
+        Self {
+            began: Instant::now(),
+            state: Mutex::default(),
+        }
     }
 }
 
@@ -136,18 +139,30 @@ impl Metrics {
 
     fn close_minute(&self, minute: u64) {
         let totals = self.tool_totals();
-        self.tools.state.lock().unwrap_or_else(PoisonError::into_inner).advance(minute, &totals);
+        self.tools
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .advance(minute, &totals);
     }
 
     fn tools_at(&self, uptime: Duration) -> Vec<ToolFigures> {
         let totals = self.tool_totals();
-        let mut state = self.tools.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .tools
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         state.advance(uptime.as_secs() / 60, &totals);
         let mut all: Vec<ToolFigures> = totals
             .iter()
             .filter_map(|(key, total)| {
                 let window = state.window(key, total)?;
-                Some(window.figures(self.configured_backend(key.0)?, self.known.text(key.1), uptime))
+                Some(window.figures(
+                    self.configured_backend(key.0)?,
+                    self.known.text(key.1),
+                    uptime,
+                ))
             })
             .collect();
         drop(state);
@@ -159,10 +174,14 @@ impl Metrics {
     fn tool_totals(&self) -> HashMap<ToolKey, Totals, RandomState> {
         let mut all: HashMap<ToolKey, Totals, RandomState> = HashMap::default();
         self.client.for_each(|key, durations| {
-            let (Method::CallTool, Some(name)) = (&key.method, key.name) else { return };
+            let (Method::CallTool, Some(name)) = (&key.method, key.name) else {
+                return;
+            };
             let total = all.entry((key.backend, name)).or_default();
             match key.error {
-                Some(ErrorType::Abandoned | ErrorType::Cancelled) => total.given_up += durations.count(),
+                Some(ErrorType::Abandoned | ErrorType::Cancelled) => {
+                    total.given_up += durations.count()
+                }
                 error => {
                     total.errors += error.map_or(0, |_| durations.count());
                     total.durations.add(&durations);
@@ -170,7 +189,9 @@ impl Metrics {
             }
         });
         self.unsent.for_each(|key, durations| {
-            let (Method::CallTool, Some(name)) = (&key.method, key.name) else { return };
+            let (Method::CallTool, Some(name)) = (&key.method, key.name) else {
+                return;
+            };
             let total = all.entry((key.backend, name)).or_default();
             total.unsent += durations.count();
             total.errors += durations.count();
@@ -187,11 +208,17 @@ impl State {
         }
         for (key, total) in totals {
             let entry = self.tools.entry(*key).or_default();
-            entry.minutes.extend(total.since(&entry.counted, self.minute));
+            entry
+                .minutes
+                .extend(total.since(&entry.counted, self.minute));
             entry.counted = total.clone();
         }
         for entry in self.tools.values_mut() {
-            while entry.minutes.front().is_some_and(|first| first.number + MINUTES as u64 <= now) {
+            while entry
+                .minutes
+                .front()
+                .is_some_and(|first| first.number + MINUTES as u64 <= now)
+            {
                 entry.minutes.pop_front();
             }
         }
@@ -202,9 +229,16 @@ impl State {
     fn window(&self, key: &ToolKey, total: &Totals) -> Option<Window> {
         let mut window = Window::default();
         let entry = self.tools.get(key);
-        let counted = entry.map(|entry| &entry.counted).cloned().unwrap_or_default();
+        let counted = entry
+            .map(|entry| &entry.counted)
+            .cloned()
+            .unwrap_or_default();
         let running = total.since(&counted, self.minute);
-        for minute in entry.into_iter().flat_map(|entry| &entry.minutes).chain(&running) {
+        for minute in entry
+            .into_iter()
+            .flat_map(|entry| &entry.minutes)
+            .chain(&running)
+        {
             window.add(minute, self.minute);
         }
         (window.calls + window.given_up > 0).then_some(window)
@@ -214,13 +248,22 @@ impl State {
 impl Totals {
     /// What was counted since `earlier`, as the minute of this number; `None` if nothing was.
     fn since(&self, earlier: &Self, number: u64) -> Option<Minute> {
-        let small = |(range, count)| (u8::try_from(range).unwrap_or(u8::MAX), u32::try_from(count).unwrap_or(u32::MAX));
+        let small = |(range, count)| {
+            (
+                u8::try_from(range).unwrap_or(u8::MAX),
+                u32::try_from(count).unwrap_or(u32::MAX),
+            )
+        };
         let minute = Minute {
             number,
             unsent: self.unsent.saturating_sub(earlier.unsent),
             errors: self.errors.saturating_sub(earlier.errors),
             given_up: self.given_up.saturating_sub(earlier.given_up),
-            durations: self.durations.since(&earlier.durations).map(small).collect(),
+            durations: self
+                .durations
+                .since(&earlier.durations)
+                .map(small)
+                .collect(),
         };
         (minute.calls() + minute.given_up > 0).then_some(minute)
     }
@@ -228,7 +271,12 @@ impl Totals {
 
 impl Minute {
     fn calls(&self) -> u64 {
-        self.unsent + self.durations.iter().map(|(_, count)| u64::from(*count)).sum::<u64>()
+        self.unsent
+            + self
+                .durations
+                .iter()
+                .map(|(_, count)| u64::from(*count))
+                .sum::<u64>()
     }
 }
 
@@ -247,7 +295,14 @@ struct Window {
 impl Default for Window {
     fn default() -> Self {
         let (durations, minutes) = (Durations::default(), [(0, 0); MINUTES]);
-        Self { calls: 0, errors: 0, given_up: 0, recent: 0, durations, minutes }
+        Self {
+            calls: 0,
+            errors: 0,
+            given_up: 0,
+            recent: 0,
+            durations,
+            minutes,
+        }
     }
 }
 
@@ -259,9 +314,15 @@ impl Window {
         self.given_up += minute.given_up;
         self.recent += if age < RATE { calls } else { 0 };
         for (range, count) in &minute.durations {
-            self.durations.0.get_mut(usize::from(*range)).into_iter().for_each(|sum| *sum += u64::from(*count));
+            self.durations
+                .0
+                .get_mut(usize::from(*range))
+                .into_iter()
+                .for_each(|sum| *sum += u64::from(*count));
         }
-        let place = usize::try_from(age).ok().and_then(|age| (MINUTES - 1).checked_sub(age));
+        let place = usize::try_from(age)
+            .ok()
+            .and_then(|age| (MINUTES - 1).checked_sub(age));
         if let Some(place) = place.and_then(|place| self.minutes.get_mut(place)) {
             let small = |count| u32::try_from(count).unwrap_or(u32::MAX);
             *place = (small(calls), small(minute.errors));
@@ -270,9 +331,16 @@ impl Window {
 
     fn figures(self, backend: String, tool: String, uptime: Duration) -> ToolFigures {
         // The running minute is not over yet. Of less than a minute no rate is known.
-        let seconds = (uptime.as_secs_f64() % 60.0 + (RATE - 1) as f64 * 60.0).min(uptime.as_secs_f64()).max(60.0);
-        let ends = RANGES.map(|micros| Some(Duration::from_micros(micros))).into_iter().chain([None]);
-        let ranges = ends.zip(self.durations.within(&RANGES.map(|micros| micros * 1000))).collect();
+        let seconds = (uptime.as_secs_f64() % 60.0 + (RATE - 1) as f64 * 60.0)
+            .min(uptime.as_secs_f64())
+            .max(60.0);
+        let ends = RANGES
+            .map(|micros| Some(Duration::from_micros(micros)))
+            .into_iter()
+            .chain([None]);
+        let ranges = ends
+            .zip(self.durations.within(&RANGES.map(|micros| micros * 1000)))
+            .collect();
         ToolFigures {
             ranges,
             backend,
@@ -301,12 +369,21 @@ mod tests {
     fn metrics() -> Metrics {
         let metrics = Metrics::new(MetricLimits::default());
         let backend = metrics.backend("files");
-        metrics.learn(Some(&backend), NameKind::Tool, b"list", || ["read", "write"].map(str::to_owned).to_vec());
+        metrics.learn(Some(&backend), NameKind::Tool, b"list", || {
+            ["read", "write"].map(str::to_owned).to_vec()
+        });
         metrics
     }
 
     fn call(metrics: &Metrics, tool: &str, millis: u64, error: Option<ErrorType>) {
-        record(metrics, Side::Client, "files", tool, error, Duration::from_millis(millis));
+        record(
+            metrics,
+            Side::Client,
+            "files",
+            tool,
+            error,
+            Duration::from_millis(millis),
+        );
     }
 
     #[test]
@@ -320,26 +397,57 @@ mod tests {
         call(&metrics, "read", 4, Some(ErrorType::Timeout));
         call(&metrics, "read", 90_000, Some(ErrorType::Cancelled));
         let all = metrics.tools_at(MINUTE + Duration::from_secs(1));
-        let [read, write] = &all[..] else { panic!("{all:?}") };
-        assert_eq!((read.backend.as_str(), read.tool.as_str(), write.tool.as_str()), ("files", "read", "write"));
+        let [read, write] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!(
+            (
+                read.backend.as_str(),
+                read.tool.as_str(),
+                write.tool.as_str()
+            ),
+            ("files", "read", "write")
+        );
         assert_eq!((read.calls, read.errors, read.given_up), (11, 1, 1));
-        assert_eq!((read.minutes[58], read.minutes[59], read.minutes[57]), ((10, 0), (1, 1), (0, 0)));
+        assert_eq!(
+            (read.minutes[58], read.minutes[59], read.minutes[57]),
+            ((10, 0), (1, 1), (0, 0))
+        );
         // A call that was given up does not tell how long the tool takes.
         assert!(read.p99.unwrap() <= Duration::from_millis(4), "{read:?}");
-        assert!(write.median.unwrap() > Duration::from_millis(500), "{write:?}");
-        let some = |one: &ToolFigures| one.ranges.iter().copied().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
+        assert!(
+            write.median.unwrap() > Duration::from_millis(500),
+            "{write:?}"
+        );
+        let some = |one: &ToolFigures| {
+            one.ranges
+                .iter()
+                .copied()
+                .filter(|(_, count)| *count > 0)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(some(read), [(Some(Duration::from_millis(5)), 11)]);
         assert_eq!(some(write), [(Some(Duration::from_secs(1)), 1)]);
         // An hour later nothing is left of the first minute.
         let later = metrics.tools_at(MINUTE * 60);
-        assert_eq!((later.len(), later[0].calls, later[0].minutes[0]), (1, 1, (1, 1)));
+        assert_eq!(
+            (later.len(), later[0].calls, later[0].minutes[0]),
+            (1, 1, (1, 1))
+        );
         assert!(metrics.tools_at(MINUTE * 61).is_empty());
     }
 
     #[test]
     fn calls_that_could_not_be_sent_are_errors_without_a_duration() {
         let metrics = metrics();
-        record(&metrics, Side::Unsent, "files", "read", Some(ErrorType::ConnectFailed), Duration::ZERO);
+        record(
+            &metrics,
+            Side::Unsent,
+            "files",
+            "read",
+            Some(ErrorType::ConnectFailed),
+            Duration::ZERO,
+        );
         let all = metrics.tools_at(MINUTE);
         assert_eq!((all[0].calls, all[0].errors, all[0].median), (1, 1, None));
     }
@@ -351,7 +459,10 @@ mod tests {
             call(&metrics, &format!("made-up-{tool}"), 1, None);
         }
         let all = metrics.tools_at(MINUTE);
-        assert_eq!((all.len(), all[0].tool.as_str(), all[0].calls), (1, "_OTHER", 5));
+        assert_eq!(
+            (all.len(), all[0].tool.as_str(), all[0].calls),
+            (1, "_OTHER", 5)
+        );
         metrics.retire_backend("files");
         assert!(metrics.tools_at(MINUTE).is_empty());
     }

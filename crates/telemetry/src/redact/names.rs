@@ -23,24 +23,42 @@ const PARTS: &[&str] = &[
 ];
 
 /// Whole words of secret names; too short to be looked for within others.
-const WORDS: &[&str] = &["auth", "cvc", "cvv", "key", "mfa", "otp", "pass", "pat", "pin", "pw", "sid", "sig", "totp"];
+const WORDS: &[&str] = &[
+    "auth", "cvc", "cvv", "key", "mfa", "otp", "pass", "pat", "pin", "pw", "sid", "sig", "totp",
+];
 
 /// Ends of names that are written as one word.
 const ENDS: &[&str] = &["auth", "key", "otp", "pass"];
 
 /// Words that end like secret names and are none.
-const HARMLESS: &[&str] =
-    &["bypass", "compass", "donkey", "encompass", "hockey", "hotkey", "jockey", "monkey", "trespass", "turkey"];
+const HARMLESS: &[&str] = &[
+    "bypass",
+    "compass",
+    "donkey",
+    "encompass",
+    "hockey",
+    "hotkey",
+    "jockey",
+    "monkey",
+    "trespass",
+    "turkey",
+];
 
 /// Whether a value of this name is secret. `-`, `_`, `.`, spaces and changes of case separate words; digits and the `s`
 /// of a plural at their ends do not count.
 pub(super) fn is_secret(name: &str) -> bool {
-    let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let plain: String = name
+        .chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect();
     if PARTS.iter().any(|part| plain.contains(part)) {
         return true;
     }
     words(name).any(|word| {
-        let word = word.trim_end_matches(|c: char| c.is_ascii_digit()).to_lowercase();
+        let word = word
+            .trim_end_matches(|c: char| c.is_ascii_digit())
+            .to_lowercase();
         let is_one = |word: &str| {
             let is_end = ENDS.iter().any(|end| word.ends_with(end)) && !HARMLESS.contains(&word);
             is_end || WORDS.contains(&word)
@@ -106,9 +124,18 @@ mod tests {
 
     #[test]
     fn harmless_names_are_not_secret() {
-        for name in
-            ["author", "authored", "keyboard", "monkey", "compass", "passenger", "spin", "opinion", "path", "side"]
-        {
+        for name in [
+            "author",
+            "authored",
+            "keyboard",
+            "monkey",
+            "compass",
+            "passenger",
+            "spin",
+            "opinion",
+            "path",
+            "side",
+        ] {
             assert!(!is_secret(name), "{name}");
         }
     }

@@ -53,24 +53,33 @@ fn word(text: &str, at: usize) -> Option<(usize, usize)> {
 fn after_scheme(text: &str, _: &str, end: usize) -> Option<(usize, usize)> {
     let start = end + 3;
     let rest = text.get(end..)?.strip_prefix("://")?;
-    let authority = rest.find(|c: char| c.is_whitespace() || "/?#\"'<>\\".contains(c)).unwrap_or(rest.len());
+    let authority = rest
+        .find(|c: char| c.is_whitespace() || "/?#\"'<>\\".contains(c))
+        .unwrap_or(rest.len());
     let length = rest.get(..authority)?.rfind('@')?;
     Some((start, start + length))
 }
 
 /// `Bearer token`, and the other schemes of `Authorization`.
 fn after_bearer(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
-    let is_bearer = ["bearer", "dpop"].iter().any(|scheme| name.eq_ignore_ascii_case(scheme));
+    let is_bearer = ["bearer", "dpop"]
+        .iter()
+        .any(|scheme| name.eq_ignore_ascii_case(scheme));
     if !is_bearer && !name.eq_ignore_ascii_case("basic") {
         return None;
     }
     let rest = text.get(end..)?;
     let token = rest.trim_start_matches([' ', '\t', '\n', '\r']);
     let start = end + rest.len() - token.len();
-    let length = token.find(|c: char| c.is_whitespace() || "\"'\\,;<>".contains(c)).unwrap_or(token.len());
+    let length = token
+        .find(|c: char| c.is_whitespace() || "\"'\\,;<>".contains(c))
+        .unwrap_or(token.len());
     // "Basic" is a word as well: credentials are longer than most, and of one alphabet.
-    let is_base64 =
-        length >= 8 && token.get(..length)?.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
+    let is_base64 = length >= 8
+        && token
+            .get(..length)?
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
     (start > end && (is_bearer || is_base64)).then_some((start, start + length))
 }
 
@@ -83,7 +92,11 @@ fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     let rest = text.get(end..)?;
     let skip = |text: &str, what: &[char]| text.len() - text.trim_start_matches(what).len();
     let mut at = skip(rest, &['\\', '"', '\'', ' ']);
-    let sign = rest.get(at..)?.chars().next().filter(|c| matches!(c, '=' | ':'))?;
+    let sign = rest
+        .get(at..)?
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '=' | ':'))?;
     // A URL is no value.
     if rest.get(at..)?.starts_with("://") || !is_secret(name) {
         return None;
@@ -91,11 +104,25 @@ fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     at += sign.len_utf8();
     at += skip(rest.get(at..)?, &[' ', '\t']);
     let value = rest.get(at..)?;
-    let quote = value.trim_start_matches('\\').chars().next().filter(|c| matches!(c, '"' | '\''));
-    let opening = if quote.is_some() { skip(value, &['\\']) + 1 } else { 0 };
+    let quote = value
+        .trim_start_matches('\\')
+        .chars()
+        .next()
+        .filter(|c| matches!(c, '"' | '\''));
+    let opening = if quote.is_some() {
+        skip(value, &['\\']) + 1
+    } else {
+        0
+    };
     let value = value.get(opening..)?;
     let length = match quote {
-        Some(quote) => value.find(quote).map(|end| value.get(..end).unwrap_or_default().trim_end_matches('\\').len()),
+        Some(quote) => value.find(quote).map(|end| {
+            value
+                .get(..end)
+                .unwrap_or_default()
+                .trim_end_matches('\\')
+                .len()
+        }),
         // A header's value may have two words: its scheme and the credentials.
         None if sign == ':' => value.find(['\n', '\r', ',', ';', '"', '}']),
         None => value.find(|c: char| c.is_whitespace() || "&;,\"'#)}\\<>".contains(c)),
@@ -124,7 +151,10 @@ mod tests {
         for (text, clean) in [
             ("https://me:s3@host/a", "https://[redacted]@host/a"),
             ("https://s3@host", "https://[redacted]@host"),
-            ("see (https://h/?token=s3&x=1)", "see (https://h/?token=[redacted]&x=1)"),
+            (
+                "see (https://h/?token=s3&x=1)",
+                "see (https://h/?token=[redacted]&x=1)",
+            ),
             ("Authorization: Bearer s3", "Authorization: [redacted]"),
             ("say Bearer s3, then", "say Bearer [redacted], then"),
             ("curl -H 'Basic dXNlcjpwYXNz'", "curl -H 'Basic [redacted]'"),
@@ -140,9 +170,17 @@ mod tests {
 
     #[test]
     fn text_without_secrets_is_left_alone() {
-        for text in
-            ["", "a basic idea", "the bearer", "key", "https://host:80/x@y", "author: me", "x = y", "token", "eyJ.a"]
-        {
+        for text in [
+            "",
+            "a basic idea",
+            "the bearer",
+            "key",
+            "https://host:80/x@y",
+            "author: me",
+            "x = y",
+            "token",
+            "eyJ.a",
+        ] {
             assert_eq!(without_secrets(text), None, "{text}");
         }
     }

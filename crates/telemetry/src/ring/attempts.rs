@@ -45,12 +45,21 @@ impl Attempt {
         }
         let backend = Arc::clone(&span.start.backend.as_ref()?.shared().name);
         let failed = span.fields().error.is_some();
-        Some(Self { backend, trace: span.trace_id(), began: span.start.began.wall(), failed })
+        Some(Self {
+            backend,
+            trace: span.trace_id(),
+            began: span.start.began.wall(),
+            failed,
+        })
     }
 
     /// Whether this attempt repeats `last`.
     fn repeats(&self, last: &Self) -> bool {
-        let is_soon = || self.began.duration_since(last.began).is_ok_and(|between| between < SOON);
+        let is_soon = || {
+            self.began
+                .duration_since(last.began)
+                .is_ok_and(|between| between < SOON)
+        };
         self.failed == last.failed && last.trace != self.trace && (self.failed || is_soon())
     }
 }
@@ -58,7 +67,9 @@ impl Attempt {
 impl State {
     /// Lets the trace `id` stand for the attempt before it, too, if it repeats that; returns what that one had.
     pub(super) fn fold(&mut self, id: TraceId, attempt: Attempt) -> Option<Entry> {
-        let last = self.connecting.insert(Arc::clone(&attempt.backend), attempt.clone());
+        let last = self
+            .connecting
+            .insert(Arc::clone(&attempt.backend), attempt.clone());
         let repeated = last.filter(|last| attempt.repeats(last)).and_then(|last| {
             let entry = self.traces.remove(&last.trace)?;
             self.order.retain(|trace| *trace != last.trace);
@@ -66,10 +77,16 @@ impl State {
             Some(entry)
         });
         let before = repeated.as_ref().and_then(|entry| entry.attempts);
-        let attempts = before.map_or(Attempts { count: 1, first: attempt.began }, |before| Attempts {
-            count: before.count + 1,
-            ..before
-        });
+        let attempts = before.map_or(
+            Attempts {
+                count: 1,
+                first: attempt.began,
+            },
+            |before| Attempts {
+                count: before.count + 1,
+                ..before
+            },
+        );
         if let Some(entry) = self.traces.get_mut(&id) {
             entry.attempts = Some(attempts);
         }

@@ -41,7 +41,10 @@ pub struct RingLimits {
 impl Default for RingLimits {
     /// 500 traces and 16 MiB.
     fn default() -> Self {
-        Self { traces: 500, bytes: 16 * 1024 * 1024 }
+        Self {
+            traces: 500,
+            bytes: 16 * 1024 * 1024,
+        }
     }
 }
 
@@ -81,7 +84,11 @@ impl Ring {
     /// An empty ring.
     #[must_use]
     pub fn new(limits: RingLimits) -> Self {
-        Self { limits, state: Mutex::default(), feed: broadcast::Sender::new(FEED) }
+        Self {
+            limits,
+            state: Mutex::default(),
+            feed: broadcast::Sender::new(FEED),
+        }
     }
 
     /// The ids of traces in which a span ends, as it ends. A slow subscriber misses some, and blocks nothing.
@@ -122,18 +129,32 @@ impl Ring {
 
 impl State {
     /// Adds a span to its trace. A trace keeps its newest spans, at most `most` bytes of them; returns the evicted ones.
-    fn add(&mut self, id: TraceId, span: Arc<Record>, size: usize, most: usize) -> Vec<(Arc<Record>, usize)> {
+    fn add(
+        &mut self,
+        id: TraceId,
+        span: Arc<Record>,
+        size: usize,
+        most: usize,
+    ) -> Vec<(Arc<Record>, usize)> {
         let entry = self.traces.entry(id).or_insert_with(|| {
             self.order.push_back(id);
             self.count += 1;
-            Entry { number: self.count, spans: VecDeque::with_capacity(USUAL), bytes: 0, dropped: 0, attempts: None }
+            Entry {
+                number: self.count,
+                spans: VecDeque::with_capacity(USUAL),
+                bytes: 0,
+                dropped: 0,
+                attempts: None,
+            }
         });
         entry.spans.push_back((span, size));
         entry.bytes += size;
         self.bytes += size;
         let mut evicted = Vec::new();
         while entry.bytes > most && entry.spans.len() > 1 {
-            let Some(oldest) = entry.spans.pop_front() else { break };
+            let Some(oldest) = entry.spans.pop_front() else {
+                break;
+            };
             entry.bytes -= oldest.1;
             self.bytes -= oldest.1;
             entry.dropped += 1;
@@ -144,7 +165,9 @@ impl State {
 
     /// Removes the oldest trace, if the limits are exceeded.
     fn evict(&mut self, limits: &RingLimits) -> Option<Entry> {
-        if self.order.len() <= limits.traces && (self.bytes <= limits.bytes || self.order.len() <= 1) {
+        if self.order.len() <= limits.traces
+            && (self.bytes <= limits.bytes || self.order.len() <= 1)
+        {
             return None;
         }
         let id = self.order.pop_front()?;

@@ -21,7 +21,13 @@ pub enum TraceOutcome {
 
 impl TraceOutcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [Self::Ok, Self::ToolError, Self::ProtocolError, Self::Cancelled, Self::Failed];
+    pub const ALL: [Self; 5] = [
+        Self::Ok,
+        Self::ToolError,
+        Self::ProtocolError,
+        Self::Cancelled,
+        Self::Failed,
+    ];
 
     /// Its name in the API.
     #[must_use]
@@ -38,19 +44,27 @@ impl TraceOutcome {
     /// The outcome of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
+        Self::ALL
+            .into_iter()
+            .find(|outcome| outcome.as_str() == name)
     }
 
     pub(crate) fn of(error: Option<ErrorType>) -> Self {
         match error {
             None => Self::Ok,
             Some(ErrorType::ToolError) => Self::ToolError,
-            Some(ErrorType::Cancelled | ErrorType::Abandoned | ErrorType::JsonRpc(code::CANCELLED_BY_OPERATOR)) => {
-                Self::Cancelled
-            }
+            Some(
+                ErrorType::Cancelled
+                | ErrorType::Abandoned
+                | ErrorType::JsonRpc(code::CANCELLED_BY_OPERATOR),
+            ) => Self::Cancelled,
             // Fanlight's own, in the place of an answer.
-            Some(ErrorType::JsonRpc(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT)) => Self::Failed,
-            Some(ErrorType::JsonRpc(_) | ErrorType::InvalidRequest | ErrorType::InvalidResponse) => Self::ProtocolError,
+            Some(ErrorType::JsonRpc(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT)) => {
+                Self::Failed
+            }
+            Some(
+                ErrorType::JsonRpc(_) | ErrorType::InvalidRequest | ErrorType::InvalidResponse,
+            ) => Self::ProtocolError,
             Some(_) => Self::Failed,
         }
     }

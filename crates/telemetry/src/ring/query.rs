@@ -59,7 +59,11 @@ impl Ring {
     /// The traces that match `query`, in its order.
     #[must_use]
     pub fn query(&self, query: &Query) -> Vec<Trace> {
-        let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+        let limit = if query.limit == 0 {
+            usize::MAX
+        } else {
+            query.limit
+        };
         let text = query.text.as_deref().map(str::to_lowercase);
         let fits = |trace: &Trace| text.as_deref().is_none_or(|text| trace.has_text(text));
         let ids: Vec<TraceId> = self.lock().order.iter().rev().copied().collect();
@@ -69,12 +73,20 @@ impl Ring {
             records.matches(query).then_some((id, records))
         });
         match query.order {
-            Order::Newest => matching.map(|(id, records)| records.to_trace(id)).filter(fits).take(limit).collect(),
+            Order::Newest => matching
+                .map(|(id, records)| records.to_trace(id))
+                .filter(fits)
+                .take(limit)
+                .collect(),
             Order::Slowest => {
                 let mut all: Vec<_> = matching.collect();
                 // Stable: of those that took the same time the newest is first.
                 all.sort_by_cached_key(|(_, records)| Reverse(records.duration()));
-                all.into_iter().map(|(id, records)| records.to_trace(id)).filter(fits).take(limit).collect()
+                all.into_iter()
+                    .map(|(id, records)| records.to_trace(id))
+                    .filter(fits)
+                    .take(limit)
+                    .collect()
             }
         }
     }
@@ -97,8 +109,17 @@ struct Records {
 
 impl Entry {
     fn records(&self) -> Records {
-        let spans = self.spans.iter().map(|(span, _)| Arc::clone(span)).collect();
-        Records { number: self.number, spans, dropped: self.dropped, attempts: self.attempts }
+        let spans = self
+            .spans
+            .iter()
+            .map(|(span, _)| Arc::clone(span))
+            .collect();
+        Records {
+            number: self.number,
+            spans,
+            dropped: self.dropped,
+            attempts: self.attempts,
+        }
     }
 }
 
@@ -107,7 +128,9 @@ impl Records {
     fn matches(&self, query: &Query) -> bool {
         let any = |has: &dyn Fn(&Record) -> bool| self.spans.iter().any(|span| has(span));
         let has = |wanted: &Option<String>, of: fn(&Record, &str) -> bool| {
-            wanted.as_ref().is_none_or(|wanted| any(&|span| of(span, wanted)))
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| any(&|span| of(span, wanted)))
         };
         let start = || self.start().unwrap_or(SystemTime::UNIX_EPOCH);
         query.before.is_none_or(|before| self.number < before)
@@ -119,7 +142,9 @@ impl Records {
             && has(&query.method, Record::is_of_method)
             && has(&query.client, Record::is_of_client)
             && has(&query.principal, Record::is_of_principal)
-            && query.error.is_none_or(|wanted| any(&Record::failed) == wanted)
+            && query
+                .error
+                .is_none_or(|wanted| any(&Record::failed) == wanted)
             && query.outcome.is_none_or(|wanted| self.outcome() == wanted)
     }
 
@@ -129,24 +154,61 @@ impl Records {
 
     /// From the first start to the last end.
     fn duration(&self) -> Duration {
-        let ends = self.spans.iter().map(|span| span.start.began.wall() + span.fields().lasted.unwrap_or_default());
+        let ends = self
+            .spans
+            .iter()
+            .map(|span| span.start.began.wall() + span.fields().lasted.unwrap_or_default());
         let between = |start, end: SystemTime| end.duration_since(start).ok();
-        self.start().zip(ends.max()).and_then(|(start, end)| between(start, end)).unwrap_or_default()
+        self.start()
+            .zip(ends.max())
+            .and_then(|(start, end)| between(start, end))
+            .unwrap_or_default()
     }
 
     /// By its first span, else by any that failed.
     fn outcome(&self) -> TraceOutcome {
         let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
-        let first = self.spans.iter().filter(is_top).min_by_key(|span| span.start.began.wall());
-        let error = |span: &Arc<Record>| if span.failed() { span.fields().error } else { None };
-        TraceOutcome::of(first.and_then(error).or_else(|| self.spans.iter().find_map(error)))
+        let first = self
+            .spans
+            .iter()
+            .filter(is_top)
+            .min_by_key(|span| span.start.began.wall());
+        let error = |span: &Arc<Record>| {
+            if span.failed() {
+                span.fields().error
+            } else {
+                None
+            }
+        };
+        TraceOutcome::of(
+            first
+                .and_then(error)
+                .or_else(|| self.spans.iter().find_map(error)),
+        )
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
-        let spans = self.spans.iter().map(|span| Arc::new(span.to_span_data())).collect();
-        let (number, dropped, attempts, outcome) = (self.number, self.dropped, self.attempts, self.outcome());
-        let server_spans = self.spans.iter().filter_map(|span| span.server_spans()).collect();
-        Trace { number, id, spans, dropped, attempts, outcome, server_spans }
+        let spans = self
+            .spans
+            .iter()
+            .map(|span| Arc::new(span.to_span_data()))
+            .collect();
+        let (number, dropped, attempts, outcome) =
+            (self.number, self.dropped, self.attempts, self.outcome());
+        let server_spans = self
+            .spans
+            .iter()
+            .filter_map(|span| span.server_spans())
+            .collect();
+        Trace {
+            number,
+            id,
+            spans,
+            dropped,
+            attempts,
+            outcome,
+            server_spans,
+        }
     }
 }
 
@@ -160,11 +222,18 @@ impl Record {
     fn server_spans(&self) -> Option<ServerSpans> {
         let resource_spans = self.fields().optional.as_ref()?.server_spans.clone()?;
         let backend = self.start.backend.as_ref()?.shared().name.to_string();
-        Some(ServerSpans { backend, span_id: self.context.span_id().to_string(), resource_spans })
+        Some(ServerSpans {
+            backend,
+            span_id: self.context.span_id().to_string(),
+            resource_spans,
+        })
     }
 
     fn is_of_backend(&self, name: &str) -> bool {
-        self.start.backend.as_ref().is_some_and(|backend| *backend.shared().name == *name)
+        self.start
+            .backend
+            .as_ref()
+            .is_some_and(|backend| *backend.shared().name == *name)
     }
 
     fn calls(&self, tool: &str) -> bool {
@@ -172,16 +241,27 @@ impl Record {
     }
 
     fn is_of_method(&self, name: &str) -> bool {
-        self.start.method.as_ref().map_or_else(|| self.name_without_method(), Method::as_str) == name
+        self.start
+            .method
+            .as_ref()
+            .map_or_else(|| self.name_without_method(), Method::as_str)
+            == name
     }
 
     fn is_of_client(&self, text: &str) -> bool {
         let (fields, text) = (self.fields(), text.to_lowercase());
-        let has = |given: Option<&str>| given.is_some_and(|given| given.to_lowercase().contains(&text));
-        fields.client.as_ref().is_some_and(|client| has(client.name()) || has(client.version()))
+        let has =
+            |given: Option<&str>| given.is_some_and(|given| given.to_lowercase().contains(&text));
+        fields
+            .client
+            .as_ref()
+            .is_some_and(|client| has(client.name()) || has(client.version()))
     }
 
     fn is_of_principal(&self, name: &str) -> bool {
-        self.fields().client.as_ref().is_some_and(|client| client.principal() == Some(name))
+        self.fields()
+            .client
+            .as_ref()
+            .is_some_and(|client| client.principal() == Some(name))
     }
 }

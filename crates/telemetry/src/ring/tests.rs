@@ -19,11 +19,26 @@ pub(crate) fn record_of(method: Method, target: Target<'_>) -> Record {
     record(method, target, 1, 1, 0, None)
 }
 
-fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64, backend: Option<&str>) -> Record {
+fn record(
+    method: Method,
+    target: Target<'_>,
+    trace: u128,
+    id: u64,
+    parent: u64,
+    backend: Option<&str>,
+) -> Record {
     let backend = backend.map(|name| {
         let (name, endpoint) = (name.to_owned(), Endpoint::Stdio);
         let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
-        BackendTelemetry::new(BackendInfo { name, endpoint, trace_context, content }, None)
+        BackendTelemetry::new(
+            BackendInfo {
+                name,
+                endpoint,
+                trace_context,
+                content,
+            },
+            None,
+        )
     });
     let start = SpanStart {
         kind: Kind::Server,
@@ -36,7 +51,10 @@ fn record(method: Method, target: Target<'_>, trace: u128, id: u64, parent: u64,
         links: Vec::new(),
     };
     let context = TraceContext::within(None, TraceId::from(trace), SpanId::from(id), false);
-    let parent = (parent > 0).then(|| ParentSpan { id: SpanId::from(parent), is_remote: false });
+    let parent = (parent > 0).then(|| ParentSpan {
+        id: SpanId::from(parent),
+        is_remote: false,
+    });
     Record::new(start, context, parent, None, None)
 }
 
@@ -64,67 +82,212 @@ fn numbers(ring: &Ring, query: &Query) -> Vec<u64> {
 
 #[test]
 fn oldest_traces_are_evicted_first() {
-    let ring = Ring::new(RingLimits { traces: 3, bytes: usize::MAX });
+    let ring = Ring::new(RingLimits {
+        traces: 3,
+        bytes: usize::MAX,
+    });
     for trace in 1..=5 {
         push(&ring, trace, 1, &Of::default());
-        push(&ring, trace, 2, &Of { parent: 1, ..Of::default() });
+        push(
+            &ring,
+            trace,
+            2,
+            &Of {
+                parent: 1,
+                ..Of::default()
+            },
+        );
     }
     assert_eq!(numbers(&ring, &Query::default()), [5, 4, 3]);
     assert!(ring.get(TraceId::from_bytes(1u128.to_be_bytes())).is_none());
-    assert_eq!(numbers(&ring, &Query { before: Some(5), limit: 1, ..Query::default() }), [4]);
+    assert_eq!(
+        numbers(
+            &ring,
+            &Query {
+                before: Some(5),
+                limit: 1,
+                ..Query::default()
+            }
+        ),
+        [4]
+    );
 }
 
 #[test]
 fn bytes_are_bounded_and_accounted_for() {
-    let limits = RingLimits { traces: 1000, bytes: 64 * 1024 };
+    let limits = RingLimits {
+        traces: 1000,
+        bytes: 64 * 1024,
+    };
     let ring = Ring::new(limits);
     let big = "x".repeat(400);
-    let sizes: Vec<usize> =
-        (1..=500).map(|trace| push(&ring, trace, 1, &Of { tool: Some(&big), ..Of::default() })).collect();
+    let sizes: Vec<usize> = (1..=500)
+        .map(|trace| {
+            push(
+                &ring,
+                trace,
+                1,
+                &Of {
+                    tool: Some(&big),
+                    ..Of::default()
+                },
+            )
+        })
+        .collect();
     assert!(sizes.iter().all(|size| *size > 400 + size_of::<Record>()));
     let (traces, bytes) = ring.size();
-    assert!(bytes <= limits.bytes && traces > 10, "{traces} traces, {bytes} bytes");
+    assert!(
+        bytes <= limits.bytes && traces > 10,
+        "{traces} traces, {bytes} bytes"
+    );
     let counted: usize = sizes.iter().rev().take(traces).sum();
     assert_eq!(counted, bytes);
 }
 
 #[test]
 fn endless_trace_keeps_its_newest_spans_and_evicts_no_others() {
-    let ring = Ring::new(RingLimits { traces: 10, bytes: 64 * 1024 });
+    let ring = Ring::new(RingLimits {
+        traces: 10,
+        bytes: 64 * 1024,
+    });
     push(&ring, 1, 1, &Of::default());
     for id in 1..=1000 {
         push(&ring, 2, id, &Of::default());
     }
     assert_eq!(numbers(&ring, &Query::default()), [2, 1]);
     let long = ring.get(TraceId::from_bytes(2u128.to_be_bytes())).unwrap();
-    assert_eq!(long.spans.last().unwrap().span_context.span_id(), SpanId::from_bytes(1000u64.to_be_bytes()));
+    assert_eq!(
+        long.spans.last().unwrap().span_context.span_id(),
+        SpanId::from_bytes(1000u64.to_be_bytes())
+    );
     assert_eq!(long.dropped as usize + long.spans.len(), 1000);
 }
 
 #[test]
 fn traces_are_found_by_their_content() {
     let ring = Ring::new(RingLimits::default());
-    push(&ring, 1, 1, &Of { tool: Some("files__read"), ..Of::default() });
-    push(&ring, 1, 2, &Of { parent: 1, tool: Some("read"), backend: Some("files"), error: None });
+    push(
+        &ring,
+        1,
+        1,
+        &Of {
+            tool: Some("files__read"),
+            ..Of::default()
+        },
+    );
+    push(
+        &ring,
+        1,
+        2,
+        &Of {
+            parent: 1,
+            tool: Some("read"),
+            backend: Some("files"),
+            error: None,
+        },
+    );
     let timeout = Some(ErrorType::Timeout);
-    push(&ring, 2, 3, &Of { parent: 0, tool: Some("Add"), backend: Some("other"), error: timeout });
+    push(
+        &ring,
+        2,
+        3,
+        &Of {
+            parent: 0,
+            tool: Some("Add"),
+            backend: Some("other"),
+            error: timeout,
+        },
+    );
     let found = |query: Query| numbers(&ring, &query);
-    assert_eq!(found(Query { backend: Some("files".into()), ..Query::default() }), [1]);
-    assert_eq!(found(Query { tool: Some("files__read".into()), ..Query::default() }), [1]);
-    assert_eq!(found(Query { tool: Some("read".into()), ..Query::default() }), [1]);
-    assert_eq!(found(Query { error: Some(true), ..Query::default() }), [2]);
-    assert_eq!(found(Query { error: Some(false), ..Query::default() }), [1]);
-    assert_eq!(found(Query { text: Some("TIMEout".into()), ..Query::default() }), [2]);
-    assert_eq!(found(Query { text: Some("call add".into()), ..Query::default() }), [2]);
-    assert_eq!(found(Query { text: Some("0001".into()), ..Query::default() }), [1]);
-    assert!(found(Query { backend: Some("files".into()), error: Some(true), ..Query::default() }).is_empty());
+    assert_eq!(
+        found(Query {
+            backend: Some("files".into()),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert_eq!(
+        found(Query {
+            tool: Some("files__read".into()),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert_eq!(
+        found(Query {
+            tool: Some("read".into()),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert_eq!(
+        found(Query {
+            error: Some(true),
+            ..Query::default()
+        }),
+        [2]
+    );
+    assert_eq!(
+        found(Query {
+            error: Some(false),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert_eq!(
+        found(Query {
+            text: Some("TIMEout".into()),
+            ..Query::default()
+        }),
+        [2]
+    );
+    assert_eq!(
+        found(Query {
+            text: Some("call add".into()),
+            ..Query::default()
+        }),
+        [2]
+    );
+    assert_eq!(
+        found(Query {
+            text: Some("0001".into()),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert!(
+        found(Query {
+            backend: Some("files".into()),
+            error: Some(true),
+            ..Query::default()
+        })
+        .is_empty()
+    );
 }
 
 #[test]
 fn summary_describes_a_trace() {
     let ring = Ring::new(RingLimits::default());
-    push(&ring, 1, 20, &Of { parent: 10, tool: None, backend: Some("b"), error: Some(ErrorType::Timeout) });
-    push(&ring, 1, 10, &Of { error: Some(ErrorType::JsonRpc(-31002)), ..Of::default() });
+    push(
+        &ring,
+        1,
+        20,
+        &Of {
+            parent: 10,
+            tool: None,
+            backend: Some("b"),
+            error: Some(ErrorType::Timeout),
+        },
+    );
+    push(
+        &ring,
+        1,
+        10,
+        &Of {
+            error: Some(ErrorType::JsonRpc(-31002)),
+            ..Of::default()
+        },
+    );
     let summary = ring.query(&Query::default())[0].summary().unwrap();
     assert!(summary.duration >= Duration::from_millis(5) && summary.name == "tools/call");
     assert_eq!((summary.spans, summary.backends), (2, vec!["b".to_owned()]));
@@ -137,22 +300,61 @@ fn refused_era_probe_is_no_failure() {
     for (trace, kind) in [(1, Kind::Client), (2, Kind::Server)] {
         let mut span = record(Method::Discover, Target::None, trace, 1, 0, None);
         span.start.kind = kind;
-        let size = span.end(&Outcome::failed(ErrorType::JsonRpc(-32601)), Duration::from_millis(5)).unwrap();
+        let size = span
+            .end(
+                &Outcome::failed(ErrorType::JsonRpc(-32601)),
+                Duration::from_millis(5),
+            )
+            .unwrap();
         ring.push(Arc::new(span), size);
     }
-    let failed = ring.query(&Query { error: Some(true), ..Query::default() });
-    assert_eq!(failed.iter().map(|trace| trace.number).collect::<Vec<_>>(), [2]);
-    assert_eq!(failed[0].summary().unwrap().error.as_deref(), Some("-32601"));
-    assert_eq!(ring.query(&Query { error: Some(false), ..Query::default() })[0].summary().unwrap().error, None);
+    let failed = ring.query(&Query {
+        error: Some(true),
+        ..Query::default()
+    });
+    assert_eq!(
+        failed.iter().map(|trace| trace.number).collect::<Vec<_>>(),
+        [2]
+    );
+    assert_eq!(
+        failed[0].summary().unwrap().error.as_deref(),
+        Some("-32601")
+    );
+    assert_eq!(
+        ring.query(&Query {
+            error: Some(false),
+            ..Query::default()
+        })[0]
+            .summary()
+            .unwrap()
+            .error,
+        None
+    );
 }
 
 /// An attempt to connect `backend` that belongs to no request.
 fn attempt(ring: &Ring, trace: u128, backend: &str, error: Option<ErrorType>) {
-    let mut span = record(Method::Initialize, Target::None, trace, trace as u64, 0, Some(backend));
+    let mut span = record(
+        Method::Initialize,
+        Target::None,
+        trace,
+        trace as u64,
+        0,
+        Some(backend),
+    );
     (span.start.kind, span.start.method) = (Kind::Internal, None);
     let outcome = error.map_or(Outcome::Finished, Outcome::failed);
     // Its handshake ends first.
-    push(ring, trace, 1, &Of { parent: trace as u64, backend: Some(backend), ..Of::default() });
+    push(
+        ring,
+        trace,
+        1,
+        &Of {
+            parent: trace as u64,
+            backend: Some(backend),
+            ..Of::default()
+        },
+    );
     let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
     ring.push(Arc::new(span), size);
 }
@@ -160,7 +362,10 @@ fn attempt(ring: &Ring, trace: u128, backend: &str, error: Option<ErrorType>) {
 #[test]
 fn repeated_attempts_to_connect_are_one_trace() {
     // One place more than is taken in the end, for the attempt that is being made.
-    let ring = Ring::new(RingLimits { traces: 4, bytes: usize::MAX });
+    let ring = Ring::new(RingLimits {
+        traces: 4,
+        bytes: usize::MAX,
+    });
     let failed = Some(ErrorType::ConnectFailed);
     push(&ring, 1, 1, &Of::default());
     for trace in 2..=50 {
@@ -168,7 +373,10 @@ fn repeated_attempts_to_connect_are_one_trace() {
         attempt(&ring, trace + 100, "b", failed);
     }
     let all = ring.query(&Query::default());
-    let attempts: Vec<_> = all.iter().map(|trace| trace.attempts.map(|attempts| attempts.count)).collect();
+    let attempts: Vec<_> = all
+        .iter()
+        .map(|trace| trace.attempts.map(|attempts| attempts.count))
+        .collect();
     assert_eq!(attempts, [Some(49), Some(49), None]);
     let last = all[1].clone();
     assert!(last.attempts.unwrap().first <= last.spans[1].start_time);
@@ -186,17 +394,34 @@ fn attempt_that_ends_differently_is_a_trace_of_its_own() {
     attempt(&ring, 3, "a", None);
     attempt(&ring, 4, "a", None);
     attempt(&ring, 5, "a", Some(ErrorType::ConnectFailed));
-    let counts: Vec<_> = ring.query(&Query::default()).iter().map(|trace| trace.attempts.unwrap().count).collect();
+    let counts: Vec<_> = ring
+        .query(&Query::default())
+        .iter()
+        .map(|trace| trace.attempts.unwrap().count)
+        .collect();
     assert_eq!(counts, [1, 2, 2]);
 }
 
 /// Ends and pushes a SERVER span of a client that lasted for this long.
-fn push_of(ring: &Ring, trace: u128, method: Method, client: &str, principal: Option<&str>, millis: u64) {
+fn push_of(
+    ring: &Ring,
+    trace: u128,
+    method: Method,
+    client: &str,
+    principal: Option<&str>,
+    millis: u64,
+) {
     let span = record(method, Target::None, trace, 1, 0, None);
-    let info = Json::parse(format!(r#"{{"name":"{client}","version":"1.2"}}"#).into(), 8).unwrap();
+    let info = Json::parse(
+        format!(r#"{{"name":"{client}","version":"1.2"}}"#).into(),
+        8,
+    )
+    .unwrap();
     let principal: Option<Arc<str>> = principal.map(Arc::from);
     span.update(|fields| fields.client = ClientName::of(Some(&info), principal.as_ref()));
-    let size = span.end(&Outcome::Finished, Duration::from_millis(millis)).unwrap();
+    let size = span
+        .end(&Outcome::Finished, Duration::from_millis(millis))
+        .unwrap();
     ring.push(Arc::new(span), size);
 }
 
@@ -207,19 +432,82 @@ fn traces_are_found_by_client_method_and_duration() {
     push_of(&ring, 2, Method::Ping, "claude-code", Some("ann"), 5);
     push_of(&ring, 3, Method::Ping, "claude-code", Some("anna"), 50);
     let found = |query: Query| numbers(&ring, &query);
-    assert_eq!(found(Query { client: Some("INSP".into()), ..Query::default() }), [1]);
-    assert_eq!(found(Query { client: Some("1.2".into()), ..Query::default() }), [3, 2, 1]);
-    assert_eq!(found(Query { principal: Some("ann".into()), ..Query::default() }), [2]);
-    assert_eq!(found(Query { method: Some("ping".into()), ..Query::default() }), [3, 2]);
-    assert_eq!(found(Query { at_least: Some(Duration::from_millis(50)), ..Query::default() }), [3, 1]);
-    assert_eq!(found(Query { order: Order::Slowest, limit: 2, ..Query::default() }), [1, 3]);
+    assert_eq!(
+        found(Query {
+            client: Some("INSP".into()),
+            ..Query::default()
+        }),
+        [1]
+    );
+    assert_eq!(
+        found(Query {
+            client: Some("1.2".into()),
+            ..Query::default()
+        }),
+        [3, 2, 1]
+    );
+    assert_eq!(
+        found(Query {
+            principal: Some("ann".into()),
+            ..Query::default()
+        }),
+        [2]
+    );
+    assert_eq!(
+        found(Query {
+            method: Some("ping".into()),
+            ..Query::default()
+        }),
+        [3, 2]
+    );
+    assert_eq!(
+        found(Query {
+            at_least: Some(Duration::from_millis(50)),
+            ..Query::default()
+        }),
+        [3, 1]
+    );
+    assert_eq!(
+        found(Query {
+            order: Order::Slowest,
+            limit: 2,
+            ..Query::default()
+        }),
+        [1, 3]
+    );
     let now = SystemTime::now();
     let soon = now + Duration::from_secs(5);
-    assert_eq!(found(Query { since: Some(now - Duration::from_secs(60)), ..Query::default() }), [3, 2, 1]);
-    assert!(found(Query { since: Some(soon), ..Query::default() }).is_empty());
-    assert!(found(Query { until: Some(now - Duration::from_secs(60)), ..Query::default() }).is_empty());
-    let summary = ring.query(&Query { limit: 1, ..Query::default() })[0].summary().unwrap();
-    assert_eq!((summary.client.as_deref(), summary.principal.as_deref()), (Some("claude-code 1.2"), Some("anna")));
+    assert_eq!(
+        found(Query {
+            since: Some(now - Duration::from_secs(60)),
+            ..Query::default()
+        }),
+        [3, 2, 1]
+    );
+    assert!(
+        found(Query {
+            since: Some(soon),
+            ..Query::default()
+        })
+        .is_empty()
+    );
+    assert!(
+        found(Query {
+            until: Some(now - Duration::from_secs(60)),
+            ..Query::default()
+        })
+        .is_empty()
+    );
+    let summary = ring.query(&Query {
+        limit: 1,
+        ..Query::default()
+    })[0]
+        .summary()
+        .unwrap();
+    assert_eq!(
+        (summary.client.as_deref(), summary.principal.as_deref()),
+        (Some("claude-code 1.2"), Some("anna"))
+    );
 }
 
 #[test]
@@ -228,23 +516,64 @@ fn traces_are_found_by_their_outcome() {
     let errors = [
         (None, TraceOutcome::Ok),
         (Some(ErrorType::ToolError), TraceOutcome::ToolError),
-        (Some(ErrorType::JsonRpc(-32602)), TraceOutcome::ProtocolError),
+        (
+            Some(ErrorType::JsonRpc(-32602)),
+            TraceOutcome::ProtocolError,
+        ),
         (Some(ErrorType::Abandoned), TraceOutcome::Cancelled),
         (Some(ErrorType::Timeout), TraceOutcome::Failed),
         // Fanlight's answer in the place of the server's.
         (Some(ErrorType::JsonRpc(-31002)), TraceOutcome::Failed),
     ];
     for (trace, (error, _)) in (1..).zip(&errors) {
-        push(&ring, trace, 1, &Of { error: *error, ..Of::default() });
+        push(
+            &ring,
+            trace,
+            1,
+            &Of {
+                error: *error,
+                ..Of::default()
+            },
+        );
     }
     for outcome in TraceOutcome::ALL {
-        let found = ring.query(&Query { outcome: Some(outcome), ..Query::default() });
+        let found = ring.query(&Query {
+            outcome: Some(outcome),
+            ..Query::default()
+        });
         let expected = errors.iter().filter(|(_, of)| *of == outcome).count();
-        assert!(found.len() == expected && found.iter().all(|trace| trace.outcome == outcome), "{outcome:?}");
+        assert!(
+            found.len() == expected && found.iter().all(|trace| trace.outcome == outcome),
+            "{outcome:?}"
+        );
         assert_eq!(TraceOutcome::from_name(outcome.as_str()), Some(outcome));
     }
     // The answer to the client decides.
-    push(&ring, 9, 2, &Of { parent: 1, error: Some(ErrorType::Timeout), ..Of::default() });
-    push(&ring, 9, 1, &Of { error: Some(ErrorType::ToolError), ..Of::default() });
-    assert_eq!(ring.query(&Query { limit: 1, ..Query::default() })[0].outcome, TraceOutcome::ToolError);
+    push(
+        &ring,
+        9,
+        2,
+        &Of {
+            parent: 1,
+            error: Some(ErrorType::Timeout),
+            ..Of::default()
+        },
+    );
+    push(
+        &ring,
+        9,
+        1,
+        &Of {
+            error: Some(ErrorType::ToolError),
+            ..Of::default()
+        },
+    );
+    assert_eq!(
+        ring.query(&Query {
+            limit: 1,
+            ..Query::default()
+        })[0]
+            .outcome,
+        TraceOutcome::ToolError
+    );
 }

@@ -12,8 +12,8 @@ use opentelemetry_sdk::trace::SpanData;
 use super::{Attempts, TraceOutcome};
 use crate::client_name;
 use crate::names::{
-    BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_MESSAGE, ERROR_TYPE, MCP_METHOD_NAME, PRINCIPAL,
-    RPC_RESPONSE_STATUS_CODE,
+    BACKEND_NAME, CLIENT_NAME, CLIENT_VERSION, ERROR_MESSAGE, ERROR_TYPE, MCP_METHOD_NAME,
+    PRINCIPAL, RPC_RESPONSE_STATUS_CODE,
 };
 
 /// The ended spans of a trace.
@@ -75,12 +75,24 @@ impl Trace {
     pub fn summary(&self) -> Option<Summary> {
         let start = self.spans.iter().map(|span| span.start_time).min()?;
         let end = self.spans.iter().map(|span| span.end_time).max()?;
-        let top = self.spans.iter().filter(|span| is_top(span)).min_by_key(|span| span.start_time);
+        let top = self
+            .spans
+            .iter()
+            .filter(|span| is_top(span))
+            .min_by_key(|span| span.start_time);
         let top = top.or_else(|| self.spans.iter().min_by_key(|span| span.start_time))?;
-        let backends: BTreeSet<String> =
-            self.spans.iter().filter_map(|span| attribute(span, BACKEND_NAME)).map(|name| name.to_string()).collect();
+        let backends: BTreeSet<String> = self
+            .spans
+            .iter()
+            .filter_map(|span| attribute(span, BACKEND_NAME))
+            .map(|name| name.to_string())
+            .collect();
         let failed = self.spans.iter().find(|span| failure(span).is_some());
-        let blamed = if failure(top).is_some() { Some(top) } else { failed };
+        let blamed = if failure(top).is_some() {
+            Some(top)
+        } else {
+            failed
+        };
         Some(Summary {
             name: top.name.to_string(),
             start: top.start_time,
@@ -113,7 +125,9 @@ impl Trace {
     /// Whether its id, or the name or an attribute of one of its spans has this text, which is in lower case.
     pub(super) fn has_text(&self, text: &str) -> bool {
         let has = |given: &str| given.to_lowercase().contains(text);
-        let has_span = |span: &SpanData| has(&span.name) || span.attributes.iter().any(|one| has(&one.value.as_str()));
+        let has_span = |span: &SpanData| {
+            has(&span.name) || span.attributes.iter().any(|one| has(&one.value.as_str()))
+        };
         has(&self.id.to_string()) || self.spans.iter().any(|span| has_span(span))
     }
 }
@@ -122,14 +136,19 @@ impl Trace {
 /// the connection fails, the span of connecting has the error.
 #[must_use]
 pub fn failure(span: &SpanData) -> Option<&Value> {
-    let error = attribute(span, ERROR_TYPE).or_else(|| attribute(span, RPC_RESPONSE_STATUS_CODE))?;
+    let error =
+        attribute(span, ERROR_TYPE).or_else(|| attribute(span, RPC_RESPONSE_STATUS_CODE))?;
     let asks = |method: &Value| method.as_str() == Method::Discover.as_str();
-    let probes = span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
+    let probes =
+        span.span_kind == SpanKind::Client && attribute(span, MCP_METHOD_NAME).is_some_and(asks);
     (!probes).then_some(error)
 }
 
 /// The value of an attribute of a span.
 #[must_use]
 pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
-    span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| &attribute.value)
+    span.attributes
+        .iter()
+        .find(|attribute| attribute.key.as_str() == name)
+        .map(|attribute| &attribute.value)
 }

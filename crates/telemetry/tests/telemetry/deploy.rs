@@ -16,7 +16,10 @@ const PROMETHEUS: &str = include_str!("../../../../deploy/prometheus.yaml");
 const SCHEMA: &str = include_str!("../../../../config/schema.json");
 
 fn checker() -> Checker {
-    Checker { exposed: exposed::exposed(), named: BTreeSet::new() }
+    Checker {
+        exposed: exposed::exposed(),
+        named: BTreeSet::new(),
+    }
 }
 
 fn yaml(text: &str) -> Value {
@@ -24,20 +27,32 @@ fn yaml(text: &str) -> Value {
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("no text {key:?} in {value}"))
+    value[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text {key:?} in {value}"))
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().unwrap_or_else(|| panic!("no list {key:?} in {value}"))
+    value[key]
+        .as_array()
+        .unwrap_or_else(|| panic!("no list {key:?} in {value}"))
 }
 
 fn keys(value: &Value) -> BTreeSet<&str> {
-    value.as_object().unwrap_or_else(|| panic!("no mapping: {value}")).keys().map(String::as_str).collect()
+    value
+        .as_object()
+        .unwrap_or_else(|| panic!("no mapping: {value}"))
+        .keys()
+        .map(String::as_str)
+        .collect()
 }
 
 /// What stands between `before` and `after` in `text`, every time.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
-    text.split(before).skip(1).map(|rest| rest.split_once(after).expect(after).0.trim()).collect()
+    text.split(before)
+        .skip(1)
+        .map(|rest| rest.split_once(after).expect(after).0.trim())
+        .collect()
 }
 
 #[test]
@@ -45,14 +60,25 @@ fn alerts_use_exposed_metrics() {
     let mut checker = checker();
     let rules = yaml(ALERTS);
     let mut names = BTreeSet::new();
-    for rule in list(&rules, "groups").iter().flat_map(|group| list(group, "rules")) {
-        assert!(names.insert(text(rule, "alert").to_owned()), "two rules have one name: {rule}");
-        assert!(["critical", "info", "warning"].contains(&text(&rule["labels"], "severity")), "{rule}");
+    for rule in list(&rules, "groups")
+        .iter()
+        .flat_map(|group| list(group, "rules"))
+    {
+        assert!(
+            names.insert(text(rule, "alert").to_owned()),
+            "two rules have one name: {rule}"
+        );
+        assert!(
+            ["critical", "info", "warning"].contains(&text(&rule["labels"], "severity")),
+            "{rule}"
+        );
         let labels = checker.query(text(rule, "expr"));
         for key in ["summary", "description"] {
             for template in between(text(&rule["annotations"], key), "{{", "}}") {
                 let label = template.strip_prefix("$labels.");
-                let fits = label.map_or(template.starts_with("$value"), |label| labels.contains(label));
+                let fits = label.map_or(template.starts_with("$value"), |label| {
+                    labels.contains(label)
+                });
                 assert!(fits, "{{{{ {template} }}}} has no value in {rule}");
             }
         }
@@ -71,7 +97,9 @@ fn alerts_use_exposed_metrics() {
 
 #[test]
 fn queries_of_the_reference_use_exposed_metrics() {
-    let (_, rows) = METRICS.split_once("| question | query |\n|---|---|\n").expect("a table of queries");
+    let (_, rows) = METRICS
+        .split_once("| question | query |\n|---|---|\n")
+        .expect("a table of queries");
     let queries = between(rows, "| `", "` |");
     assert!(!queries.is_empty());
     let mut checker = checker();
@@ -85,14 +113,20 @@ fn suspended_calls_alert_uses_the_default_limit() {
     let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
     let limit = &schema["$defs"]["limits"]["properties"]["suspendedCalls"]["default"];
     assert!(limit.is_u64(), "no default in the schema: {limit}");
-    assert!(ALERTS.contains(&format!("fanlight_calls_suspended > 0.8 * {limit}")), "the limit is {limit}");
+    assert!(
+        ALERTS.contains(&format!("fanlight_calls_suspended > 0.8 * {limit}")),
+        "the limit is {limit}"
+    );
 }
 
 #[test]
 fn prometheus_scrapes_the_job_of_the_rules() {
     let config = yaml(PROMETHEUS);
     assert_eq!(list(&config, "rule_files"), ["alerts.yaml"]);
-    let jobs: Vec<&str> = list(&config, "scrape_configs").iter().map(|job| text(job, "job_name")).collect();
+    let jobs: Vec<&str> = list(&config, "scrape_configs")
+        .iter()
+        .map(|job| text(job, "job_name"))
+        .collect();
     assert_eq!(jobs, ["fanlight"]);
     let target = &config["scrape_configs"][0]["static_configs"][0]["targets"][0];
     assert_eq!(target, "127.0.0.1:8081", "the admin listener");
@@ -103,17 +137,31 @@ fn collector_pipelines_use_all_components() {
     let config = yaml(COLLECTOR);
     let service = &config["service"];
     let listed = |pipeline: &Value, key: &str| -> BTreeSet<String> {
-        list(pipeline, key).iter().map(|name| name.as_str().expect("a name").to_owned()).collect()
+        list(pipeline, key)
+            .iter()
+            .map(|name| name.as_str().expect("a name").to_owned())
+            .collect()
     };
     for part in ["receivers", "processors", "exporters"] {
-        let used: BTreeSet<String> =
-            service["pipelines"].as_object().expect("pipelines").values().flat_map(|p| listed(p, part)).collect();
-        let defined: BTreeSet<String> = keys(&config[part]).into_iter().map(str::to_owned).collect();
+        let used: BTreeSet<String> = service["pipelines"]
+            .as_object()
+            .expect("pipelines")
+            .values()
+            .flat_map(|p| listed(p, part))
+            .collect();
+        let defined: BTreeSet<String> =
+            keys(&config[part]).into_iter().map(str::to_owned).collect();
         assert_eq!(used, defined, "{part} used and defined");
     }
-    let extensions: BTreeSet<String> = keys(&config["extensions"]).into_iter().map(str::to_owned).collect();
+    let extensions: BTreeSet<String> = keys(&config["extensions"])
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     assert_eq!(listed(service, "extensions"), extensions);
-    assert_eq!(keys(&service["pipelines"]), BTreeSet::from(["metrics", "traces"]));
+    assert_eq!(
+        keys(&service["pipelines"]),
+        BTreeSet::from(["metrics", "traces"])
+    );
     let protocols = &config["receivers"]["otlp"]["protocols"];
     assert!(text(&protocols["http"], "endpoint").ends_with(":4318"));
     assert!(text(&protocols["grpc"], "endpoint").ends_with(":4317"));
@@ -128,31 +176,51 @@ fn dashboard_uses_exposed_metrics() {
             && !text(&dashboard, "uid").is_empty()
             && !text(&dashboard, "title").is_empty()
     );
-    let variables: Vec<&str> = list(&dashboard["templating"], "list").iter().map(|v| text(v, "name")).collect();
-    for variable in list(&dashboard["templating"], "list").iter().filter(|variable| variable["type"] == "query") {
+    let variables: Vec<&str> = list(&dashboard["templating"], "list")
+        .iter()
+        .map(|v| text(v, "name"))
+        .collect();
+    for variable in list(&dashboard["templating"], "list")
+        .iter()
+        .filter(|variable| variable["type"] == "query")
+    {
         let query = text(&variable["query"], "query");
         assert_eq!(query, text(variable, "definition"));
-        let (series, label) = between(query, "label_values(", ")")[0].rsplit_once(',').expect("a label");
+        let (series, label) = between(query, "label_values(", ")")[0]
+            .rsplit_once(',')
+            .expect("a label");
         let labels = checker.query(&plain(series, &variables));
         assert!(labels.contains(label.trim()), "{query}");
     }
     let mut ids = BTreeSet::new();
     let mut taken = BTreeSet::new();
     for panel in list(&dashboard, "panels") {
-        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "two panels have one id: {panel}");
+        assert!(
+            ids.insert(panel["id"].as_u64().expect("an id")),
+            "two panels have one id: {panel}"
+        );
         place(&panel["gridPos"], &mut taken);
         if panel["type"] == "row" {
             continue;
         }
-        assert!(!text(panel, "description").is_empty() && panel["fieldConfig"]["defaults"].is_object(), "{panel}");
+        assert!(
+            !text(panel, "description").is_empty() && panel["fieldConfig"]["defaults"].is_object(),
+            "{panel}"
+        );
         assert!(!list(panel, "targets").is_empty(), "{panel}");
-        let references: BTreeSet<&str> = list(panel, "targets").iter().map(|target| text(target, "refId")).collect();
+        let references: BTreeSet<&str> = list(panel, "targets")
+            .iter()
+            .map(|target| text(target, "refId"))
+            .collect();
         assert_eq!(references.len(), list(panel, "targets").len(), "{panel}");
         for target in list(panel, "targets") {
             assert_eq!(target["datasource"]["uid"], "${datasource}");
             let labels = checker.query(&plain(text(target, "expr"), &variables));
             for label in between(text(target, "legendFormat"), "{{", "}}") {
-                assert!(labels.contains(label), "the legend names {label}, which the result has not: {target}");
+                assert!(
+                    labels.contains(label),
+                    "the legend names {label}, which the result has not: {target}"
+                );
             }
         }
     }
@@ -163,16 +231,28 @@ fn dashboard_uses_exposed_metrics() {
 /// The query with values in the place of Grafana's variables, of which it uses only those there are.
 fn plain(query: &str, variables: &[&str]) -> String {
     for used in query.split('$').skip(1) {
-        let end = used.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(used.len());
+        let end = used
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(used.len());
         let name = &used[..end];
-        assert!(name == "__rate_interval" || variables.contains(&name), "no variable {name}: {query}");
+        assert!(
+            name == "__rate_interval" || variables.contains(&name),
+            "no variable {name}: {query}"
+        );
     }
-    query.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$backend", ".*")
+    query
+        .replace("$__rate_interval", "5m")
+        .replace("$instance", ".*")
+        .replace("$backend", ".*")
 }
 
 /// Grafana's grid is 24 wide; panels that overlap are moved about.
 fn place(position: &Value, taken: &mut BTreeSet<(u64, u64)>) {
-    let number = |key: &str| position[key].as_u64().unwrap_or_else(|| panic!("no {key} in {position}"));
+    let number = |key: &str| {
+        position[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {key} in {position}"))
+    };
     let (x, y, width, height) = (number("x"), number("y"), number("w"), number("h"));
     assert!(x + width <= 24, "beyond the edge: {position}");
     for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
@@ -186,11 +266,15 @@ fn all_but<'a>(
     named: &'a BTreeSet<String>,
 ) -> impl Iterator<Item = &'a String> {
     let stem = |name: &str| {
-        let stem = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        let stem = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix));
         stem.unwrap_or(name).to_owned()
     };
     let stems: BTreeSet<String> = named.iter().map(|name| stem(name)).collect();
-    exposed.keys().filter(move |name| !["target_info", "up"].contains(&name.as_str()) && !stems.contains(&stem(name)))
+    exposed.keys().filter(move |name| {
+        !["target_info", "up"].contains(&name.as_str()) && !stems.contains(&stem(name))
+    })
 }
 
 #[test]
@@ -206,7 +290,8 @@ fn unexposed_metrics_are_detected() {
         "sum by (le) (",
     ] {
         let mut checker = checker();
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| checker.query(wrong)));
+        let checked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| checker.query(wrong)));
         assert!(checked.is_err(), "{wrong} was let through");
     }
 }

@@ -2,18 +2,26 @@
 
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome, Settings, Target,
-    Telemetry, TraceContextPolicy,
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
+    Settings, Target, Telemetry, TraceContextPolicy,
 };
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 fn off() -> [Telemetry; 2] {
-    let settings = Settings { tracing: false, ..Settings::default() };
+    let settings = Settings {
+        tracing: false,
+        ..Settings::default()
+    };
     [Telemetry::off(), Telemetry::start(settings).unwrap().0]
 }
 
-fn sent(telemetry: &Telemetry, header: Option<&str>, policy: TraceContextPolicy, params: &'static str) -> String {
+fn sent(
+    telemetry: &Telemetry,
+    header: Option<&str>,
+    policy: TraceContextPolicy,
+    params: &'static str,
+) -> String {
     let backend = telemetry.backend(BackendInfo {
         name: "b".to_owned(),
         endpoint: Endpoint::Stdio,
@@ -22,18 +30,35 @@ fn sent(telemetry: &Telemetry, header: Option<&str>, policy: TraceContextPolicy,
     });
     let params = Json::literal(params);
     let meta = params.get("_meta");
-    let headers = Headers { traceparent: header, tracestate: None, baggage: header.map(|_| "b=1") };
+    let headers = Headers {
+        traceparent: header,
+        tracestate: None,
+        baggage: header.map(|_| "b=1"),
+    };
     let arrival = Arrival {
         method: &Method::Ping,
         target: Target::None,
         id: None,
         received: Moment::now(),
-        carriers: Carriers { meta: meta.as_ref(), headers, ..Carriers::default() },
+        carriers: Carriers {
+            meta: meta.as_ref(),
+            headers,
+            ..Carriers::default()
+        },
     };
     let server = telemetry.server(&arrival);
-    let departure = Departure { method: &Method::Ping, target: Target::None, id: None, attempt: 1 };
+    let departure = Departure {
+        method: &Method::Ping,
+        target: Target::None,
+        id: None,
+        attempt: 1,
+    };
     let client = server.parent().client(&backend, &departure);
-    let sent = client.propagation().into_params(Some(&params)).unwrap().to_string();
+    let sent = client
+        .propagation()
+        .into_params(Some(&params))
+        .unwrap()
+        .to_string();
     client.finish(&Outcome::Finished);
     server.finish(&Outcome::Finished);
     assert!(telemetry.ring().is_none());
@@ -43,9 +68,19 @@ fn sent(telemetry: &Telemetry, header: Option<&str>, policy: TraceContextPolicy,
 #[test]
 fn messages_stay_unchanged() {
     for telemetry in off() {
-        for params in [r#"{ "_meta" : {"traceparent":"bad"} }"#, r#"{"_meta":{}}"#, "{}"] {
-            assert_eq!(sent(&telemetry, None, TraceContextPolicy::Forward, params), params);
-            assert_eq!(sent(&telemetry, Some("bad"), TraceContextPolicy::Forward, params), params);
+        for params in [
+            r#"{ "_meta" : {"traceparent":"bad"} }"#,
+            r#"{"_meta":{}}"#,
+            "{}",
+        ] {
+            assert_eq!(
+                sent(&telemetry, None, TraceContextPolicy::Forward, params),
+                params
+            );
+            assert_eq!(
+                sent(&telemetry, Some("bad"), TraceContextPolicy::Forward, params),
+                params
+            );
         }
     }
 }
@@ -55,11 +90,16 @@ fn header_context_is_added_to_meta_without_one() {
     for telemetry in off() {
         let policy = TraceContextPolicy::Forward;
         let with = format!(r#"{{"_meta":{{"traceparent":"{GIVEN}","baggage":"b=1"}}}}"#);
-        assert_eq!(sent(&telemetry, Some(GIVEN), policy, r#"{"_meta":{}}"#), with);
-        let has =
-            r#"{"_meta":{"baggage":"c=2","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}"#;
+        assert_eq!(
+            sent(&telemetry, Some(GIVEN), policy, r#"{"_meta":{}}"#),
+            with
+        );
+        let has = r#"{"_meta":{"baggage":"c=2","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}"#;
         assert_eq!(sent(&telemetry, Some(GIVEN), policy, has), has);
-        assert_eq!(sent(&telemetry, Some(GIVEN), TraceContextPolicy::Omit, has), r#"{"_meta":{}}"#);
+        assert_eq!(
+            sent(&telemetry, Some(GIVEN), TraceContextPolicy::Omit, has),
+            r#"{"_meta":{}}"#
+        );
     }
 }
 

@@ -28,22 +28,29 @@ pub(super) struct Compared {
 
 impl Budget {
     pub(super) fn of(counted: &BTreeMap<String, f64>) -> Self {
-        Self { tolerance_percent: 10.0, instructions: counted.clone() }
+        Self {
+            tolerance_percent: 10.0,
+            instructions: counted.clone(),
+        }
     }
 
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).doing(format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).map_err(|error| BenchError::Other(format!("{}: {error}", path.display())))
+        serde_json::from_str(&text)
+            .map_err(|error| BenchError::Other(format!("{}: {error}", path.display())))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).map_err(|error| BenchError::Other(error.to_string()))?;
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::Other(error.to_string()))?;
         fs::write(path, text + "\n").doing(format!("writing {}", path.display()))
     }
 
     /// Whether none of these counts is over its budget.
     pub(super) fn has_room_for(&self, counted: &BTreeMap<String, f64>) -> bool {
-        counted.iter().all(|(name, found)| percent_over(*found, self.of_work(name)) <= self.tolerance_percent)
+        counted
+            .iter()
+            .all(|(name, found)| percent_over(*found, self.of_work(name)) <= self.tolerance_percent)
     }
 
     /// What work of a kind may take; zero for one that has no budget.
@@ -63,9 +70,16 @@ impl Budget {
                 _ => "ok",
             };
             count += usize::from(verdict.ends_with("BUDGET"));
-            let _ = writeln!(text, "{name:<32} {found:>12.0} of {budget:>12.0} ({change:+.1}%) {verdict}");
+            let _ = writeln!(
+                text,
+                "{name:<32} {found:>12.0} of {budget:>12.0} ({change:+.1}%) {verdict}"
+            );
         }
-        for name in self.instructions.keys().filter(|name| !counted.contains_key(*name)) {
+        for name in self
+            .instructions
+            .keys()
+            .filter(|name| !counted.contains_key(*name))
+        {
             count += 1;
             let _ = writeln!(text, "{name:<32} NOT COUNTED");
         }
@@ -83,14 +97,27 @@ mod tests {
     use super::*;
 
     fn counts(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
-        pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        pairs
+            .iter()
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect()
     }
 
     #[test]
     fn count_over_the_tolerance_fails() {
         let budget = Budget::of(&counts(&[("a", 1000.0), ("b", 1000.0)]));
-        assert_eq!(budget.compare(&counts(&[("a", 1099.0), ("b", 500.0)])).count, 0);
-        assert_eq!(budget.compare(&counts(&[("a", 1101.0), ("b", 1000.0)])).count, 1);
+        assert_eq!(
+            budget
+                .compare(&counts(&[("a", 1099.0), ("b", 500.0)]))
+                .count,
+            0
+        );
+        assert_eq!(
+            budget
+                .compare(&counts(&[("a", 1101.0), ("b", 1000.0)]))
+                .count,
+            1
+        );
     }
 
     #[test]
@@ -104,14 +131,32 @@ mod tests {
     #[test]
     fn kind_that_is_missing_on_either_side_fails() {
         let budget = Budget::of(&counts(&[("a", 1000.0)]));
-        assert_eq!(budget.compare(&counts(&[("a", 1000.0), ("new", 1.0)])).count, 1);
+        assert_eq!(
+            budget
+                .compare(&counts(&[("a", 1000.0), ("new", 1.0)]))
+                .count,
+            1
+        );
         assert_eq!(budget.compare(&counts(&[])).count, 1);
     }
 
     #[test]
     fn committed_budget_names_every_kind() {
-        let budget = Budget::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json"))).unwrap();
-        let named: Vec<_> = super::super::SETUPS.iter().flat_map(|setup| setup.work).map(|work| work.name).collect();
-        assert!(named.iter().all(|name| budget.instructions.contains_key(*name)), "{budget:?}");
+        let budget = Budget::read(Path::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/budget.json"
+        )))
+        .unwrap();
+        let named: Vec<_> = super::super::SETUPS
+            .iter()
+            .flat_map(|setup| setup.work)
+            .map(|work| work.name)
+            .collect();
+        assert!(
+            named
+                .iter()
+                .all(|name| budget.instructions.contains_key(*name)),
+            "{budget:?}"
+        );
     }
 }

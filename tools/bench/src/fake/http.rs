@@ -39,9 +39,20 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(super) fn new(args: &FakeArgs) -> Self {
-        let (rpc, delay) = (Rpc::new(args.era, args.tools), Duration::from_millis(args.delay_ms));
+        let (rpc, delay) = (
+            Rpc::new(args.era, args.tools),
+            Duration::from_millis(args.delay_ms),
+        );
         let (sessions, lists, exported) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
-        Self { rpc, unusual: args.unusual, delay, sessions, lists, exported, emitted: watch::Sender::new(0) }
+        Self {
+            rpc,
+            unusual: args.unusual,
+            delay,
+            sessions,
+            lists,
+            exported,
+            emitted: watch::Sender::new(0),
+        }
     }
 }
 
@@ -51,7 +62,9 @@ pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (connection, _) = listener.accept().await.doing("accepting a connection")?;
-        connection.set_nodelay(true).doing("setting up a connection")?;
+        connection
+            .set_nodelay(true)
+            .doing("setting up a connection")?;
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let service = service_fn(move |request| {
@@ -59,8 +72,9 @@ pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>
                 async move { Ok::<_, Infallible>(answer(request, life, &shared).await) }
             });
             // An error here is a client that has disconnected.
-            let _ =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(connection), service)
+                .await;
         });
         while connections.try_join_next().is_some() {}
     }
@@ -72,7 +86,9 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
         ("/mcp", &Method::GET) if shared.rpc.era == Era::Legacy => {
             events(listening(shared.emitted.subscribe(), None, Bytes::new()))
         }
-        ("/mcp", &Method::DELETE) if shared.rpc.era == Era::Legacy => plain(StatusCode::OK, Bytes::new()),
+        ("/mcp", &Method::DELETE) if shared.rpc.era == Era::Legacy => {
+            plain(StatusCode::OK, Bytes::new())
+        }
         ("/mcp", _) => plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         ("/stats", &Method::GET) => {
             let stats = Stats {
@@ -80,7 +96,10 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
                 exported: shared.exported.load(Ordering::Relaxed),
                 streams: shared.emitted.receiver_count(),
             };
-            plain(StatusCode::OK, serde_json::to_vec(&stats).unwrap_or_default().into())
+            plain(
+                StatusCode::OK,
+                serde_json::to_vec(&stats).unwrap_or_default().into(),
+            )
         }
         ("/emit", &Method::POST) => {
             shared.emitted.send_modify(|count| *count += 1);
@@ -102,7 +121,9 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
 
 async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Response<Body> {
     let session = request.headers().get("mcp-session-id").cloned();
-    let Ok(body) = request.into_body().collect().await else { return plain(StatusCode::BAD_REQUEST, Bytes::new()) };
+    let Ok(body) = request.into_body().collect().await else {
+        return plain(StatusCode::BAD_REQUEST, Bytes::new());
+    };
     let body = body.to_bytes();
     if shared.unusual {
         return unusual_reply(unusual::answer(shared.rpc.era, &body), life, shared);
@@ -111,12 +132,22 @@ async fn post(request: Request<HyperBody>, life: u64, shared: &Shared) -> Respon
         return plain(StatusCode::BAD_REQUEST, Bytes::new());
     };
     let outcome = shared.rpc.answer(&message);
-    let Some(id) = message.id else { return plain(StatusCode::ACCEPTED, Bytes::new()) };
+    let Some(id) = message.id else {
+        return plain(StatusCode::ACCEPTED, Bytes::new());
+    };
     if shared.rpc.era == Era::Legacy && !matches!(outcome, Outcome::Opened(_)) {
         match session {
-            None => return plain(StatusCode::BAD_REQUEST, rpc::error_response(id, -32600, "no session")),
+            None => {
+                return plain(
+                    StatusCode::BAD_REQUEST,
+                    rpc::error_response(id, -32600, "no session"),
+                );
+            }
             Some(session) if !session.as_bytes().starts_with(of_life(life).as_bytes()) => {
-                return plain(StatusCode::NOT_FOUND, rpc::error_response(id, -32001, "no such session"));
+                return plain(
+                    StatusCode::NOT_FOUND,
+                    rpc::error_response(id, -32001, "no such session"),
+                );
             }
             Some(_) => {}
         }
@@ -141,25 +172,45 @@ fn of_life(life: u64) -> String {
 }
 
 fn unusual_reply(reply: unusual::Reply, life: u64, shared: &Shared) -> Response<Body> {
-    let Some(response) = reply.response else { return plain(StatusCode::ACCEPTED, Bytes::new()) };
+    let Some(response) = reply.response else {
+        return plain(StatusCode::ACCEPTED, Bytes::new());
+    };
     if !reply.notifications.is_empty() {
         let messages = reply.notifications.into_iter().chain([response]);
-        return events(stream::iter(messages.map(|message| frame(event(message.as_bytes()))).collect::<Vec<_>>()));
+        return events(stream::iter(
+            messages
+                .map(|message| frame(event(message.as_bytes())))
+                .collect::<Vec<_>>(),
+        ));
     }
     let response = plain(StatusCode::OK, response.into());
-    if reply.opens_session { in_session(response, life, shared) } else { response }
+    if reply.opens_session {
+        in_session(response, life, shared)
+    } else {
+        response
+    }
 }
 
 /// The response that begins a session.
 fn in_session(mut response: Response<Body>, life: u64, shared: &Shared) -> Response<Body> {
-    let session = format!("{}{}", of_life(life), shared.sessions.fetch_add(1, Ordering::Relaxed));
+    let session = format!(
+        "{}{}",
+        of_life(life),
+        shared.sessions.fetch_add(1, Ordering::Relaxed)
+    );
     if let Ok(session) = HeaderValue::from_str(&session) {
         response.headers_mut().insert("mcp-session-id", session);
     }
     response
 }
 
-fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, shared: &Shared) -> Response<Body> {
+fn render(
+    outcome: Outcome,
+    id: &RawValue,
+    message: &Incoming<'_>,
+    life: u64,
+    shared: &Shared,
+) -> Response<Body> {
     match outcome {
         Outcome::Nothing => plain(StatusCode::ACCEPTED, Bytes::new()),
         Outcome::Result(result) => plain(StatusCode::OK, rpc::response(id, &result)),
@@ -170,15 +221,28 @@ fn render(outcome: Outcome, id: &RawValue, message: &Incoming<'_>, life: u64, sh
             };
             plain(status, rpc::error_response(id, code, text))
         }
-        Outcome::Opened(result) => in_session(plain(StatusCode::OK, rpc::response(id, &result)), life, shared),
+        Outcome::Opened(result) => in_session(
+            plain(StatusCode::OK, rpc::response(id, &result)),
+            life,
+            shared,
+        ),
         Outcome::Progress(arguments, result) => {
-            let token = message.params.meta.progress_token.map_or("0", RawValue::get).to_owned();
+            let token = message
+                .params
+                .meta
+                .progress_token
+                .map_or("0", RawValue::get)
+                .to_owned();
             events(progress(token, arguments, rpc::response(id, &result)))
         }
         Outcome::Subscribed => {
             let acknowledged = rpc::acknowledgement(id, &message.params);
             let id = id.get().to_owned();
-            events(listening(shared.emitted.subscribe(), Some(id), event(acknowledged.as_bytes())))
+            events(listening(
+                shared.emitted.subscribe(),
+                Some(id),
+                event(acknowledged.as_bytes()),
+            ))
         }
     }
 }
@@ -190,26 +254,33 @@ fn frame(data: Bytes) -> Piece {
 }
 
 /// Progress notifications, each with the time at which it was sent, then the response.
-fn progress(token: String, arguments: Arguments, response: Bytes) -> impl stream::Stream<Item = Piece> + Send {
+fn progress(
+    token: String,
+    arguments: Arguments,
+    response: Bytes,
+) -> impl stream::Stream<Item = Piece> + Send {
     let pause = Duration::from_millis(arguments.every_ms);
     let timer = (!pause.is_zero()).then(|| tokio::time::interval(pause));
-    stream::unfold((0, timer, Some(response)), move |(sent, mut timer, mut response)| {
-        let token = token.clone();
-        async move {
-            if sent == arguments.events {
-                return Some((frame(event(&response.take()?)), (sent, timer, None)));
+    stream::unfold(
+        (0, timer, Some(response)),
+        move |(sent, mut timer, mut response)| {
+            let token = token.clone();
+            async move {
+                if sent == arguments.events {
+                    return Some((frame(event(&response.take()?)), (sent, timer, None)));
+                }
+                if let Some(timer) = &mut timer {
+                    timer.tick().await;
+                }
+                let text = format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{sent},"total":{},"message":"{}"}}}}"#,
+                    arguments.events,
+                    monotonic_nanos()
+                );
+                Some((frame(event(text.as_bytes())), (sent + 1, timer, response)))
             }
-            if let Some(timer) = &mut timer {
-                timer.tick().await;
-            }
-            let text = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{sent},"total":{},"message":"{}"}}}}"#,
-                arguments.events,
-                monotonic_nanos()
-            );
-            Some((frame(event(text.as_bytes())), (sent + 1, timer, response)))
-        }
-    })
+        },
+    )
 }
 
 /// A stream that stays open: `first`, then a notification for each `POST /emit`.
@@ -222,31 +293,43 @@ fn listening(
         format!(r#","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}"#)
     });
     let first = Some(first).filter(|first| !first.is_empty());
-    stream::unfold((emitted, first, meta), |(mut emitted, first, meta)| async move {
-        if let Some(first) = first {
-            return Some((frame(first), (emitted, None, meta)));
-        }
-        emitted.changed().await.ok()?;
-        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed"{meta}}}"#);
-        Some((frame(event(text.as_bytes())), (emitted, None, meta)))
-    })
+    stream::unfold(
+        (emitted, first, meta),
+        |(mut emitted, first, meta)| async move {
+            if let Some(first) = first {
+                return Some((frame(first), (emitted, None, meta)));
+            }
+            emitted.changed().await.ok()?;
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed"{meta}}}"#);
+            Some((frame(event(text.as_bytes())), (emitted, None, meta)))
+        },
+    )
 }
 
 fn event(message: &[u8]) -> Bytes {
-    [b"event: message\ndata: ", message, b"\n\n"].concat().into()
+    [b"event: message\ndata: ", message, b"\n\n"]
+        .concat()
+        .into()
 }
 
 fn plain(status: StatusCode, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Full::new(body).boxed_unsync());
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 fn events(stream: impl stream::Stream<Item = Piece> + Send + 'static) -> Response<Body> {
     let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Tells proxies not to buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

@@ -53,7 +53,14 @@ pub(crate) struct FakeArgs {
 impl FakeArgs {
     /// As many servers as that, with 50 tools each, that answer at once.
     pub(crate) fn plain(era: Era, servers: usize) -> Self {
-        Self { era, servers, tools: 50, delay_ms: 0, bounce_ms: 0, unusual: false }
+        Self {
+            era,
+            servers,
+            tools: 50,
+            delay_ms: 0,
+            bounce_ms: 0,
+            unusual: false,
+        }
     }
 }
 
@@ -99,9 +106,17 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 pub(crate) async fn run(args: &FakeArgs, listeners: Vec<TcpListener>) -> Result<()> {
     let shared = Arc::new(http::Shared::new(args));
     let mut serving = tokio::task::JoinSet::new();
-    let (count, every) = (u32::try_from(listeners.len()).unwrap_or(u32::MAX), Duration::from_millis(args.bounce_ms));
+    let (count, every) = (
+        u32::try_from(listeners.len()).unwrap_or(u32::MAX),
+        Duration::from_millis(args.bounce_ms),
+    );
     for (number, listener) in (0..).zip(listeners) {
-        serving.spawn(bounce::serve(listener, (number, count), every, Arc::clone(&shared)));
+        serving.spawn(bounce::serve(
+            listener,
+            (number, count),
+            every,
+            Arc::clone(&shared),
+        ));
     }
     match serving.join_next().await {
         Some(Ok(Err(error))) => Err(error),

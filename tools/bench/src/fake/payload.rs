@@ -57,7 +57,12 @@ impl Tool {
         let text = |text: &str| format!(r#""content":[{{"type":"text","text":"{text}"}}]"#);
         let rows = |rows: &str, note: &str| format!(r#"{{"rows":[{rows}],"note":"{note}"}}"#);
         let alone = |value: &str| format!(r#""content":[],"structuredContent":{value}"#);
-        let serialised = |value: &str| format!(r#"{},"structuredContent":{value}"#, text(&value.replace('"', r#"\""#)));
+        let serialised = |value: &str| {
+            format!(
+                r#"{},"structuredContent":{value}"#,
+                text(&value.replace('"', r#"\""#))
+            )
+        };
         match self {
             Self::Progress => result(&text(""), ""),
             Self::Text(size) => {
@@ -66,14 +71,24 @@ impl Tool {
                 result(&text(&(lines + &"x".repeat(left))), "")
             }
             Self::Rows(size) => {
-                let (filling, left) = fill(size.saturating_sub(result(&alone(&rows("", "")), "").len()), row, str::len);
+                let (filling, left) = fill(
+                    size.saturating_sub(result(&alone(&rows("", "")), "").len()),
+                    row,
+                    str::len,
+                );
                 result(&alone(&rows(&filling, &"x".repeat(left))), "")
             }
             Self::Structured(size) => {
                 let twice = |row: &str| 2 * row.len() + row.matches('"').count();
-                let (filling, left) =
-                    fill(size.saturating_sub(result(&serialised(&rows("", "")), "").len()), row, twice);
-                result(&serialised(&rows(&filling, &"x".repeat(left / 2))), &"0".repeat(left % 2))
+                let (filling, left) = fill(
+                    size.saturating_sub(result(&serialised(&rows("", "")), "").len()),
+                    row,
+                    twice,
+                );
+                result(
+                    &serialised(&rows(&filling, &"x".repeat(left / 2))),
+                    &"0".repeat(left % 2),
+                )
             }
         }
         .into()
@@ -81,10 +96,16 @@ impl Tool {
 }
 
 /// Pieces that take at most `left` bytes, where each takes what `size` says; also the bytes left over.
-fn fill(mut left: usize, piece: fn(usize) -> String, size: impl Fn(&str) -> usize) -> (String, usize) {
+fn fill(
+    mut left: usize,
+    piece: fn(usize) -> String,
+    size: impl Fn(&str) -> usize,
+) -> (String, usize) {
     let mut pieces = String::new();
     for piece in (0..).map(piece) {
-        let Some(rest) = left.checked_sub(size(&piece)) else { break };
+        let Some(rest) = left.checked_sub(size(&piece)) else {
+            break;
+        };
         pieces += &piece;
         left = rest;
     }
@@ -129,7 +150,9 @@ const KNOWN: [Tool; 8] = [
 ];
 
 fn tool(index: usize) -> String {
-    let name = KNOWN.get(index).map_or_else(|| format!("filler_{index:03}"), |tool| tool.name());
+    let name = KNOWN
+        .get(index)
+        .map_or_else(|| format!("filler_{index:03}"), |tool| tool.name());
     format!(
         r#"{{"name":"{name}","title":"Tool {index}","description":"Looks up record {index} and returns what is known of it. Takes a query and a limit.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string","description":"What to look for"}},"limit":{{"type":"integer","minimum":1,"maximum":100}}}}}},"annotations":{{"readOnlyHint":true}}}}"#
     )
@@ -147,8 +170,8 @@ mod tests {
             for size in [200, 201, 250, 311, 312, 999, 10 << 10, 1 << 20] {
                 for tool in [Tool::Text(size), Tool::Rows(size), Tool::Structured(size)] {
                     let text = tool.result(era);
-                    let value: Value =
-                        serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{tool:?}: {error}"));
+                    let value: Value = serde_json::from_slice(&text)
+                        .unwrap_or_else(|error| panic!("{tool:?}: {error}"));
                     assert!(value["content"].is_array());
                     assert_eq!(value.get("resultType").is_some(), era == Era::Modern);
                     assert_eq!(text.len(), size, "{tool:?} {era:?}");
@@ -160,8 +183,10 @@ mod tests {
     #[test]
     fn text_of_structured_output_is_its_serialised_content() {
         for size in [200, 999, 10 << 10] {
-            let value: Value = serde_json::from_slice(&Tool::Structured(size).result(Era::Modern)).unwrap();
-            let text: Value = serde_json::from_str(value["content"][0]["text"].as_str().unwrap()).unwrap();
+            let value: Value =
+                serde_json::from_slice(&Tool::Structured(size).result(Era::Modern)).unwrap();
+            let text: Value =
+                serde_json::from_str(value["content"][0]["text"].as_str().unwrap()).unwrap();
             assert_eq!(text, value["structuredContent"]);
         }
     }

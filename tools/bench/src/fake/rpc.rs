@@ -78,18 +78,26 @@ pub(crate) struct Rpc {
 
 impl Rpc {
     pub(crate) fn new(era: Era, tools: usize) -> Self {
-        Self { era, list: tool_list(era, tools).into(), results: Arc::default() }
+        Self {
+            era,
+            list: tool_list(era, tools).into(),
+            results: Arc::default(),
+        }
     }
 
     pub(crate) fn answer(&self, message: &Incoming<'_>) -> Outcome {
-        let Some(method) = message.method.as_deref().filter(|_| message.id.is_some()) else { return Outcome::Nothing };
+        let Some(method) = message.method.as_deref().filter(|_| message.id.is_some()) else {
+            return Outcome::Nothing;
+        };
         match (method, self.era) {
             ("tools/call", _) => self.call(&message.params),
             ("tools/list", _) => Outcome::Result(self.list.clone()),
             ("server/discover", Era::Modern) => Outcome::Result(Bytes::from_static(DISCOVERED)),
             ("subscriptions/listen", Era::Modern) => Outcome::Subscribed,
             ("initialize", Era::Legacy) => Outcome::Opened(Bytes::from_static(INITIALIZED)),
-            ("ping" | "logging/setLevel", Era::Legacy) => Outcome::Result(Bytes::from_static(b"{}")),
+            ("ping" | "logging/setLevel", Era::Legacy) => {
+                Outcome::Result(Bytes::from_static(b"{}"))
+            }
             _ => Outcome::Error(-32601, "Method not found"),
         }
     }
@@ -99,7 +107,10 @@ impl Rpc {
             return Outcome::Error(-32602, "Unknown tool");
         };
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = results.entry(tool).or_insert_with(|| tool.result(self.era)).clone();
+        let result = results
+            .entry(tool)
+            .or_insert_with(|| tool.result(self.era))
+            .clone();
         match (tool, params.meta.progress_token, params.arguments) {
             (Tool::Progress, Some(_), Some(arguments)) => Outcome::Progress(arguments, result),
             _ => Outcome::Result(result),
@@ -135,7 +146,11 @@ pub(crate) fn acknowledgement(id: &RawValue, params: &Params<'_>) -> String {
 }
 
 pub(crate) fn error_response(id: &RawValue, code: i32, message: &str) -> Bytes {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{code},"message":"{message}"}}}}"#, id.get()).into()
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{code},"message":"{message}"}}}}"#,
+        id.get()
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -149,37 +164,66 @@ mod tests {
     #[test]
     fn opening_depends_on_the_era() {
         let initialize = r#"{"id":1,"method":"initialize","params":{}}"#;
-        assert!(matches!(answer(Era::Legacy, initialize), Outcome::Opened(_)));
-        assert!(matches!(answer(Era::Modern, initialize), Outcome::Error(-32601, _)));
+        assert!(matches!(
+            answer(Era::Legacy, initialize),
+            Outcome::Opened(_)
+        ));
+        assert!(matches!(
+            answer(Era::Modern, initialize),
+            Outcome::Error(-32601, _)
+        ));
         let discover = r#"{"id":1,"method":"server/discover"}"#;
         assert!(matches!(answer(Era::Modern, discover), Outcome::Result(_)));
-        assert!(matches!(answer(Era::Legacy, discover), Outcome::Error(-32601, _)));
+        assert!(matches!(
+            answer(Era::Legacy, discover),
+            Outcome::Error(-32601, _)
+        ));
     }
 
     #[test]
     fn call_is_answered_with_the_result_of_its_tool() {
-        let Outcome::Result(result) =
-            answer(Era::Modern, r#"{"id":"a","method":"tools/call","params":{"name":"text_300"}}"#)
-        else {
+        let Outcome::Result(result) = answer(
+            Era::Modern,
+            r#"{"id":"a","method":"tools/call","params":{"name":"text_300"}}"#,
+        ) else {
             panic!("no result")
         };
         assert_eq!(result, Tool::Text(300).result(Era::Modern));
         let unknown = r#"{"id":1,"method":"tools/call","params":{"name":"nothing"}}"#;
-        assert!(matches!(answer(Era::Legacy, unknown), Outcome::Error(-32602, _)));
-        assert_eq!(answer(Era::Legacy, r#"{"method":"notifications/initialized"}"#), Outcome::Nothing);
+        assert!(matches!(
+            answer(Era::Legacy, unknown),
+            Outcome::Error(-32602, _)
+        ));
+        assert_eq!(
+            answer(Era::Legacy, r#"{"method":"notifications/initialized"}"#),
+            Outcome::Nothing
+        );
     }
 
     #[test]
     fn progress_needs_a_token() {
         let with = r#"{"id":1,"method":"tools/call","params":{"name":"progress","arguments":{"events":3},"_meta":{"progressToken":7}}}"#;
-        assert!(matches!(answer(Era::Modern, with), Outcome::Progress(Arguments { events: 3, every_ms: 0 }, _)));
+        assert!(matches!(
+            answer(Era::Modern, with),
+            Outcome::Progress(
+                Arguments {
+                    events: 3,
+                    every_ms: 0
+                },
+                _
+            )
+        ));
         let without = r#"{"id":1,"method":"tools/call","params":{"name":"progress","arguments":{"events":3}}}"#;
         assert!(matches!(answer(Era::Modern, without), Outcome::Result(_)));
     }
 
     #[test]
     fn id_is_returned_as_written() {
-        let message: Incoming<'_> = serde_json::from_str(r#"{"id":"\u0041","method":"x"}"#).unwrap();
-        assert_eq!(response(message.id.unwrap(), b"{}"), r#"{"jsonrpc":"2.0","id":"\u0041","result":{}}"#);
+        let message: Incoming<'_> =
+            serde_json::from_str(r#"{"id":"\u0041","method":"x"}"#).unwrap();
+        assert_eq!(
+            response(message.id.unwrap(), b"{}"),
+            r#"{"jsonrpc":"2.0","id":"\u0041","result":{}}"#
+        );
     }
 }

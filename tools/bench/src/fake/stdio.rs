@@ -27,12 +27,17 @@ pub(crate) fn serve(era: Era, tools: usize, is_unusual: bool) -> Result<()> {
         received.extend_from_slice(chunk.get(..count).unwrap_or_default());
         let whole = memchr::memrchr(b'\n', &received).map_or(0, |end| end + 1);
         let rest = received.split_off(whole);
-        received.split(|byte| *byte == b'\n').for_each(|line| match is_unusual {
-            true => put_reply(unusual::answer(era, line), &mut answers),
-            false => put_answer(&rpc, line, &mut answers),
-        });
+        received
+            .split(|byte| *byte == b'\n')
+            .for_each(|line| match is_unusual {
+                true => put_reply(unusual::answer(era, line), &mut answers),
+                false => put_answer(&rpc, line, &mut answers),
+            });
         received = rest;
-        output.write_all(&answers).and_then(|()| output.flush()).doing("writing standard output")?;
+        output
+            .write_all(&answers)
+            .and_then(|()| output.flush())
+            .doing("writing standard output")?;
         answers.clear();
     }
 }
@@ -45,12 +50,16 @@ fn put_reply(reply: unusual::Reply, answers: &mut BytesMut) {
 }
 
 fn put_answer(rpc: &Rpc, line: &[u8], answers: &mut BytesMut) {
-    let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else { return };
+    let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
+        return;
+    };
     let Some(id) = message.id else { return };
     match rpc.answer(&message) {
         Outcome::Nothing => return,
         // Nothing changes here, so nothing follows.
-        Outcome::Subscribed => answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes()),
+        Outcome::Subscribed => {
+            answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes())
+        }
         Outcome::Result(result) | Outcome::Opened(result) | Outcome::Progress(_, result) => {
             put_response(answers, id.get(), &result);
         }
@@ -68,9 +77,17 @@ mod tests {
     fn line_is_answered_with_a_line() {
         let rpc = Rpc::new(Era::Modern, 1);
         let mut answers = BytesMut::new();
-        put_answer(&rpc, br#"{"id":7,"method":"tools/call","params":{"name":"text_200"}}"#, &mut answers);
+        put_answer(
+            &rpc,
+            br#"{"id":7,"method":"tools/call","params":{"name":"text_200"}}"#,
+            &mut answers,
+        );
         put_answer(&rpc, b"not json", &mut answers);
-        put_answer(&rpc, br#"{"method":"notifications/cancelled"}"#, &mut answers);
+        put_answer(
+            &rpc,
+            br#"{"method":"notifications/cancelled"}"#,
+            &mut answers,
+        );
         let result = Tool::Text(200).result(Era::Modern);
         let expected = [br#"{"jsonrpc":"2.0","id":7,"result":"#, &*result, b"}\n"].concat();
         assert_eq!(answers, expected);
@@ -79,7 +96,9 @@ mod tests {
         put_answer(&rpc, listen.as_bytes(), &mut answers);
         let text = String::from_utf8(answers.to_vec()).unwrap();
         assert!(
-            text.contains("acknowledged") && text.contains(r#"subscriptionId":8}"#) && text.ends_with("\n"),
+            text.contains("acknowledged")
+                && text.contains(r#"subscriptionId":8}"#)
+                && text.ends_with("\n"),
             "{text}"
         );
     }

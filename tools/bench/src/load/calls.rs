@@ -55,7 +55,10 @@ impl Served {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "counts of calls are far below 2^52")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "counts of calls are far below 2^52"
+)]
 pub(crate) fn count(calls: u64) -> f64 {
     calls as f64
 }
@@ -82,7 +85,12 @@ const KEPT: Duration = Duration::from_secs(3);
 
 impl Load {
     /// A load on `system`, with the access that it needs.
-    pub(crate) fn on(system: &System, era: Era, connections: usize, messages: Vec<Message>) -> Self {
+    pub(crate) fn on(
+        system: &System,
+        era: Era,
+        connections: usize,
+        messages: Vec<Message>,
+    ) -> Self {
         Self::at(system.address, &system.access, era, connections, messages)
     }
 
@@ -95,8 +103,17 @@ impl Load {
         messages: Vec<Message>,
     ) -> Self {
         let token = access.token.as_deref();
-        let messages = messages.into_iter().map(|message| message.with_token(token)).collect();
-        Self { address, era, connections, messages: Arc::new(messages), access: access.clone() }
+        let messages = messages
+            .into_iter()
+            .map(|message| message.with_token(token))
+            .collect();
+        Self {
+            address,
+            era,
+            connections,
+            messages: Arc::new(messages),
+            access: access.clone(),
+        }
     }
 
     /// Opens the connections, and sends each message once on the first, so that what a first
@@ -104,10 +121,24 @@ impl Load {
     pub(crate) async fn open(&self) -> Result<Ready> {
         let mut workers = Vec::new();
         for number in 0..self.connections {
-            let client =
-                within("a connection", PATIENCE, Client::open_with(self.address, self.era, &self.access)).await?;
-            let exchanges: Vec<_> = self.messages.iter().map(|message| client.exchange(message)).collect();
-            let mut worker = Worker { load: self.clone(), client, exchanges, next: 0, answered: Instant::now() };
+            let client = within(
+                "a connection",
+                PATIENCE,
+                Client::open_with(self.address, self.era, &self.access),
+            )
+            .await?;
+            let exchanges: Vec<_> = self
+                .messages
+                .iter()
+                .map(|message| client.exchange(message))
+                .collect();
+            let mut worker = Worker {
+                load: self.clone(),
+                client,
+                exchanges,
+                next: 0,
+                answered: Instant::now(),
+            };
             let turns = if number == 0 { self.messages.len() } else { 1 };
             for _ in 0..turns {
                 within("an answer", PATIENCE, worker.turn()).await?;
@@ -116,7 +147,10 @@ impl Load {
             worker.next += u64::try_from(number).unwrap_or(0);
             workers.push(worker);
         }
-        Ok(Ready { workers, access: self.access.clone() })
+        Ok(Ready {
+            workers,
+            access: self.access.clone(),
+        })
     }
 }
 
@@ -134,7 +168,12 @@ impl Ready {
     /// Sends requests for `time`. The first wrong answer ends it.
     pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
         let start = Instant::now();
-        let schedule = Arc::new(Schedule { start, end: start + time, pace, claimed: AtomicU64::new(0) });
+        let schedule = Arc::new(Schedule {
+            start,
+            end: start + time,
+            pace,
+            claimed: AtomicU64::new(0),
+        });
         let mut running = JoinSet::new();
         for mut worker in self.workers.drain(..) {
             let schedule = Arc::clone(&schedule);
@@ -148,7 +187,10 @@ impl Ready {
             latencies.add(&own);
             self.workers.push(worker);
         }
-        Ok(Served { took: start.elapsed(), latencies })
+        Ok(Served {
+            took: start.elapsed(),
+            latencies,
+        })
     }
 }
 
@@ -198,11 +240,18 @@ impl Worker {
         let length = u64::try_from(self.exchanges.len()).unwrap_or(1).max(1);
         let index = usize::try_from(self.next % length).unwrap_or(0);
         self.next += 1;
-        let Some(exchange) = self.exchanges.get_mut(index) else { return Ok(()) };
+        let Some(exchange) = self.exchanges.get_mut(index) else {
+            return Ok(());
+        };
         if self.answered.elapsed() > KEPT {
-            self.client.connection = Connection::open(self.load.address, self.load.access.tls.as_ref()).await?;
+            self.client.connection =
+                Connection::open(self.load.address, self.load.access.tls.as_ref()).await?;
         }
-        let answer = self.client.connection.exchange(exchange.with_id(id)).await?;
+        let answer = self
+            .client
+            .connection
+            .exchange(exchange.with_id(id))
+            .await?;
         self.answered = Instant::now();
         exchange.check(id, &answer)
     }

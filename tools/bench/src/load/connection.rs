@@ -71,21 +71,31 @@ enum Framing {
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr, tls: Option<&TlsConnector>) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.doing(format!("connecting to {address}"))?;
+        let stream = TcpStream::connect(address)
+            .await
+            .doing(format!("connecting to {address}"))?;
         stream.set_nodelay(true).doing("setting up a connection")?;
         let stream = match tls {
             None => Stream::Plain(stream),
             Some(tls) => {
                 let secured = tls.connect(address.ip().into(), stream).await;
-                Stream::Secured(Box::new(secured.doing(format!("securing a connection to {address}"))?))
+                Stream::Secured(Box::new(
+                    secured.doing(format!("securing a connection to {address}"))?,
+                ))
             }
         };
-        Ok(Self { stream, received: BytesMut::new() })
+        Ok(Self {
+            stream,
+            received: BytesMut::new(),
+        })
     }
 
     /// Sends a whole request and reads the head of the response.
     pub(crate) async fn send(&mut self, request: &[u8]) -> Result<Head> {
-        self.stream.write(request).await.doing("sending a request")?;
+        self.stream
+            .write(request)
+            .await
+            .doing("sending a request")?;
         loop {
             if let Some((head, length)) = parse_head(&self.received)? {
                 self.received.advance(length);
@@ -125,7 +135,11 @@ impl Connection {
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Bytes> {
         let head = self.send(request).await?;
         let body = self.body(&head).await?;
-        if head.status == 200 { Ok(body) } else { Err(unexpected(&head, &body)) }
+        if head.status == 200 {
+            Ok(body)
+        } else {
+            Err(unexpected(&head, &body))
+        }
     }
 
     /// Reads some of the body; true once it is complete.
@@ -143,7 +157,12 @@ impl Connection {
 
     async fn read_more(&mut self, expected: usize) -> Result<()> {
         self.received.reserve(expected.max(8 << 10));
-        match self.stream.read(&mut self.received).await.doing("reading a response")? {
+        match self
+            .stream
+            .read(&mut self.received)
+            .await
+            .doing("reading a response")?
+        {
             0 => Err(BenchError::Closed("the server")),
             _ => Ok(()),
         }
@@ -153,7 +172,11 @@ impl Connection {
 /// An answer with another status than 200.
 pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
     let said = format!("HTTP {}: {}", head.status, shown(body));
-    if is_error(body) { BenchError::Refused(said) } else { BenchError::Wrong(said) }
+    if is_error(body) {
+        BenchError::Refused(said)
+    } else {
+        BenchError::Wrong(said)
+    }
 }
 
 /// A body that is being received.
@@ -170,8 +193,17 @@ pub(crate) struct Body {
 
 impl Body {
     pub(crate) fn new(head: &Head) -> Self {
-        let left = if let Framing::Length(length) = head.framing { length } else { 0 };
-        Self { framing: head.framing, started: false, left, data: BytesMut::new() }
+        let left = if let Framing::Length(length) = head.framing {
+            length
+        } else {
+            0
+        };
+        Self {
+            framing: head.framing,
+            started: false,
+            left,
+            data: BytesMut::new(),
+        }
     }
 
     /// Moves what belongs to the body from `received` to `data`; true once it is complete (RFC 9112, 7.1).
@@ -184,10 +216,16 @@ impl Body {
                 return Ok(self.left == 0);
             }
             // A line break after the chunk before, the size of the next, and an empty line after the last.
-            let line = if self.started { received.strip_prefix(b"\r\n") } else { Some(&received[..]) };
+            let line = if self.started {
+                received.strip_prefix(b"\r\n")
+            } else {
+                Some(&received[..])
+            };
             let Some(line) = line else { return Ok(false) };
             let wrong = |_| BenchError::Wrong(format!("a chunk of the size {:?}", shown(line)));
-            let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(line).map_err(wrong)? else {
+            let httparse::Status::Complete((length, size)) =
+                httparse::parse_chunk_size(line).map_err(wrong)?
+            else {
                 return Ok(false);
             };
             let end = received.len() - line.len() + length + if size == 0 { 2 } else { 0 };
@@ -213,9 +251,11 @@ impl Body {
 fn take_event(stream: &mut BytesMut) -> Option<Bytes> {
     loop {
         let unix = memmem::find(stream, b"\n\n").map(|end| (end, 2));
-        let (end, length) = unix.or_else(|| memmem::find(stream, b"\r\n\r\n").map(|end| (end, 4)))?;
+        let (end, length) =
+            unix.or_else(|| memmem::find(stream, b"\r\n\r\n").map(|end| (end, 4)))?;
         let event = stream.split_to(end + length).freeze();
-        let start = memmem::find(&event, b"data: ").filter(|at| *at == 0 || event.get(at - 1) == Some(&b'\n'));
+        let start = memmem::find(&event, b"data: ")
+            .filter(|at| *at == 0 || event.get(at - 1) == Some(&b'\n'));
         if let Some(start) = start {
             let line = event.slice(start + 6..end.max(start + 6));
             let length = memchr::memchr2(b'\n', b'\r', &line).unwrap_or(line.len());
@@ -231,9 +271,14 @@ fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     let wrong = |what: String| BenchError::Wrong(format!("{what}: {}", shown(received)));
-    let length = match response.parse(received).map_err(|error| wrong(error.to_string()))? {
+    let length = match response
+        .parse(received)
+        .map_err(|error| wrong(error.to_string()))?
+    {
         httparse::Status::Complete(length) => length,
-        httparse::Status::Partial if received.len() > LONGEST_HEAD => return Err(wrong("an endless head".into())),
+        httparse::Status::Partial if received.len() > LONGEST_HEAD => {
+            return Err(wrong("an endless head".into()));
+        }
         httparse::Status::Partial => return Ok(None),
     };
     let status = response.code.unwrap_or_default();
@@ -242,14 +287,27 @@ fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
     for header in response.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or_default();
         match header.name.to_ascii_lowercase().as_str() {
-            "content-length" => framing = Framing::Length(value.parse().map_err(|_| wrong("Content-Length".into()))?),
-            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => framing = Framing::Chunked,
+            "content-length" => {
+                framing =
+                    Framing::Length(value.parse().map_err(|_| wrong("Content-Length".into()))?)
+            }
+            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => {
+                framing = Framing::Chunked
+            }
             "content-type" => events = value.starts_with("text/event-stream"),
             "mcp-session-id" => session = Some(value.to_owned()),
             _ => {}
         }
     }
-    Ok(Some((Head { status, events, session, framing }, length)))
+    Ok(Some((
+        Head {
+            status,
+            events,
+            session,
+            framing,
+        },
+        length,
+    )))
 }
 
 #[cfg(test)]
@@ -257,7 +315,12 @@ mod tests {
     use super::*;
 
     fn take_all(stream: &[u8], piece: usize) -> (Vec<u8>, bool) {
-        let head = Head { status: 200, events: false, session: None, framing: Framing::Chunked };
+        let head = Head {
+            status: 200,
+            events: false,
+            session: None,
+            framing: Framing::Chunked,
+        };
         let (mut body, mut received, mut complete) = (Body::new(&head), BytesMut::new(), false);
         for part in stream.chunks(piece) {
             received.extend_from_slice(part);
@@ -270,7 +333,11 @@ mod tests {
     fn body_does_not_depend_on_how_chunks_arrive() {
         let stream = b"5\r\nhello\r\n1\r\n \r\nA;x=1\r\n0123456789\r\n0\r\n\r\n";
         for piece in 1..=stream.len() {
-            assert_eq!(take_all(stream, piece), (b"hello 0123456789".to_vec(), true), "{piece}");
+            assert_eq!(
+                take_all(stream, piece),
+                (b"hello 0123456789".to_vec(), true),
+                "{piece}"
+            );
         }
         assert!(!take_all(&stream[..stream.len() - 1], 7).1);
     }
@@ -278,23 +345,36 @@ mod tests {
     #[test]
     fn head_determines_the_framing_of_the_body() {
         let head = |text: &str| parse_head(text.as_bytes()).unwrap().map(|(head, _)| head);
-        let json = head("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n").unwrap();
-        assert_eq!((json.status, json.events, json.framing), (200, false, Framing::Length(12)));
+        let json =
+            head("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n")
+                .unwrap();
+        assert_eq!(
+            (json.status, json.events, json.framing),
+            (200, false, Framing::Length(12))
+        );
         let events = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nMcp-Session-Id: s\r\nTransfer-Encoding: chunked\r\n\r\n";
         let events = head(events).unwrap();
-        assert_eq!((events.events, events.framing, events.session.as_deref()), (true, Framing::Chunked, Some("s")));
-        assert_eq!(head("HTTP/1.1 204 No Content\r\n\r\n").unwrap().framing, Framing::Length(0));
+        assert_eq!(
+            (events.events, events.framing, events.session.as_deref()),
+            (true, Framing::Chunked, Some("s"))
+        );
+        assert_eq!(
+            head("HTTP/1.1 204 No Content\r\n\r\n").unwrap().framing,
+            Framing::Length(0)
+        );
         assert_eq!(head("HTTP/1.1 200"), None);
         assert!(parse_head(b"nonsense\r\n\r\n").is_err());
     }
 
     #[test]
     fn events_without_data_are_skipped() {
-        let mut stream = BytesMut::from(&b": hello\n\nevent: message\ndata: {\"a\":1}\nid: 7\n\ndata: cut"[..]);
+        let mut stream =
+            BytesMut::from(&b": hello\n\nevent: message\ndata: {\"a\":1}\nid: 7\n\ndata: cut"[..]);
         assert_eq!(take_event(&mut stream).unwrap(), r#"{"a":1}"#);
         assert_eq!(take_event(&mut stream), None);
         assert_eq!(stream, &b"data: cut"[..]);
-        let mut stream = BytesMut::from(&b"id: 1\r\ndata: \r\n\r\nevent: message\r\ndata: {}\r\n\r\n"[..]);
+        let mut stream =
+            BytesMut::from(&b"id: 1\r\ndata: \r\n\r\nevent: message\r\ndata: {}\r\n\r\n"[..]);
         assert_eq!(take_event(&mut stream).unwrap(), "{}");
         assert!(stream.is_empty());
     }

@@ -37,7 +37,14 @@ impl Progress {
     pub(crate) async fn run(&self) -> Result<Served> {
         let mut clients = Vec::new();
         for _ in 0..self.streams {
-            clients.push(within("a connection", PATIENCE, Client::open(self.address, self.era)).await?);
+            clients.push(
+                within(
+                    "a connection",
+                    PATIENCE,
+                    Client::open(self.address, self.era),
+                )
+                .await?,
+            );
         }
         let start = Instant::now();
         let mut running = JoinSet::new();
@@ -47,8 +54,14 @@ impl Progress {
             running.spawn(async move { follow(client, &message, events).await });
         }
         let mut latencies = Latencies::new()?;
-        join_all("the events", PATIENCE, running).await?.iter().for_each(|of_one| latencies.add(of_one));
-        Ok(Served { took: start.elapsed(), latencies })
+        join_all("the events", PATIENCE, running)
+            .await?
+            .iter()
+            .for_each(|of_one| latencies.add(of_one));
+        Ok(Served {
+            took: start.elapsed(),
+            latencies,
+        })
     }
 }
 
@@ -79,7 +92,9 @@ async fn follow(mut client: Client, message: &Message, events: u32) -> Result<La
             seen += 1;
         }
         if complete {
-            return Err(BenchError::Wrong(format!("the stream ended after {seen} of {events} events")));
+            return Err(BenchError::Wrong(format!(
+                "the stream ended after {seen} of {events} events"
+            )));
         }
         complete = connection.read_body(&mut body).await?;
     }
@@ -90,8 +105,16 @@ fn sent_at(event: &[u8], expected: u32) -> Result<u64> {
     let before = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"token","progress":{expected},"total":"#
     );
-    let rest = std::str::from_utf8(event).ok().and_then(|event| event.strip_prefix(&before));
-    let time = rest.and_then(|rest| rest.split_once(r#","message":""#)?.1.strip_suffix(r#""}}"#)?.parse().ok());
+    let rest = std::str::from_utf8(event)
+        .ok()
+        .and_then(|event| event.strip_prefix(&before));
+    let time = rest.and_then(|rest| {
+        rest.split_once(r#","message":""#)?
+            .1
+            .strip_suffix(r#""}}"#)?
+            .parse()
+            .ok()
+    });
     time.ok_or_else(|| BenchError::Wrong(format!("not progress {expected}: {}", shown(event))))
 }
 
@@ -107,8 +130,14 @@ mod tests {
             )
         };
         assert_eq!(sent_at(text("token", 3).as_bytes(), 3).unwrap(), 12345);
-        assert!(sent_at(text("token", 4).as_bytes(), 3).is_err(), "one is missing");
-        assert!(sent_at(text("other", 3).as_bytes(), 3).is_err(), "another call's");
+        assert!(
+            sent_at(text("token", 4).as_bytes(), 3).is_err(),
+            "one is missing"
+        );
+        assert!(
+            sent_at(text("other", 3).as_bytes(), 3).is_err(),
+            "another call's"
+        );
         assert!(sent_at(b"{}", 0).is_err());
     }
 }

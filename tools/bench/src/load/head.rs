@@ -4,7 +4,14 @@ use crate::era::Era;
 
 /// `notifications/initialized`, as a POST within `session`.
 pub(crate) fn initialized(session: Option<&str>, token: Option<&str>) -> Vec<u8> {
-    post("/mcp", Era::Legacy, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, session, token, &[])
+    post(
+        "/mcp",
+        Era::Legacy,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        session,
+        token,
+        &[],
+    )
 }
 
 /// A POST of `body`, with some more headers.
@@ -17,20 +24,38 @@ pub(crate) fn post(
     more: &[(&str, String)],
 ) -> Vec<u8> {
     let own = own_headers(session, token);
-    let headers = own.iter().chain(more).map(|(name, value)| (*name, value.as_str()));
+    let headers = own
+        .iter()
+        .chain(more)
+        .map(|(name, value)| (*name, value.as_str()));
     (head("POST", path, era, body.len(), headers) + body).into_bytes()
 }
 
 /// A request without a body, such as the GET of a session's stream.
-pub(crate) fn bare(method: &str, path: &str, session: Option<&str>, token: Option<&str>) -> Vec<u8> {
+pub(crate) fn bare(
+    method: &str,
+    path: &str,
+    session: Option<&str>,
+    token: Option<&str>,
+) -> Vec<u8> {
     let own = own_headers(session, token);
-    head(method, path, Era::Legacy, 0, own.iter().map(|(name, value)| (*name, value.as_str()))).into_bytes()
+    head(
+        method,
+        path,
+        Era::Legacy,
+        0,
+        own.iter().map(|(name, value)| (*name, value.as_str())),
+    )
+    .into_bytes()
 }
 
 /// The headers that name a session and carry a token.
 fn own_headers<'a>(session: Option<&str>, token: Option<&str>) -> Vec<(&'a str, String)> {
     let session = session.map(|session| ("mcp-session-id", session.to_owned()));
-    session.into_iter().chain(token.map(|token| ("authorization", format!("Bearer {token}")))).collect()
+    session
+        .into_iter()
+        .chain(token.map(|token| ("authorization", format!("Bearer {token}"))))
+        .collect()
 }
 
 /// The head of a request over HTTP/1.1, with some more headers.

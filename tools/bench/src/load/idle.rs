@@ -28,8 +28,15 @@ pub(crate) struct Stream {
 
 /// Opens `count` streams: in the legacy era each of a session of its own, which a GET holds open; in the modern one
 /// subscriptions. [`BenchError::Unsupported`] if the system has no such streams.
-pub(crate) async fn open(address: SocketAddr, access: &Access, era: Era, count: usize) -> Result<Vec<Stream>> {
-    let opening = stream::iter(0..count).map(|_| open_one(address, access, era)).buffer_unordered(AT_ONCE);
+pub(crate) async fn open(
+    address: SocketAddr,
+    access: &Access,
+    era: Era,
+    count: usize,
+) -> Result<Vec<Stream>> {
+    let opening = stream::iter(0..count)
+        .map(|_| open_one(address, access, era))
+        .buffer_unordered(AT_ONCE);
     within("the streams to open", PATIENCE, opening.try_collect()).await
 }
 
@@ -40,17 +47,27 @@ async fn open_one(address: SocketAddr, access: &Access, era: Era) -> Result<Stre
 
 /// Opens the stream of a client, on its connection.
 pub(crate) async fn hold(client: Client, access: &Access, era: Era) -> Result<Stream> {
-    let Client { mut connection, session } = client;
+    let Client {
+        mut connection,
+        session,
+    } = client;
     let token = access.token.as_deref();
     let head = match era {
-        Era::Legacy => connection.send(&bare("GET", "/mcp", session.as_deref(), token)).await?,
+        Era::Legacy => {
+            connection
+                .send(&bare("GET", "/mcp", session.as_deref(), token))
+                .await?
+        }
         Era::Modern => {
             let mut exchange = Exchange::post(&Message::listen().with_token(token), None);
             connection.send(exchange.with_id(Id::number(0))).await?
         }
     };
     if head.status == 200 && head.events {
-        return Ok(Stream { body: Body::new(&head), connection });
+        return Ok(Stream {
+            body: Body::new(&head),
+            connection,
+        });
     }
     let body = connection.body(&head).await?;
     match unexpected(&head, &body) {
@@ -75,7 +92,9 @@ pub(crate) async fn notified(streams: Vec<Stream>, patience: Duration) -> (usize
     }
     let (mut count, mut streams) = (0, Vec::new());
     while let Some(done) = waiting.join_next().await {
-        let Ok((notified, stream)) = done else { continue };
+        let Ok((notified, stream)) = done else {
+            continue;
+        };
         count += usize::from(notified);
         streams.push(stream);
     }

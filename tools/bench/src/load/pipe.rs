@@ -28,12 +28,22 @@ impl Pipe {
     /// Calls of `message`.
     pub(crate) fn new(input: ChildStdin, output: ChildStdout, message: &Message) -> Self {
         let (exchange, open) = (Exchange::line(message), HashSet::new());
-        Self { input, output, received: BytesMut::new(), exchange, open, next: 0 }
+        Self {
+            input,
+            output,
+            received: BytesMut::new(),
+            exchange,
+            open,
+            next: 0,
+        }
     }
 
     /// The same pipe, for calls of another message from now on.
     pub(crate) fn then(self, message: &Message) -> Self {
-        Self { exchange: Exchange::line(message), ..self }
+        Self {
+            exchange: Exchange::line(message),
+            ..self
+        }
     }
 
     /// Keeps `window` calls in flight for `time`, then waits for the last answers. The number of calls, and how long it
@@ -66,7 +76,10 @@ impl Pipe {
             lines.extend_from_slice(self.exchange.with_id(Id::number(number)));
             self.open.insert(number);
         }
-        self.input.write_all(&lines).await.doing("writing to a child")
+        self.input
+            .write_all(&lines)
+            .await
+            .doing("writing to a child")
     }
 
     /// Waits for at least one answer and checks all that have come; how many.
@@ -74,7 +87,13 @@ impl Pipe {
         let mut answered = 0;
         while answered == 0 {
             self.received.reserve(64 << 10);
-            if self.output.read_buf(&mut self.received).await.doing("reading from a child")? == 0 {
+            if self
+                .output
+                .read_buf(&mut self.received)
+                .await
+                .doing("reading from a child")?
+                == 0
+            {
                 return Err(BenchError::Closed("the child"));
             }
             while let Some(end) = memchr::memchr(b'\n', &self.received) {
@@ -91,6 +110,13 @@ impl Pipe {
         let number = id_of(line).ok_or_else(|| BenchError::Wrong(shown(line)))?;
         self.exchange.check(Id::number(number), line)?;
         let is_open = self.open.remove(&number);
-        if is_open { Ok(()) } else { Err(BenchError::Wrong(format!("an answer to no call: {}", shown(line)))) }
+        if is_open {
+            Ok(())
+        } else {
+            Err(BenchError::Wrong(format!(
+                "an answer to no call: {}",
+                shown(line)
+            )))
+        }
     }
 }

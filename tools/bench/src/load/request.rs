@@ -18,7 +18,13 @@ pub(crate) struct Id([u8; 10]);
 impl Id {
     /// The id of the request with this number, below nine billion.
     pub(crate) fn number(number: u64) -> Self {
-        Self((FIRST_ID + number).to_string().into_bytes().try_into().unwrap_or([b'0'; 10]))
+        Self(
+            (FIRST_ID + number)
+                .to_string()
+                .into_bytes()
+                .try_into()
+                .unwrap_or([b'0'; 10]),
+        )
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -27,7 +33,11 @@ impl Id {
 
     /// The number that `text` is the id of.
     pub(crate) fn parse(text: &[u8]) -> Option<u64> {
-        std::str::from_utf8(text).ok()?.parse::<u64>().ok()?.checked_sub(FIRST_ID)
+        std::str::from_utf8(text)
+            .ok()?
+            .parse::<u64>()
+            .ok()?
+            .checked_sub(FIRST_ID)
     }
 }
 
@@ -60,18 +70,35 @@ impl Exchange {
     pub(crate) fn line(message: &Message) -> Self {
         let mut text = message.text.clone();
         text.push(b'\n');
-        Self { id_at: BEFORE_ID.len(), text, expected: message.expected.clone() }
+        Self {
+            id_at: BEFORE_ID.len(),
+            text,
+            expected: message.expected.clone(),
+        }
     }
 
     /// A POST of HTTP/1.1, within `session` if there is one.
     pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
         let session = session.map(|session| ("mcp-session-id", session));
-        let headers = message.headers.iter().map(|(name, value)| (*name, value.as_str()));
-        let head = head("POST", message.path, message.era, message.text.len(), headers.chain(session));
+        let headers = message
+            .headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()));
+        let head = head(
+            "POST",
+            message.path,
+            message.era,
+            message.text.len(),
+            headers.chain(session),
+        );
         let id_at = head.len() + BEFORE_ID.len();
         let mut text = head.into_bytes();
         text.extend_from_slice(&message.text);
-        Self { text, id_at, expected: message.expected.clone() }
+        Self {
+            text,
+            id_at,
+            expected: message.expected.clone(),
+        }
     }
 
     /// The bytes to send, with `id` in them.
@@ -116,7 +143,14 @@ fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
     }
     let has = |part: &[u8]| memmem::find(answer, part).is_some();
     let is_right = has(id.as_bytes()) && has(br#""result""#) && has(text);
-    if is_right { Ok(()) } else { Err(BenchError::Wrong(format!("not the answer: {}", shown(answer)))) }
+    if is_right {
+        Ok(())
+    } else {
+        Err(BenchError::Wrong(format!(
+            "not the answer: {}",
+            shown(answer)
+        )))
+    }
 }
 
 /// Whether this is an error response, whatever it answers.
@@ -155,32 +189,66 @@ impl Message {
     /// A call of the tool that clients know as `name`.
     pub(crate) fn call(era: Era, name: &str, tool: Tool) -> Self {
         let params = format!(r#""name":"{name}","arguments":{{"query":"benchmark","limit":10}}"#);
-        Self::new(era, "tools/call", Some(name), &params, "", Expected::Result(tool.result(era)))
+        Self::new(
+            era,
+            "tools/call",
+            Some(name),
+            &params,
+            "",
+            Expected::Result(tool.result(era)),
+        )
     }
 
     /// A call of the tool `progress`.
     pub(crate) fn progress(era: Era, name: &str, events: u32, every_ms: u64) -> Self {
-        let params = format!(r#""name":"{name}","arguments":{{"events":{events},"every_ms":{every_ms}}}"#);
+        let params =
+            format!(r#""name":"{name}","arguments":{{"events":{events},"every_ms":{every_ms}}}"#);
         let expected = Expected::Result(Tool::Progress.result(era));
-        Self::new(era, "tools/call", Some(name), &params, r#""progressToken":"token""#, expected)
+        Self::new(
+            era,
+            "tools/call",
+            Some(name),
+            &params,
+            r#""progressToken":"token""#,
+            expected,
+        )
     }
 
     /// A list of tools, from `cursor` on.
     pub(crate) fn list(era: Era, cursor: Option<&str>, count: usize) -> Self {
-        let params = cursor.map(|cursor| format!(r#""cursor":"{cursor}""#)).unwrap_or_default();
+        let params = cursor
+            .map(|cursor| format!(r#""cursor":"{cursor}""#))
+            .unwrap_or_default();
         Self::new(era, "tools/list", None, &params, "", Expected::Tools(count))
     }
 
     /// A subscription to changes of the list of tools.
     pub(crate) fn listen() -> Self {
         let params = r#""notifications":{"toolsListChanged":true}"#;
-        Self::new(Era::Modern, "subscriptions/listen", None, params, "", Expected::Anything)
+        Self::new(
+            Era::Modern,
+            "subscriptions/listen",
+            None,
+            params,
+            "",
+            Expected::Anything,
+        )
     }
 
     /// The opening of a session.
     pub(crate) fn initialize() -> Self {
-        let params = format!(r#""protocolVersion":"{}","capabilities":{{}},{CLIENT}"#, Era::Legacy.revision());
-        Self::new(Era::Legacy, "initialize", None, &params, "", Expected::Anything)
+        let params = format!(
+            r#""protocolVersion":"{}","capabilities":{{}},{CLIENT}"#,
+            Era::Legacy.revision()
+        );
+        Self::new(
+            Era::Legacy,
+            "initialize",
+            None,
+            &params,
+            "",
+            Expected::Anything,
+        )
     }
 
     /// The message, to be sent to another endpoint.
@@ -190,7 +258,8 @@ impl Message {
 
     /// The message, with a token if there is one.
     pub(crate) fn with_token(mut self, token: Option<&str>) -> Self {
-        self.headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+        self.headers
+            .extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
         self
     }
 
@@ -204,9 +273,19 @@ impl Message {
         self
     }
 
-    fn new(era: Era, method: &str, name: Option<&str>, params: &str, meta: &str, expected: Expected) -> Self {
+    fn new(
+        era: Era,
+        method: &str,
+        name: Option<&str>,
+        params: &str,
+        meta: &str,
+        expected: Expected,
+    ) -> Self {
         let mut headers = Vec::new();
-        let mut keys: Vec<String> = Some(meta.to_owned()).filter(|meta| !meta.is_empty()).into_iter().collect();
+        let mut keys: Vec<String> = Some(meta.to_owned())
+            .filter(|meta| !meta.is_empty())
+            .into_iter()
+            .collect();
         if era == Era::Modern {
             headers.push(("mcp-method", method.to_owned()));
             headers.extend(name.map(|name| ("mcp-name", name.to_owned())));
@@ -215,13 +294,28 @@ impl Message {
                 era.revision()
             ));
         }
-        let meta = if keys.is_empty() { String::new() } else { format!(r#""_meta":{{{}}}"#, keys.join(",")) };
-        let comma = if params.is_empty() || meta.is_empty() { "" } else { "," };
+        let meta = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(r#""_meta":{{{}}}"#, keys.join(","))
+        };
+        let comma = if params.is_empty() || meta.is_empty() {
+            ""
+        } else {
+            ","
+        };
         let id = Id::number(0);
         let id = String::from_utf8_lossy(id.as_bytes()).into_owned();
         let before = String::from_utf8_lossy(BEFORE_ID);
-        let text = format!(r#"{before}{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#);
-        Self { era, path: "/mcp", text: text.into_bytes(), headers, expected }
+        let text =
+            format!(r#"{before}{id},"method":"{method}","params":{{{params}{comma}{meta}}}}}"#);
+        Self {
+            era,
+            path: "/mcp",
+            text: text.into_bytes(),
+            headers,
+            expected,
+        }
     }
 }
 
@@ -230,7 +324,9 @@ const CLIENT: &str = r#""clientInfo":{"name":"bench","version":"1"}"#;
 /// What is between the quotes of the first text of a result.
 fn first_text(result: &Bytes) -> Bytes {
     const BEFORE: &[u8] = br#""text":""#;
-    let Some(start) = memmem::find(result, BEFORE).map(|at| at + BEFORE.len()) else { return Bytes::new() };
+    let Some(start) = memmem::find(result, BEFORE).map(|at| at + BEFORE.len()) else {
+        return Bytes::new();
+    };
     let rest = result.slice(start..);
     let end = memmem::find(&rest, br#""}"#).unwrap_or(rest.len());
     rest.slice(..end)
@@ -259,7 +355,10 @@ mod tests {
             let mut exchange = Exchange::post(&message, Some("s"));
             let sent = String::from_utf8(exchange.with_id(Id::number(7)).to_vec()).unwrap();
             let (head, body) = sent.split_once("\r\n\r\n").unwrap();
-            assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+            assert!(
+                head.contains(&format!("content-length: {}", body.len())),
+                "{head}"
+            );
             assert_eq!(head.contains("mcp-name: text_200"), era == Era::Modern);
             let body: serde_json::Value = serde_json::from_str(body).unwrap();
             assert_eq!(body["id"], 1_000_000_007_u64);
@@ -281,7 +380,10 @@ mod tests {
             wrong[at] ^= 1;
             assert!(exchange.check(id, &wrong).is_err(), "byte {at}");
         }
-        assert!(exchange.check(id, &right[..right.len() - 1]).is_err(), "too short");
+        assert!(
+            exchange.check(id, &right[..right.len() - 1]).is_err(),
+            "too short"
+        );
     }
 
     #[test]
@@ -289,14 +391,31 @@ mod tests {
         let tool = Tool::Text(300);
         let exchange = Exchange::line(&Message::call(Era::Legacy, "text_300", tool).leniently());
         let id = Id::number(9);
-        let Expected::Containing(text) = &exchange.expected else { panic!("{:?}", exchange.expected) };
+        let Expected::Containing(text) = &exchange.expected else {
+            panic!("{:?}", exchange.expected)
+        };
         let text = String::from_utf8(text.to_vec()).unwrap();
         assert!(text.len() > 100, "{text}");
-        let answer = format!(r#"{{"result":{{"content":[{{"text":"{text}","type":"text"}}]}},"id":1000000009}}"#);
+        let answer = format!(
+            r#"{{"result":{{"content":[{{"text":"{text}","type":"text"}}]}},"id":1000000009}}"#
+        );
         assert!(exchange.check(id, answer.as_bytes()).is_ok());
-        assert!(exchange.check(Id::number(8), answer.as_bytes()).is_err(), "another id");
-        assert!(exchange.check(id, answer.replace("let answer", "let other").as_bytes()).is_err(), "another text");
-        assert!(exchange.check(id, br#"{"error":{"code":1},"id":1000000009}"#).is_err(), "an error");
+        assert!(
+            exchange.check(Id::number(8), answer.as_bytes()).is_err(),
+            "another id"
+        );
+        assert!(
+            exchange
+                .check(id, answer.replace("let answer", "let other").as_bytes())
+                .is_err(),
+            "another text"
+        );
+        assert!(
+            exchange
+                .check(id, br#"{"error":{"code":1},"id":1000000009}"#)
+                .is_err(),
+            "an error"
+        );
     }
 
     #[test]
@@ -304,7 +423,15 @@ mod tests {
         let exchange = Exchange::line(&Message::list(Era::Legacy, None, 3));
         let id = Id::number(1);
         let list = |count| crate::fake::payload::tool_list(Era::Legacy, count);
-        assert!(exchange.check(id, &response(id, list(3).as_bytes())).is_ok());
-        assert!(exchange.check(id, &response(id, list(2).as_bytes())).is_err());
+        assert!(
+            exchange
+                .check(id, &response(id, list(3).as_bytes()))
+                .is_ok()
+        );
+        assert!(
+            exchange
+                .check(id, &response(id, list(2).as_bytes()))
+                .is_err()
+        );
     }
 }

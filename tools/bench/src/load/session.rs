@@ -28,7 +28,10 @@ impl Client {
             Era::Modern => None,
             Era::Legacy => open_session(&mut connection, access).await?,
         };
-        Ok(Self { connection, session })
+        Ok(Self {
+            connection,
+            session,
+        })
     }
 
     /// The request of this client for a message.
@@ -47,7 +50,10 @@ impl Client {
 }
 
 /// `initialize` and `notifications/initialized`; the id of the session, if the server gives it one.
-pub(crate) async fn open_session(connection: &mut Connection, access: &Access) -> Result<Option<String>> {
+pub(crate) async fn open_session(
+    connection: &mut Connection,
+    access: &Access,
+) -> Result<Option<String>> {
     let token = access.token.as_deref();
     let mut exchange = Exchange::post(&Message::initialize().with_token(token).leniently(), None);
     let id = Id::number(0);
@@ -58,14 +64,35 @@ pub(crate) async fn open_session(connection: &mut Connection, access: &Access) -
     }
     exchange.check(id, &answer)?;
     let session = head.session;
-    let head = connection.send(&initialized(session.as_deref(), token)).await?;
+    let head = connection
+        .send(&initialized(session.as_deref(), token))
+        .await?;
     let body = connection.body(&head).await?;
-    if matches!(head.status, 200 | 202 | 204) { Ok(session) } else { Err(unexpected(&head, &body)) }
+    if matches!(head.status, 200 | 202 | 204) {
+        Ok(session)
+    } else {
+        Err(unexpected(&head, &body))
+    }
 }
 
 /// Ends a session (DELETE).
-pub(crate) async fn close_session(connection: &mut Connection, session: &str, access: &Access) -> Result<()> {
-    let head = connection.send(&bare("DELETE", "/mcp", Some(session), access.token.as_deref())).await?;
+pub(crate) async fn close_session(
+    connection: &mut Connection,
+    session: &str,
+    access: &Access,
+) -> Result<()> {
+    let head = connection
+        .send(&bare(
+            "DELETE",
+            "/mcp",
+            Some(session),
+            access.token.as_deref(),
+        ))
+        .await?;
     let body = connection.body(&head).await?;
-    if matches!(head.status, 200 | 204) { Ok(()) } else { Err(unexpected(&head, &body)) }
+    if matches!(head.status, 200 | 204) {
+        Ok(())
+    } else {
+        Err(unexpected(&head, &body))
+    }
 }

@@ -17,8 +17,11 @@ pub(crate) struct Timer(Receiver);
 impl Timer {
     pub(crate) fn new() -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).doing("making a timer")?;
-        Receiver::from_owned_fd_unchecked(timer).map(Self).doing("watching a timer")
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)
+            .doing("making a timer")?;
+        Receiver::from_owned_fd_unchecked(timer)
+            .map(Self)
+            .doing("watching a timer")
     }
 
     /// Waits until `due`, if that is still to come.
@@ -27,15 +30,22 @@ impl Timer {
         if left.is_zero() {
             return Ok(());
         }
-        let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(left) };
-        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).doing("setting a timer")?;
+        let once = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(left),
+        };
+        rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)
+            .doing("setting a timer")?;
         // The number of expirations, which is one.
         self.0.read_u64().await.map(drop).doing("reading a timer")
     }
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +57,10 @@ mod tests {
         let mut timer = Timer::new().unwrap();
         let start = Instant::now();
         for _ in 0..3 {
-            timer.until(Instant::now() + Duration::from_micros(300)).await.unwrap();
+            timer
+                .until(Instant::now() + Duration::from_micros(300))
+                .await
+                .unwrap();
         }
         assert!(start.elapsed() >= Duration::from_micros(900));
         timer.until(start).await.unwrap();

@@ -68,9 +68,24 @@ impl Client {
         let (sender, stream) = mpsc::channel(MESSAGES);
         let (session, opening, reading) = (None, String::new(), JoinSet::new());
         let (access, lists) = (access.clone(), HashMap::new());
-        let mut client = Self { address, access, era, session, opening, lists, stream, _reading: reading };
+        let mut client = Self {
+            address,
+            access,
+            era,
+            session,
+            opening,
+            lists,
+            stream,
+            _reading: reading,
+        };
         let opening = match era {
-            Era::Modern => Ask { method: "server/discover", name: None, params: "", meta: "", id: "1" },
+            Era::Modern => Ask {
+                method: "server/discover",
+                name: None,
+                params: "",
+                meta: "",
+                id: "1",
+            },
             Era::Legacy => Ask {
                 method: "initialize",
                 name: None,
@@ -81,16 +96,24 @@ impl Client {
         };
         client.opening = client.ask(opening).await?.response;
         if raw::at(&client.opening, "/result").is_none() {
-            return Err(BenchError::Unsupported(format!("no {} client is served: {}", era.as_str(), client.opening)));
+            return Err(BenchError::Unsupported(format!(
+                "no {} client is served: {}",
+                era.as_str(),
+                client.opening
+            )));
         }
         if era == Era::Legacy {
             let (session, token) = (client.session.clone(), client.access.token.clone());
             let mut connection = client.connect().await?;
-            let head = connection.send(&initialized(session.as_deref(), token.as_deref())).await?;
+            let head = connection
+                .send(&initialized(session.as_deref(), token.as_deref()))
+                .await?;
             connection.body(&head).await?;
             let request = bare("GET", "/mcp", session.as_deref(), token.as_deref());
             let connection = client.connect().await?;
-            client._reading.spawn(read_stream(connection, request, sender));
+            client
+                ._reading
+                .spawn(read_stream(connection, request, sender));
         }
         Ok(client)
     }
@@ -105,18 +128,42 @@ impl Client {
     }
 
     async fn exchange(&mut self, ask: Ask<'_>) -> Result<Transcript> {
-        let of_era = if self.era == Era::Modern && ask.method != "initialize" { OF_MODERN } else { "" };
-        let meta: Vec<&str> = [ask.meta, of_era].into_iter().filter(|members| !members.is_empty()).collect();
-        let meta = if meta.is_empty() { String::new() } else { format!(r#""_meta":{{{}}}"#, meta.join(",")) };
-        let params: Vec<&str> = [ask.params, &meta].into_iter().filter(|members| !members.is_empty()).collect();
+        let of_era = if self.era == Era::Modern && ask.method != "initialize" {
+            OF_MODERN
+        } else {
+            ""
+        };
+        let meta: Vec<&str> = [ask.meta, of_era]
+            .into_iter()
+            .filter(|members| !members.is_empty())
+            .collect();
+        let meta = if meta.is_empty() {
+            String::new()
+        } else {
+            format!(r#""_meta":{{{}}}"#, meta.join(","))
+        };
+        let params: Vec<&str> = [ask.params, &meta]
+            .into_iter()
+            .filter(|members| !members.is_empty())
+            .collect();
         let (method, id) = (ask.method, ask.id);
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{}}}}}"#, params.join(","));
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{}}}}}"#,
+            params.join(",")
+        );
         let mut headers = Vec::new();
         if self.era == Era::Modern {
             headers.push(("mcp-method", method.to_owned()));
             headers.extend(ask.name.map(|name| ("mcp-name", name.to_owned())));
         }
-        let request = post("/mcp", self.era, &body, self.session.as_deref(), self.access.token.as_deref(), &headers);
+        let request = post(
+            "/mcp",
+            self.era,
+            &body,
+            self.session.as_deref(),
+            self.access.token.as_deref(),
+            &headers,
+        );
         let mut connection = self.connect().await?;
         let head = connection.send(&request).await?;
         if method == "initialize" {
@@ -126,7 +173,10 @@ impl Client {
             let body = connection.body(&head).await?;
             let response = String::from_utf8_lossy(&body).into_owned();
             return match raw::at(&response, "/jsonrpc") {
-                Some(_) => Ok(Transcript { notifications: Vec::new(), response }),
+                Some(_) => Ok(Transcript {
+                    notifications: Vec::new(),
+                    response,
+                }),
                 None => Err(unexpected(&head, &body)),
             };
         }
@@ -136,12 +186,20 @@ impl Client {
             while let Some(event) = events.next_event() {
                 let text = String::from_utf8_lossy(&event).into_owned();
                 match is_response(&event) {
-                    true => return Ok(Transcript { notifications, response: text }),
+                    true => {
+                        return Ok(Transcript {
+                            notifications,
+                            response: text,
+                        });
+                    }
                     false => notifications.push(text),
                 }
             }
             if is_complete {
-                return Err(BenchError::Wrong(format!("no response to {method}: {}", shown(body.as_bytes()))));
+                return Err(BenchError::Wrong(format!(
+                    "no response to {method}: {}",
+                    shown(body.as_bytes())
+                )));
             }
         }
     }
@@ -156,18 +214,33 @@ impl Client {
     }
 
     /// The first page of a list, and the entries of all pages.
-    pub(super) async fn list(&mut self, method: &str, member: &str) -> Result<(String, Vec<String>)> {
+    pub(super) async fn list(
+        &mut self,
+        method: &str,
+        member: &str,
+    ) -> Result<(String, Vec<String>)> {
         if let Some(known) = self.lists.get(method) {
             return Ok(known.clone());
         }
         let (mut first, mut entries, mut cursor) = (None, Vec::new(), String::new());
         for _ in 0..PAGES {
-            let page = self.ask(Ask { method, name: None, params: &cursor, meta: "", id: "2" }).await?.response;
+            let page = self
+                .ask(Ask {
+                    method,
+                    name: None,
+                    params: &cursor,
+                    meta: "",
+                    id: "2",
+                })
+                .await?
+                .response;
             let list = raw::at(&page, &format!("/result/{member}"));
             let list = list.ok_or_else(|| BenchError::Refused(shown(page.as_bytes())))?;
             entries.extend(raw::elements(list));
             let next = raw::at(&page, "/result/nextCursor").filter(|next| next.starts_with('"'));
-            cursor = next.map(|next| format!(r#""cursor":{next}"#)).unwrap_or_default();
+            cursor = next
+                .map(|next| format!(r#""cursor":{next}"#))
+                .unwrap_or_default();
             first.get_or_insert(page);
             if cursor.is_empty() {
                 break;
@@ -180,18 +253,32 @@ impl Client {
 
     /// The name by which the entry of a list is known here that the server calls `name`: gateways put something before it and
     /// write other separators.
-    pub(super) async fn name_of(&mut self, method: &str, member: &str, name: &str) -> Result<String> {
+    pub(super) async fn name_of(
+        &mut self,
+        method: &str,
+        member: &str,
+        name: &str,
+    ) -> Result<String> {
         let (_, entries) = self.list(method, member).await?;
-        let names = entries.iter().filter_map(|entry| raw::text_at(entry, "/name"));
+        let names = entries
+            .iter()
+            .filter_map(|entry| raw::text_at(entry, "/name"));
         known_as(names, name).ok_or_else(|| BenchError::Wrong(format!("{method} has no {name:?}")))
     }
 }
 
 /// The shortest of `names` that ends with `name`, letters and digits alone.
 pub(super) fn known_as(names: impl Iterator<Item = String>, name: &str) -> Option<String> {
-    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let plain = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect::<String>()
+            .to_ascii_lowercase()
+    };
     let wanted = plain(name);
-    names.filter(|known| plain(known).ends_with(&wanted)).min_by_key(String::len)
+    names
+        .filter(|known| plain(known).ends_with(&wanted))
+        .min_by_key(String::len)
 }
 
 fn is_response(message: &[u8]) -> bool {
@@ -202,12 +289,15 @@ fn is_response(message: &[u8]) -> bool {
         #[serde(default)]
         method: Option<String>,
     }
-    serde_json::from_slice::<Message<'_>>(message).is_ok_and(|message| message.id.is_some() && message.method.is_none())
+    serde_json::from_slice::<Message<'_>>(message)
+        .is_ok_and(|message| message.id.is_some() && message.method.is_none())
 }
 
 /// Passes on what arrives on the stream of a session, until it ends. A gateway need not have one.
 async fn read_stream(mut connection: Connection, request: Vec<u8>, sender: mpsc::Sender<String>) {
-    let Ok(head) = connection.send(&request).await else { return };
+    let Ok(head) = connection.send(&request).await else {
+        return;
+    };
     if head.status != 200 || !head.events {
         return;
     }
@@ -230,8 +320,15 @@ mod tests {
 
     #[test]
     fn tool_is_found_under_the_name_that_a_gateway_gives_it() {
-        let names = || ["s0-text-200", "s0-long-text-200", "other"].map(str::to_owned).into_iter();
-        assert_eq!(known_as(names(), "text_200").as_deref(), Some("s0-text-200"));
+        let names = || {
+            ["s0-text-200", "s0-long-text-200", "other"]
+                .map(str::to_owned)
+                .into_iter()
+        };
+        assert_eq!(
+            known_as(names(), "text_200").as_deref(),
+            Some("s0-text-200")
+        );
         assert_eq!(known_as(names(), "nothing"), None);
     }
 

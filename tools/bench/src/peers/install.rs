@@ -34,10 +34,15 @@ impl Package {
         if !folder.join(COMPLETE).exists() {
             eprintln!("  installing {}", self.name());
             self.download(&folder).await?;
-            std::fs::write(folder.join(COMPLETE), "").doing(format!("installing {}", self.name()))?;
+            std::fs::write(folder.join(COMPLETE), "")
+                .doing(format!("installing {}", self.name()))?;
         }
         let version = self.version(&folder).await?;
-        let programs = folder.join(if matches!(self, Self::PyPi(_)) { "bin" } else { "node_modules/.bin" });
+        let programs = folder.join(if matches!(self, Self::PyPi(_)) {
+            "bin"
+        } else {
+            "node_modules/.bin"
+        });
         Ok(Installed { programs, version })
     }
 
@@ -45,12 +50,33 @@ impl Package {
         std::fs::create_dir_all(folder).doing(format!("making {}", folder.display()))?;
         match self {
             Self::PyPi(name) => {
-                run("python3", Path::new("python3"), &["-m", "venv", "."], folder).await?;
-                let args = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", name];
+                run(
+                    "python3",
+                    Path::new("python3"),
+                    &["-m", "venv", "."],
+                    folder,
+                )
+                .await?;
+                let args = [
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    name,
+                ];
                 run("pip", &folder.join("bin/python"), &args, folder).await?;
             }
             Self::Npm(name) => {
-                let args = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", ".", name];
+                let args = [
+                    "install",
+                    "--no-audit",
+                    "--no-fund",
+                    "--loglevel=error",
+                    "--prefix",
+                    ".",
+                    name,
+                ];
                 run("npm", Path::new("npm"), &args, folder).await?;
             }
         }
@@ -74,7 +100,9 @@ impl Package {
                 let file = folder.join("node_modules").join(name).join("package.json");
                 let text = std::fs::read(&file).doing(format!("reading {}", file.display()))?;
                 let manifest = serde_json::from_slice::<Manifest>(&text);
-                manifest.map(|manifest| manifest.version).map_err(|_| unknown())
+                manifest
+                    .map(|manifest| manifest.version)
+                    .map_err(|_| unknown())
             }
         }
     }
@@ -82,7 +110,16 @@ impl Package {
 
 /// Runs a program to its end; its output.
 async fn run(name: &str, program: &Path, args: &[&str], folder: &Path) -> Result<Vec<String>> {
-    run_in(name, program, args, &Surroundings { folder: Some(folder.to_owned()), variables: Vec::new() }).await
+    run_in(
+        name,
+        program,
+        args,
+        &Surroundings {
+            folder: Some(folder.to_owned()),
+            variables: Vec::new(),
+        },
+    )
+    .await
 }
 
 pub(super) async fn run_in(
@@ -92,12 +129,16 @@ pub(super) async fn run_in(
     surroundings: &Surroundings,
 ) -> Result<Vec<String>> {
     let args: Vec<OsString> = args.iter().map(Into::into).collect();
-    Process::start_in(name, program, &args, Cores::Any, surroundings)?.finish(PATIENCE).await
+    Process::start_in(name, program, &args, Cores::Any, surroundings)?
+        .finish(PATIENCE)
+        .await
 }
 
 /// The first line of output of a program that says its version; a dash if there is no such program.
 pub(super) async fn version_of(program: &Path, option: &str) -> String {
     let name = program.display().to_string();
-    let lines = run(&name, program, &[option], Path::new("/")).await.unwrap_or_default();
+    let lines = run(&name, program, &[option], Path::new("/"))
+        .await
+        .unwrap_or_default();
     lines.into_iter().next().unwrap_or_else(|| "-".to_owned())
 }

@@ -54,25 +54,37 @@ impl Gateway {
         era: Era,
     ) -> Result<Self> {
         let of_kind = |kind, address| async move {
-            System::start(bench, kind, &[address], &FanlightConfig::default()).await.map(Self::of)
+            System::start(bench, kind, &[address], &FanlightConfig::default())
+                .await
+                .map(Self::of)
         };
         match (&peer.source, server) {
             (Source::Direct, Server::Http(address)) => of_kind(Kind::Direct, *address).await,
             (Source::Nginx, Server::Http(address)) => of_kind(Kind::Nginx, *address).await,
             (Source::Fanlight, Server::Http(address)) => of_kind(Kind::Fanlight, *address).await,
             (Source::Fanlight, Server::Stdio(words)) => {
-                System::start_fanlight_over_stdio(bench, words).await.map(Self::of)
+                System::start_fanlight_over_stdio(bench, words)
+                    .await
+                    .map(Self::of)
             }
             _ => match peer.recipe(era) {
                 Some(recipe) => Self::start_process(bench, peer, installed, server, &recipe).await,
-                None => Err(BenchError::Unsupported(format!("{} has no such servers", peer.name))),
+                None => Err(BenchError::Unsupported(format!(
+                    "{} has no such servers",
+                    peer.name
+                ))),
             },
         }
     }
 
     fn of(system: System) -> Self {
         let (address, access) = (system.address, system.access.clone());
-        Self { address, access, running: Running::System(system), _folder: None }
+        Self {
+            address,
+            access,
+            running: Running::System(system),
+            _folder: None,
+        }
     }
 
     async fn start_process(
@@ -85,26 +97,48 @@ impl Gateway {
         let address = free_address()?;
         let folder = tempfile::tempdir().doing("making a temporary folder")?;
         if let Some((name, text)) = recipe.file {
-            std::fs::write(folder.path().join(name), filled(text, server, address)).doing("writing a configuration")?;
+            std::fs::write(folder.path().join(name), filled(text, server, address))
+                .doing("writing a configuration")?;
         }
         let mut words = all_filled(recipe, server, address).into_iter();
         let first = words.next().unwrap_or_default();
-        let program =
-            installed.map_or_else(|| Path::new(&first).to_owned(), |installed| installed.programs.join(&first));
+        let program = installed.map_or_else(
+            || Path::new(&first).to_owned(),
+            |installed| installed.programs.join(&first),
+        );
         let args: Vec<OsString> = words.map(OsString::from).collect();
-        let variables =
-            recipe.variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let surroundings = Surroundings { folder: Some(folder.path().to_owned()), variables };
-        let mut process = Process::start_in(&peer.name, &program, &args, bench.gateway, &surroundings)?;
-        within(&format!("{} to listen", peer.name), PATIENCE, listening(&mut process, address)).await?;
+        let variables = recipe
+            .variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let surroundings = Surroundings {
+            folder: Some(folder.path().to_owned()),
+            variables,
+        };
+        let mut process =
+            Process::start_in(&peer.name, &program, &args, bench.gateway, &surroundings)?;
+        within(
+            &format!("{} to listen", peer.name),
+            PATIENCE,
+            listening(&mut process, address),
+        )
+        .await?;
         let mut access = Access::default();
-        if let (Source::ContextForge, Some(installed), Server::Http(server)) = (&peer.source, installed, server) {
+        if let (Source::ContextForge, Some(installed), Server::Http(server)) =
+            (&peer.source, installed, server)
+        {
             let token = context_forge_token(installed, &surroundings).await?;
             let registering = register_at_context_forge(address, *server, &token);
             within("the server to be registered", PATIENCE, registering).await?;
             access.token = Some(token);
         }
-        Ok(Self { address, access, running: Running::Process(process), _folder: Some(folder) })
+        Ok(Self {
+            address,
+            access,
+            running: Running::Process(process),
+            _folder: Some(folder),
+        })
     }
 
     /// What it and its descendants have used.
@@ -148,9 +182,12 @@ fn filled(text: &str, server: &Server, address: SocketAddr) -> String {
     match server {
         Server::Http(server) => text.replace("{url}", &format!("http://{server}/mcp")),
         Server::Stdio(words) => {
-            let (command, args) = words.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+            let (command, args) = words
+                .split_first()
+                .map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
             let object = json!({"command": command, "args": args}).to_string();
-            text.replace("{command-json}", &object).replace("{command}", &words.join(" "))
+            text.replace("{command-json}", &object)
+                .replace("{command}", &words.join(" "))
         }
     }
 }
@@ -158,7 +195,14 @@ fn filled(text: &str, server: &Server, address: SocketAddr) -> String {
 /// A token of its administrator, made by its own program.
 async fn context_forge_token(installed: &Installed, surroundings: &Surroundings) -> Result<String> {
     let python = installed.programs.join("python");
-    let args = ["-m", "mcpgateway.utils.create_jwt_token", "--username", CONTEXT_FORGE_USER, "--exp", "600"];
+    let args = [
+        "-m",
+        "mcpgateway.utils.create_jwt_token",
+        "--username",
+        CONTEXT_FORGE_USER,
+        "--exp",
+        "600",
+    ];
     let args = [&args[..], &["--secret", CONTEXT_FORGE_SECRET]].concat();
     let lines = run_in("create_jwt_token", &python, &args, surroundings).await?;
     let token = lines.into_iter().find(|line| line.starts_with("eyJ"));
@@ -166,7 +210,11 @@ async fn context_forge_token(installed: &Installed, surroundings: &Surroundings)
 }
 
 /// Has it serve the tools of a server.
-async fn register_at_context_forge(address: SocketAddr, server: SocketAddr, token: &str) -> Result<()> {
+async fn register_at_context_forge(
+    address: SocketAddr,
+    server: SocketAddr,
+    token: &str,
+) -> Result<()> {
     let url = format!("http://{server}/mcp");
     let body = json!({"name": "s0", "url": url, "transport": "STREAMABLEHTTP"}).to_string();
     let mut connection = Connection::open(address, None).await?;
@@ -176,7 +224,11 @@ async fn register_at_context_forge(address: SocketAddr, server: SocketAddr, toke
     if matches!(head.status, 200 | 201) {
         return Ok(());
     }
-    Err(BenchError::Unsupported(format!("the server was not accepted: HTTP {}: {}", head.status, shown(&answer))))
+    Err(BenchError::Unsupported(format!(
+        "the server was not accepted: HTTP {}: {}",
+        head.status,
+        shown(&answer)
+    )))
 }
 
 #[cfg(test)]
@@ -187,10 +239,25 @@ mod tests {
     fn placeholders_are_replaced() {
         let address: SocketAddr = "127.0.0.1:7".parse().unwrap();
         let stdio = Server::Stdio(["echo", "--era=modern"].map(str::to_owned).to_vec());
-        let recipe = Recipe { words: ["p", "{port}", "{words}"].map(str::to_owned).to_vec(), ..Recipe::default() };
-        assert_eq!(all_filled(&recipe, &stdio, address), ["p", "7", "echo", "--era=modern"]);
-        assert_eq!(filled("'{command}'", &stdio, address), "'echo --era=modern'");
-        assert_eq!(filled("{command-json}", &stdio, address), r#"{"command":"echo","args":["--era=modern"]}"#);
-        assert_eq!(filled("{url}", &Server::Http(address), address), "http://127.0.0.1:7/mcp");
+        let recipe = Recipe {
+            words: ["p", "{port}", "{words}"].map(str::to_owned).to_vec(),
+            ..Recipe::default()
+        };
+        assert_eq!(
+            all_filled(&recipe, &stdio, address),
+            ["p", "7", "echo", "--era=modern"]
+        );
+        assert_eq!(
+            filled("'{command}'", &stdio, address),
+            "'echo --era=modern'"
+        );
+        assert_eq!(
+            filled("{command-json}", &stdio, address),
+            r#"{"command":"echo","args":["--era=modern"]}"#
+        );
+        assert_eq!(
+            filled("{url}", &Server::Http(address), address),
+            "http://127.0.0.1:7/mcp"
+        );
     }
 }

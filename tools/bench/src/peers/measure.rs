@@ -49,7 +49,10 @@ pub(super) async fn all(contest: &mut Contest, entrants: &[&Entrant], server: &S
     }
     for system in &running {
         tokio::time::sleep(REST).await;
-        let idle = system.gateway.usage().map(|usage| Values::from([("rss_mib", mebibytes(usage.resident))]));
+        let idle = system
+            .gateway
+            .usage()
+            .map(|usage| Values::from([("rss_mib", mebibytes(usage.resident))]));
         contest.add("idle", era, &system.peer.title(), 0, idle);
         let measured = sessions(system, era, contest.plan.sessions).await;
         contest.add("sessions", era, &system.peer.title(), 0, measured);
@@ -71,16 +74,33 @@ pub(super) async fn all(contest: &mut Contest, entrants: &[&Entrant], server: &S
     }
 }
 
-async fn start<'a>(contest: &Contest, entrant: &'a Entrant, server: &Server, era: Era) -> Result<Running<'a>> {
+async fn start<'a>(
+    contest: &Contest,
+    entrant: &'a Entrant,
+    server: &Server,
+    era: Era,
+) -> Result<Running<'a>> {
     let installed = entrant.installed()?;
     let gateway = Gateway::start(&contest.bench, &entrant.peer, installed, server, era).await?;
     let mut client = Client::open(gateway.address, &gateway.access, era).await?;
     let tool = client.name_of("tools/list", "tools", &TOOL.name()).await?;
-    Ok(Running { peer: &entrant.peer, gateway, tool })
+    Ok(Running {
+        peer: &entrant.peer,
+        gateway,
+        tool,
+    })
 }
 
-async fn calls(contest: &Contest, system: &Running<'_>, era: Era, connections: usize, pace: Pace) -> Result<Values> {
-    let Gateway { address, access, .. } = &system.gateway;
+async fn calls(
+    contest: &Contest,
+    system: &Running<'_>,
+    era: Era,
+    connections: usize,
+    pace: Pace,
+) -> Result<Values> {
+    let Gateway {
+        address, access, ..
+    } = &system.gateway;
     let message = Message::call(era, &system.tool, TOOL).leniently();
     let load = Load::at(*address, access, era, connections, vec![message]);
     under_load(|| system.gateway.usage(), &load, pace, contest.plan.window).await
@@ -95,8 +115,12 @@ struct Idle {
 
 /// The memory of `number` idle sessions, all of which are ended afterwards.
 async fn sessions(system: &Running<'_>, era: Era, number: usize) -> Result<Values> {
-    let Gateway { address, access, .. } = &system.gateway;
-    let message = Message::call(era, &system.tool, TOOL).with_token(access.token.as_deref()).leniently();
+    let Gateway {
+        address, access, ..
+    } = &system.gateway;
+    let message = Message::call(era, &system.tool, TOOL)
+        .with_token(access.token.as_deref())
+        .leniently();
     // What the first of them needs, such as code that is loaded, is not held for each.
     let warm = open(&system.gateway, era, &message, WARM).await?;
     let before = system.gateway.usage()?.resident;
@@ -110,29 +134,47 @@ async fn sessions(system: &Running<'_>, era: Era, number: usize) -> Result<Value
         if let Some(session) = session {
             let mut connection = Connection::open(*address, access.tls.as_ref()).await?;
             // A gateway need not let clients end sessions.
-            let _ = within("the end of a session", PATIENCE, close_session(&mut connection, &session, access)).await;
+            let _ = within(
+                "the end of a session",
+                PATIENCE,
+                close_session(&mut connection, &session, access),
+            )
+            .await;
         }
     }
     Ok(Values::from([
         ("sessions", sessions),
-        ("kib_per_session", count(after.saturating_sub(before)) / 1024.0 / sessions),
+        (
+            "kib_per_session",
+            count(after.saturating_sub(before)) / 1024.0 / sessions,
+        ),
         ("have_streams", f64::from(u8::from(have_streams))),
     ]))
 }
 
 async fn open(gateway: &Gateway, era: Era, message: &Message, number: usize) -> Result<Vec<Idle>> {
-    let opening = stream::iter(0..number).map(|_| open_one(gateway, era, message)).buffer_unordered(AT_ONCE);
+    let opening = stream::iter(0..number)
+        .map(|_| open_one(gateway, era, message))
+        .buffer_unordered(AT_ONCE);
     within("the idle sessions to open", PATIENCE, opening.try_collect()).await
 }
 
 async fn open_one(gateway: &Gateway, era: Era, message: &Message) -> Result<Idle> {
-    let Gateway { address, access, .. } = gateway;
+    let Gateway {
+        address, access, ..
+    } = gateway;
     let mut client = session::Client::open_with(*address, era, access).await?;
     client.once(message).await?;
     let session = client.session.clone();
     match idle::hold(client, access, era).await {
-        Ok(stream) => Ok(Idle { session, stream: Some(stream) }),
-        Err(BenchError::Unsupported(_)) if era == Era::Legacy => Ok(Idle { session, stream: None }),
+        Ok(stream) => Ok(Idle {
+            session,
+            stream: Some(stream),
+        }),
+        Err(BenchError::Unsupported(_)) if era == Era::Legacy => Ok(Idle {
+            session,
+            stream: None,
+        }),
         Err(error) => Err(error),
     }
 }

@@ -85,21 +85,37 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     raise_file_limit(FILES);
     let fanlight = match &args.fanlight {
         Some(path) => path.clone(),
-        None if peers.iter().any(|peer| peer.source == Source::Fanlight) => cargo::fanlight().await?,
+        None if peers.iter().any(|peer| peer.source == Source::Fanlight) => {
+            cargo::fanlight().await?
+        }
         None => PathBuf::new(),
     };
     let (gateway, load) = cores(args, &mut results)?;
-    let bench = Bench { fanlight, runner: &[], gateway, load };
+    let bench = Bench {
+        fanlight,
+        runner: &[],
+        gateway,
+        load,
+    };
     let root = cargo::target_folder()?.join("peers");
     let mut entrants = Vec::new();
     for peer in peers {
         entrants.push(Entrant::prepare(peer, &root, &bench).await);
     }
     let machine = Machine::before_load();
-    let mut contest = Contest { bench, plan: plan(args), results, notes: Vec::new(), examined: Vec::new() };
+    let mut contest = Contest {
+        bench,
+        plan: plan(args),
+        results,
+        notes: Vec::new(),
+        examined: Vec::new(),
+    };
     for era in contest.plan.eras.clone() {
         for link in [Link::Http, Link::Stdio] {
-            let entrants: Vec<&Entrant> = entrants.iter().filter(|entrant| entrant.peer.link == link).collect();
+            let entrants: Vec<&Entrant> = entrants
+                .iter()
+                .filter(|entrant| entrant.peer.link == link)
+                .collect();
             if !entrants.is_empty() {
                 contest.measure(&entrants, link, era).await?;
                 contest.examine(&entrants, link, era).await?;
@@ -108,8 +124,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
     }
     let machine = machine.after_load();
     let took = begun.elapsed();
-    let output =
-        args.output.clone().map_or_else(|| cargo::target_folder().map(|to| to.join("peers-results.json")), Ok)?;
+    let output = args.output.clone().map_or_else(
+        || cargo::target_folder().map(|to| to.join("peers-results.json")),
+        Ok,
+    )?;
     std::fs::write(&output, page::json(&machine, &entrants, &contest))
         .doing(format!("writing {}", output.display()))?;
     let text = page::text(&machine, &entrants, &contest, took);
@@ -124,11 +142,19 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
 fn plan(args: &RunArgs) -> Plan {
     let seconds = args.seconds.unwrap_or(if args.quick { 0.3 } else { 2.0 });
     Plan {
-        eras: if args.eras.is_empty() { Era::ALL.to_vec() } else { args.eras.clone() },
+        eras: if args.eras.is_empty() {
+            Era::ALL.to_vec()
+        } else {
+            args.eras.clone()
+        },
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 3 }).max(1),
         window: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(2)),
         connections: args.connections.max(1),
-        sessions: args.peers.sessions.unwrap_or(if args.quick { 10 } else { 100 }).max(1),
+        sessions: args
+            .peers
+            .sessions
+            .unwrap_or(if args.quick { 10 } else { 100 })
+            .max(1),
         rate: args.peers.rate.max(1.0),
     }
 }
@@ -136,7 +162,12 @@ fn plan(args: &RunArgs) -> Plan {
 impl Entrant {
     async fn prepare(peer: Peer, root: &Path, bench: &Bench) -> Self {
         let package = match peer.package() {
-            Some(package) => Some(package.install(root).await.map_err(|error| error.to_string())),
+            Some(package) => Some(
+                package
+                    .install(root)
+                    .await
+                    .map_err(|error| error.to_string()),
+            ),
             None => None,
         };
         let version = match (&package, &peer.source) {
@@ -146,14 +177,20 @@ impl Entrant {
             _ => "–".to_owned(),
         };
         eprintln!("  {}: {version}", peer.title());
-        Self { peer, package, version }
+        Self {
+            peer,
+            package,
+            version,
+        }
     }
 
     fn installed(&self) -> Result<Option<&Installed>> {
         match &self.package {
             None => Ok(None),
             Some(Ok(installed)) => Ok(Some(installed)),
-            Some(Err(error)) => Err(BenchError::Unsupported(format!("it could not be installed: {error}"))),
+            Some(Err(error)) => Err(BenchError::Unsupported(format!(
+                "it could not be installed: {error}"
+            ))),
         }
     }
 }
@@ -168,20 +205,43 @@ impl Contest {
     /// Each alone, in front of the unusual server.
     async fn examine(&mut self, entrants: &[&Entrant], link: Link, era: Era) -> Result<()> {
         for entrant in entrants {
-            let (server, fakes) = server(link, FakeArgs { unusual: true, ..FakeArgs::plain(era, 1) }).await?;
+            let (server, fakes) = server(
+                link,
+                FakeArgs {
+                    unusual: true,
+                    ..FakeArgs::plain(era, 1)
+                },
+            )
+            .await?;
             let system = entrant.peer.title();
             eprintln!("  examining {system}, {}", era.as_str());
             let examined = self.examine_one(entrant, &server, era).await;
             if let Some(findings) = self.value_or_note(&system, era, examined) {
-                self.examined.push(Examined { system, era, findings });
+                self.examined.push(Examined {
+                    system,
+                    era,
+                    findings,
+                });
             }
             stop(fakes).await?;
         }
         Ok(())
     }
 
-    async fn examine_one(&self, entrant: &Entrant, server: &Server, era: Era) -> Result<Vec<Finding>> {
-        let gateway = Gateway::start(&self.bench, &entrant.peer, entrant.installed()?, server, era).await?;
+    async fn examine_one(
+        &self,
+        entrant: &Entrant,
+        server: &Server,
+        era: Era,
+    ) -> Result<Vec<Finding>> {
+        let gateway = Gateway::start(
+            &self.bench,
+            &entrant.peer,
+            entrant.installed()?,
+            server,
+            era,
+        )
+        .await?;
         let findings = examine(gateway.address, &gateway.access, era).await;
         gateway.stop().await?;
         findings
@@ -194,7 +254,11 @@ impl Contest {
             Err(error) => error.to_string(),
         };
         eprintln!("  {system}, {}: {error}", era.as_str());
-        let note = Note { system: system.to_owned(), era, text: error };
+        let note = Note {
+            system: system.to_owned(),
+            era,
+            text: error,
+        };
         let is_new = self.notes.iter().all(|known| *known != note);
         self.notes.extend(is_new.then_some(note));
         None
@@ -203,7 +267,8 @@ impl Contest {
     fn add(&mut self, what: &str, era: Era, system: &str, round: usize, measured: Result<Values>) {
         let named = measured.map_err(|error| BenchError::Other(format!("{what}: {error}")));
         if let Some(values) = self.value_or_note(system, era, named) {
-            self.results.add(&measure::scenario(what, era), system, round, values);
+            self.results
+                .add(&measure::scenario(what, era), system, round, values);
         }
     }
 }

@@ -16,7 +16,10 @@ const METHOD: &str = include_str!("method.md");
 
 /// Everything that was measured.
 pub(super) fn json(machine: &Machine, entrants: &[Entrant], contest: &Contest) -> String {
-    let versions: Vec<_> = entrants.iter().map(|entrant| (entrant.peer.title(), entrant.version.as_str())).collect();
+    let versions: Vec<_> = entrants
+        .iter()
+        .map(|entrant| (entrant.peer.title(), entrant.version.as_str()))
+        .collect();
     let file = serde_json::json!({
         "machine": machine,
         "versions": versions,
@@ -31,7 +34,12 @@ pub(super) fn json(machine: &Machine, entrants: &[Entrant], contest: &Contest) -
     format!("{file:#}")
 }
 
-pub(super) fn text(machine: &Machine, entrants: &[Entrant], contest: &Contest, took: Duration) -> String {
+pub(super) fn text(
+    machine: &Machine,
+    entrants: &[Entrant],
+    contest: &Contest,
+    took: Duration,
+) -> String {
     let plan = &contest.plan;
     let mut text = METHOD.to_owned();
     let (rounds, seconds) = (plan.rounds, plan.window.as_secs_f64());
@@ -47,17 +55,31 @@ pub(super) fn text(machine: &Machine, entrants: &[Entrant], contest: &Contest, t
         took.as_secs().div_ceil(60)
     );
     text += &versions(entrants);
-    for (link, title) in
-        [(Link::Http, "In front of a server over HTTP"), (Link::Stdio, "In front of a server over stdio")]
-    {
+    for (link, title) in [
+        (Link::Http, "In front of a server over HTTP"),
+        (Link::Stdio, "In front of a server over stdio"),
+    ] {
         if entrants.iter().any(|entrant| entrant.peer.link == link) {
-            let _ = writeln!(text, "\n## {title}\n\n{}", speed(entrants, contest, link).trim_end());
+            let _ = writeln!(
+                text,
+                "\n## {title}\n\n{}",
+                speed(entrants, contest, link).trim_end()
+            );
         }
     }
     for era in &plan.eras {
-        let examined: Vec<&Examined> = contest.examined.iter().filter(|one| one.era == *era).collect();
+        let examined: Vec<&Examined> = contest
+            .examined
+            .iter()
+            .filter(|one| one.era == *era)
+            .collect();
         if !examined.is_empty() {
-            let _ = writeln!(text, "\n## What arrives: {} ({})\n", era.as_str(), era.revision());
+            let _ = writeln!(
+                text,
+                "\n## What arrives: {} ({})\n",
+                era.as_str(),
+                era.revision()
+            );
             text += &arrives(&examined);
             text += &seen(&examined);
         }
@@ -65,7 +87,13 @@ pub(super) fn text(machine: &Machine, entrants: &[Entrant], contest: &Contest, t
     if !contest.notes.is_empty() {
         text += "\n## Not measured\n\n";
         for note in &contest.notes {
-            let _ = writeln!(text, "- {}, {}: {}", note.system, note.era.as_str(), code(&note.text));
+            let _ = writeln!(
+                text,
+                "- {}, {}: {}",
+                note.system,
+                note.era.as_str(),
+                code(&note.text)
+            );
         }
     }
     text
@@ -79,15 +107,26 @@ fn versions(entrants: &[Entrant]) -> String {
             Some(Package::Npm(name)) => format!("npm `{name}`"),
             None => "–".to_owned(),
         };
-        let _ = writeln!(text, "| {} | {from} | {} | {} |", peer.title(), cell(version), started_by(peer));
+        let _ = writeln!(
+            text,
+            "| {} | {from} | {} | {} |",
+            peer.title(),
+            cell(version),
+            started_by(peer)
+        );
     }
     text
 }
 
 /// The command, with its placeholders; the options of one era are left out.
 fn started_by(peer: &Peer) -> String {
-    let Some(recipe) = peer.recipe(Era::Legacy) else { return "–".to_owned() };
-    let variables = recipe.variables.iter().filter(|(name, _)| !name.contains("SECRET"));
+    let Some(recipe) = peer.recipe(Era::Legacy) else {
+        return "–".to_owned();
+    };
+    let variables = recipe
+        .variables
+        .iter()
+        .filter(|(name, _)| !name.contains("SECRET"));
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
     let words: Vec<String> = variables.chain(recipe.words.iter().cloned()).collect();
     code(&words.join(" "))
@@ -105,15 +144,29 @@ fn speed(entrants: &[Entrant], contest: &Contest, link: Link) -> String {
             let system = entrant.peer.title();
             let range = |what: &str, value: &str| {
                 // Without a gateway there is no process to look at.
-                let is_nothing = entrant.peer.source == Source::Direct && OF_PROCESS.contains(&value);
-                ranged(contest.results.range(&scenario(what, *era), &system, value).filter(|_| !is_nothing))
+                let is_nothing =
+                    entrant.peer.source == Source::Direct && OF_PROCESS.contains(&value);
+                ranged(
+                    contest
+                        .results
+                        .range(&scenario(what, *era), &system, value)
+                        .filter(|_| !is_nothing),
+                )
             };
-            let closed =
-                ["cpu_us_per_call", "calls_per_s", "p50_us", "p99_us"].map(|value| range("closed loop", value));
+            let closed = ["cpu_us_per_call", "calls_per_s", "p50_us", "p99_us"]
+                .map(|value| range("closed loop", value));
             let fixed = ["p50_us", "p99_us"].map(|value| range("fixed rate", value));
-            let memory =
-                [range("idle", "rss_mib"), range("closed loop", "rss_mib"), range("sessions", "kib_per_session")];
-            let cells = closed.into_iter().chain(fixed).chain(memory).collect::<Vec<_>>().join(" | ");
+            let memory = [
+                range("idle", "rss_mib"),
+                range("closed loop", "rss_mib"),
+                range("sessions", "kib_per_session"),
+            ];
+            let cells = closed
+                .into_iter()
+                .chain(fixed)
+                .chain(memory)
+                .collect::<Vec<_>>()
+                .join(" | ");
             let _ = writeln!(text, "| {system} | {} | {cells} |", era.as_str());
         }
     }
@@ -122,26 +175,51 @@ fn speed(entrants: &[Entrant], contest: &Contest, link: Link) -> String {
 
 /// The median, with the least and the greatest where they differ.
 fn ranged(range: Option<[f64; 3]>) -> String {
-    let Some(range) = range else { return "–".to_owned() };
+    let Some(range) = range else {
+        return "–".to_owned();
+    };
     let [least, median, greatest] = range.map(|value| shown(Some(value)));
-    if least == greatest { median } else { format!("{median} ({least}–{greatest})") }
+    if least == greatest {
+        median
+    } else {
+        format!("{median} ({least}–{greatest})")
+    }
 }
 
 /// A row for each case and a column for each gateway.
 fn arrives(examined: &[&Examined]) -> String {
     let titles: Vec<&str> = examined.iter().map(|one| one.system.as_str()).collect();
-    let mut text = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
-    let cases = examined.first().map(|one| one.findings.as_slice()).unwrap_or_default();
+    let mut text = format!(
+        "| | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---|".repeat(titles.len())
+    );
+    let cases = examined
+        .first()
+        .map(|one| one.findings.as_slice())
+        .unwrap_or_default();
     for Finding { case, .. } in cases {
-        let verdicts = examined.iter().map(|one| one.findings.iter().find(|finding| finding.case == *case));
-        let words: Vec<_> = verdicts.map(|finding| finding.map_or("–", |finding| finding.verdict.word())).collect();
+        let verdicts = examined
+            .iter()
+            .map(|one| one.findings.iter().find(|finding| finding.case == *case));
+        let words: Vec<_> = verdicts
+            .map(|finding| finding.map_or("–", |finding| finding.verdict.word()))
+            .collect();
         let _ = writeln!(text, "| {case} | {} |", words.join(" | "));
     }
     let preserved = examined.iter().map(|one| {
-        let preserved = one.findings.iter().filter(|finding| finding.verdict == Verdict::Preserved).count();
+        let preserved = one
+            .findings
+            .iter()
+            .filter(|finding| finding.verdict == Verdict::Preserved)
+            .count();
         format!("{preserved} of {}", one.findings.len())
     });
-    let _ = writeln!(text, "| **preserved** | {} |", preserved.collect::<Vec<_>>().join(" | "));
+    let _ = writeln!(
+        text,
+        "| **preserved** | {} |",
+        preserved.collect::<Vec<_>>().join(" | ")
+    );
     text
 }
 
@@ -160,12 +238,17 @@ impl Verdict {
 fn seen(examined: &[&Examined]) -> String {
     let mut text = String::new();
     for one in examined {
-        let seen = one.findings.iter().filter_map(|finding| match &finding.verdict {
-            Verdict::Changed(seen) => Some((finding.case, "changed to", seen)),
-            Verdict::Failed(why) => Some((finding.case, "error:", why)),
-            Verdict::Preserved | Verdict::Missing => None,
-        });
-        let lines: Vec<_> = seen.map(|(case, what, text)| format!("- {case}: {what} {}\n", code(text))).collect();
+        let seen = one
+            .findings
+            .iter()
+            .filter_map(|finding| match &finding.verdict {
+                Verdict::Changed(seen) => Some((finding.case, "changed to", seen)),
+                Verdict::Failed(why) => Some((finding.case, "error:", why)),
+                Verdict::Preserved | Verdict::Missing => None,
+            });
+        let lines: Vec<_> = seen
+            .map(|(case, what, text)| format!("- {case}: {what} {}\n", code(text)))
+            .collect();
         if !lines.is_empty() {
             let _ = write!(text, "\nSeen through {}:\n\n{}", one.system, lines.concat());
         }
@@ -175,11 +258,27 @@ fn seen(examined: &[&Examined]) -> String {
 
 /// Text that others have written, as code on one line.
 fn code(text: &str) -> String {
-    let line: String = text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
-    let longest = line.split(|character| character != '`').map(str::len).max().unwrap_or(0);
+    let line: String = text
+        .chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect();
+    let longest = line
+        .split(|character| character != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let space = if longest > 0 { " " } else { "" };
-    format!("{fence}{space}{}{space}{fence}", line.trim().replace('|', "\\|"))
+    format!(
+        "{fence}{space}{}{space}{fence}",
+        line.trim().replace('|', "\\|")
+    )
 }
 
 fn cell(text: &str) -> String {
@@ -211,9 +310,16 @@ mod tests {
             finding("b", Verdict::Changed("1".to_owned())),
             finding("c", Verdict::Missing),
         ];
-        let one = Examined { system: "x".to_owned(), era: Era::Legacy, findings };
+        let one = Examined {
+            system: "x".to_owned(),
+            era: Era::Legacy,
+            findings,
+        };
         let table = arrives(&[&one]);
-        assert!(table.contains("| b | changed |\n| c | missing |\n| **preserved** | 1 of 3 |"), "{table}");
+        assert!(
+            table.contains("| b | changed |\n| c | missing |\n| **preserved** | 1 of 3 |"),
+            "{table}"
+        );
         assert_eq!(seen(&[&one]), "\nSeen through x:\n\n- b: changed to `1`\n");
     }
 }

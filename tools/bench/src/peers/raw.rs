@@ -10,8 +10,12 @@ pub(super) fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
     for token in pointer.split('/').skip(1) {
         let token = token.replace("~1", "/").replace("~0", "~");
         value = match value.get().as_bytes().first()? {
-            b'[' => *serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.get(token.parse::<usize>().ok()?)?,
-            _ => *serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get()).ok()?.get(&token)?,
+            b'[' => *serde_json::from_str::<Vec<&RawValue>>(value.get())
+                .ok()?
+                .get(token.parse::<usize>().ok()?)?,
+            _ => *serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get())
+                .ok()?
+                .get(&token)?,
         };
     }
     Some(value.get())
@@ -25,7 +29,10 @@ pub(super) fn text_at(text: &str, pointer: &str) -> Option<String> {
 /// The elements of an array.
 pub(super) fn elements(array: &str) -> Vec<String> {
     let elements: Vec<&RawValue> = serde_json::from_str(array).unwrap_or_default();
-    elements.into_iter().map(|element| element.get().to_owned()).collect()
+    elements
+        .into_iter()
+        .map(|element| element.get().to_owned())
+        .collect()
 }
 
 /// The text without the whitespace between tokens.
@@ -58,6 +65,9 @@ mod tests {
 
     #[test]
     fn whitespace_in_strings_stays() {
-        assert_eq!(compact(r#"{ "a b" : "\" c\\" , "d":  [1, 2] }"#), r#"{"a b":"\" c\\","d":[1,2]}"#);
+        assert_eq!(
+            compact(r#"{ "a b" : "\" c\\" , "d":  [1, 2] }"#),
+            r#"{"a b":"\" c\\","d":[1,2]}"#
+        );
     }
 }

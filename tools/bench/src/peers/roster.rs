@@ -57,28 +57,49 @@ impl Peer {
     pub(super) fn all(args: &PeersArgs) -> Result<Vec<Self>> {
         let mut peers = Self::known();
         for text in &args.peer {
-            let (name, command) = text.split_once('=').ok_or_else(|| wrong(text, "it is not NAME=COMMAND"))?;
+            let (name, command) = text
+                .split_once('=')
+                .ok_or_else(|| wrong(text, "it is not NAME=COMMAND"))?;
             let link = match (command.contains("{url}"), command.contains("{command}")) {
                 (true, false) => Link::Http,
                 (false, true) => Link::Stdio,
-                _ => return Err(wrong(text, "its command has neither {url} nor {command}, or both")),
+                _ => {
+                    return Err(wrong(
+                        text,
+                        "its command has neither {url} nor {command}, or both",
+                    ));
+                }
             };
             if !command.contains("{port}") {
                 return Err(wrong(text, "its command has no {port}"));
             }
-            peers.push(Self { name: name.to_owned(), link, source: Source::Command(command.to_owned()) });
+            peers.push(Self {
+                name: name.to_owned(),
+                link,
+                source: Source::Command(command.to_owned()),
+            });
         }
         let only = &args.only_peers;
-        if let Some(unknown) = only.iter().find(|name| peers.iter().all(|peer| peer.name != **name)) {
+        if let Some(unknown) = only
+            .iter()
+            .find(|name| peers.iter().all(|peer| peer.name != **name))
+        {
             let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
-            return Err(BenchError::Other(format!("there is no {unknown:?} among {}", names.join(", "))));
+            return Err(BenchError::Other(format!(
+                "there is no {unknown:?} among {}",
+                names.join(", ")
+            )));
         }
         peers.retain(|peer| only.is_empty() || only.contains(&peer.name));
         Ok(peers)
     }
 
     fn known() -> Vec<Self> {
-        let peer = |name: &str, link, source| Self { name: name.to_owned(), link, source };
+        let peer = |name: &str, link, source| Self {
+            name: name.to_owned(),
+            link,
+            source,
+        };
         vec![
             peer("direct", Link::Http, Source::Direct),
             peer("nginx", Link::Http, Source::Nginx),
@@ -106,15 +127,23 @@ impl Peer {
     /// How it is started: as its documentation says, without a log line for each request, and without limits that the load
     /// would reach. `None` where this program starts it otherwise.
     pub(super) fn recipe(&self, era: Era) -> Option<Recipe> {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
         let recipe = match (&self.source, self.link) {
             (Source::Direct | Source::Nginx | Source::Fanlight, _) => return None,
             (Source::FastMcp, Link::Http) => Recipe {
-                words: words("fastmcp run {url} --transport http --port {port} --no-banner --log-level ERROR"),
+                words: words(
+                    "fastmcp run {url} --transport http --port {port} --no-banner --log-level ERROR",
+                ),
                 ..Recipe::default()
             },
             (Source::FastMcp, Link::Stdio) => Recipe {
-                words: words("fastmcp run mcp.json --transport http --port {port} --no-banner --log-level ERROR"),
+                words: words(
+                    "fastmcp run mcp.json --transport http --port {port} --no-banner --log-level ERROR",
+                ),
                 file: Some(("mcp.json", r#"{"mcpServers":{"s0":{command-json}}}"#)),
                 ..Recipe::default()
             },
@@ -123,7 +152,10 @@ impl Peer {
                 // For this measurement only: nothing outside of this machine knows these secrets or reaches it.
                 variables: vec![
                     ("JWT_SECRET_KEY", CONTEXT_FORGE_SECRET),
-                    ("AUTH_ENCRYPTION_SECRET", "benchmark-benchmark-benchmark-encryption"),
+                    (
+                        "AUTH_ENCRYPTION_SECRET",
+                        "benchmark-benchmark-benchmark-encryption",
+                    ),
                     ("PLATFORM_ADMIN_EMAIL", CONTEXT_FORGE_USER),
                     ("DATABASE_URL", "sqlite:///./mcp.db"),
                     ("SSRF_ALLOW_LOCALHOST", "true"),
@@ -132,20 +164,35 @@ impl Peer {
                 file: None,
             },
             (Source::Supergateway, _) => {
-                let mut words = words("supergateway --outputTransport streamableHttp --port {port} --logLevel none");
+                let mut words = words(
+                    "supergateway --outputTransport streamableHttp --port {port} --logLevel none",
+                );
                 words.extend(["--stdio".to_owned(), "{command}".to_owned()]);
                 words.extend((era == Era::Legacy).then(|| "--stateful".to_owned()));
-                Recipe { words, ..Recipe::default() }
+                Recipe {
+                    words,
+                    ..Recipe::default()
+                }
             }
             (Source::McpProxy, _) => {
                 let mut words = words("mcp-proxy --host 127.0.0.1 --port {port} --server stream");
                 words.extend((era == Era::Modern).then(|| "--upstreamProtocol=auto".to_owned()));
                 words.extend(["--".to_owned(), "{words}".to_owned()]);
-                Recipe { words, ..Recipe::default() }
+                Recipe {
+                    words,
+                    ..Recipe::default()
+                }
             }
             (Source::Command(line), _) => {
-                let words = ["/bin/sh", "-c"].map(str::to_owned).into_iter().chain([format!("exec {line}")]).collect();
-                Recipe { words, ..Recipe::default() }
+                let words = ["/bin/sh", "-c"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([format!("exec {line}")])
+                    .collect();
+                Recipe {
+                    words,
+                    ..Recipe::default()
+                }
             }
         };
         Some(recipe)
@@ -173,14 +220,31 @@ mod tests {
 
     fn args(peer: &[&str], only: &[&str]) -> PeersArgs {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        PeersArgs { peers: true, peer: owned(peer), only_peers: owned(only), sessions: None, rate: 1.0, write: None }
+        PeersArgs {
+            peers: true,
+            peer: owned(peer),
+            only_peers: owned(only),
+            sessions: None,
+            rate: 1.0,
+            write: None,
+        }
     }
 
     #[test]
     fn command_says_by_its_placeholders_how_it_reaches_the_server() {
-        let peers = Peer::all(&args(&["a=x {url} {port}", "b=y {port} '{command}'"], &["a", "b"])).unwrap();
-        assert_eq!(peers.iter().map(|peer| peer.link).collect::<Vec<_>>(), [Link::Http, Link::Stdio]);
-        assert_eq!(peers[0].recipe(Era::Modern).unwrap().words, ["/bin/sh", "-c", "exec x {url} {port}"]);
+        let peers = Peer::all(&args(
+            &["a=x {url} {port}", "b=y {port} '{command}'"],
+            &["a", "b"],
+        ))
+        .unwrap();
+        assert_eq!(
+            peers.iter().map(|peer| peer.link).collect::<Vec<_>>(),
+            [Link::Http, Link::Stdio]
+        );
+        assert_eq!(
+            peers[0].recipe(Era::Modern).unwrap().words,
+            ["/bin/sh", "-c", "exec x {url} {port}"]
+        );
         for wrong in ["a", "a=x {port}", "a=x {url}", "a=x {url} {command} {port}"] {
             assert!(Peer::all(&args(&[wrong], &[])).is_err(), "{wrong}");
         }
@@ -191,7 +255,9 @@ mod tests {
     fn every_peer_but_those_of_this_program_has_a_recipe_with_a_port() {
         for peer in Peer::known() {
             for era in Era::ALL {
-                let has_port = peer.recipe(era).map(|recipe| recipe.words.iter().any(|word| word.contains("{port}")));
+                let has_port = peer
+                    .recipe(era)
+                    .map(|recipe| recipe.words.iter().any(|word| word.contains("{port}")));
                 assert_eq!(has_port, peer.package().map(|_| true), "{peer:?}");
             }
         }

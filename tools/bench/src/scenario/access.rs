@@ -10,8 +10,13 @@ use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
 use crate::system::{Fakes, FanlightConfig, Kind};
 
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::Fanlight, Kind::FanlightTokens, Kind::FanlightTls, Kind::FanlightHeader, Kind::FanlightGrant];
+pub(crate) const KINDS: [Kind; 5] = [
+    Kind::Fanlight,
+    Kind::FanlightTokens,
+    Kind::FanlightTls,
+    Kind::FanlightHeader,
+    Kind::FanlightGrant,
+];
 
 /// How many times more a call takes with a token than without: the goal.
 pub(crate) const TOKEN_COST: f64 = 1.08;
@@ -29,11 +34,14 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
         return Ok(());
     }
     let fakes = Fakes::start(&run.bench, Era::Modern, 1, 50, 0).await?;
-    let systems = run.start_systems(&KINDS, &fakes, FanlightConfig::default()).await;
+    let systems = run
+        .start_systems(&KINDS, &fakes, FanlightConfig::default())
+        .await;
     for round in 0..run.plan.rounds {
         for system in &systems {
             let load = calls_of(system, Era::Modern, Tool::Text(200), run.plan.connections);
-            run.put_on(SCENARIO, round, system, &load, Pace::Closed).await;
+            run.put_on(SCENARIO, round, system, &load, Pace::Closed)
+                .await;
         }
     }
     run.stop_systems(systems, fakes).await;

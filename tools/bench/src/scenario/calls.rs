@@ -29,7 +29,12 @@ pub(crate) const PAYLOADS: [Payload; 7] = [
 ];
 
 const fn payload(tool: Tool, name: &'static str, most_cpu: f64, least_calls: f64) -> Payload {
-    Payload { tool, name, most_cpu, least_calls }
+    Payload {
+        tool,
+        name,
+        most_cpu,
+        least_calls,
+    }
 }
 
 /// What a scenario is called in the results.
@@ -40,12 +45,15 @@ pub(crate) fn scenario(era: Era, tool: Tool) -> String {
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
-        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
+        let systems = run
+            .start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default())
+            .await;
         for Payload { tool, .. } in PAYLOADS {
             for round in 0..run.plan.rounds {
                 for system in &systems {
                     let load = calls_of(system, era, tool, run.plan.connections);
-                    run.put_on(&scenario(era, tool), round, system, &load, Pace::Closed).await;
+                    run.put_on(&scenario(era, tool), round, system, &load, Pace::Closed)
+                        .await;
                 }
             }
         }
@@ -57,6 +65,9 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 /// Calls of `tool` at each backend in turn.
 pub(super) fn calls_of(system: &System, era: Era, tool: Tool, connections: usize) -> Load {
     let names = system.names(&tool.name());
-    let messages = names.iter().map(|name| Message::call(era, name, tool)).collect();
+    let messages = names
+        .iter()
+        .map(|name| Message::call(era, name, tool))
+        .collect();
     Load::on(system, era, connections, messages)
 }

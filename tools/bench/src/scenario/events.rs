@@ -15,10 +15,15 @@ const STREAMS: usize = 16;
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, 50, 0).await?;
-        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
+        let systems = run
+            .start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default())
+            .await;
         let millis = u32::try_from(run.plan.window.as_millis()).unwrap_or(1000);
         // Each stream has an event every five milliseconds, or ten thousand a second if it can.
-        for (name, events, every_ms) in [("events paced", millis / 5, 5), ("events flood", millis * 2, 0)] {
+        for (name, events, every_ms) in [
+            ("events paced", millis / 5, 5),
+            ("events flood", millis * 2, 0),
+        ] {
             for round in 0..run.plan.rounds {
                 for system in &systems {
                     let measured = follow(system, era, events.max(10), every_ms).await;
@@ -33,15 +38,35 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 }
 
 async fn follow(system: &System, era: Era, events: u32, every_ms: u64) -> Result<Values> {
-    let tool = system.names("progress").into_iter().next().unwrap_or_default();
-    let progress = Progress { address: system.address, era, tool, streams: STREAMS, events, every_ms };
+    let tool = system
+        .names("progress")
+        .into_iter()
+        .next()
+        .unwrap_or_default();
+    let progress = Progress {
+        address: system.address,
+        era,
+        tool,
+        streams: STREAMS,
+        events,
+        every_ms,
+    };
     // What a first call has to find out is not measured.
-    Progress { streams: 1, events: 1, ..progress.clone() }.run().await?;
+    Progress {
+        streams: 1,
+        events: 1,
+        ..progress.clone()
+    }
+    .run()
+    .await?;
     let before = system.usage()?;
     let arrived = progress.run().await?;
     let cpu = (system.usage()?.cpu - before.cpu).as_secs_f64();
     Ok(Values::from([
-        ("cpu_us_per_event", cpu * 1e6 / count(arrived.latencies.count()).max(1.0)),
+        (
+            "cpu_us_per_event",
+            cpu * 1e6 / count(arrived.latencies.count()).max(1.0),
+        ),
         ("events_per_s", arrived.per_second()),
         ("p50_us", arrived.latencies.percentile(50.0)),
         ("p99_us", arrived.latencies.percentile(99.0)),

@@ -22,7 +22,12 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
                 continue;
             }
             let measured = hold(run, era, kind).await;
-            run.add(&format!("idle {}", era.as_str()), kind.as_str(), 0, measured);
+            run.add(
+                &format!("idle {}", era.as_str()),
+                kind.as_str(),
+                0,
+                measured,
+            );
         }
     }
     Ok(())
@@ -32,7 +37,10 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 async fn hold(run: &Run, era: Era, kind: Kind) -> Result<Values> {
     let streams = run.plan.streams;
     let fakes = Fakes::start(&run.bench, era, 10, 5, 0).await?;
-    let config = FanlightConfig { clients: Some(streams + 1000), ..FanlightConfig::default() };
+    let config = FanlightConfig {
+        clients: Some(streams + 1000),
+        ..FanlightConfig::default()
+    };
     let system = System::start(&run.bench, kind, &fakes.addresses, &config).await?;
     let held = hold_on(&system, era, streams, &fakes).await;
     system.stop().await?;
@@ -60,8 +68,17 @@ async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Re
     drop((opened, warm));
     Ok(Values::from([
         ("streams", streams),
-        ("kib_per_stream", count(after.saturating_sub(before)) / 1024.0 / streams),
-        ("kib_per_stream_after_event", count(after_event.saturating_sub(before)) / 1024.0 / streams),
-        ("notified_percent", count(u64::try_from(notified).unwrap_or(0)) * 100.0 / streams),
+        (
+            "kib_per_stream",
+            count(after.saturating_sub(before)) / 1024.0 / streams,
+        ),
+        (
+            "kib_per_stream_after_event",
+            count(after_event.saturating_sub(before)) / 1024.0 / streams,
+        ),
+        (
+            "notified_percent",
+            count(u64::try_from(notified).unwrap_or(0)) * 100.0 / streams,
+        ),
     ]))
 }

@@ -24,13 +24,16 @@ const AT_ONCE: usize = 64;
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 10, TOOLS, 0).await?;
-        let systems = run.start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default()).await;
+        let systems = run
+            .start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default())
+            .await;
         let scenario = format!("list {}", era.as_str());
         for round in 0..run.plan.rounds {
             for system in &systems {
                 let message = Message::list(era, None, TOOLS * system.backends());
                 let load = lists(system, era, vec![message], run.plan.connections);
-                run.put_on(&scenario, round, system, &load, Pace::Closed).await;
+                run.put_on(&scenario, round, system, &load, Pace::Closed)
+                    .await;
             }
         }
         if run.has(Kind::Fanlight10) {
@@ -50,13 +53,23 @@ fn lists(system: &System, era: Era, messages: Vec<Message>, connections: usize) 
 
 /// The merged list in pages of 50, each page as often as every other.
 async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
-    let config = FanlightConfig { page_size: Some(TOOLS), ..FanlightConfig::default() };
+    let config = FanlightConfig {
+        page_size: Some(TOOLS),
+        ..FanlightConfig::default()
+    };
     let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
     let walked = walk(&system, era).await;
     if let Some(messages) = run.value_or_failure("walking the pages", walked) {
         let load = lists(&system, era, messages, run.plan.connections);
         for round in 0..run.plan.rounds {
-            run.put_on(&format!("list page {}", era.as_str()), round, &system, &load, Pace::Closed).await;
+            run.put_on(
+                &format!("list page {}", era.as_str()),
+                round,
+                &system,
+                &load,
+                Pace::Closed,
+            )
+            .await;
         }
     }
     system.stop().await
@@ -68,9 +81,12 @@ async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
     let mut messages = vec![Message::list(era, None, TOOLS)];
     while let Some(message) = messages.last() {
         let answer = client.once(message).await?;
-        let page: serde_json::Value = serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
+        let page: serde_json::Value =
+            serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
         match page["result"]["nextCursor"].as_str() {
-            Some(cursor) if messages.len() < 100 => messages.push(Message::list(era, Some(cursor), TOOLS)),
+            Some(cursor) if messages.len() < 100 => {
+                messages.push(Message::list(era, Some(cursor), TOOLS))
+            }
             _ => break,
         }
     }
@@ -88,8 +104,16 @@ async fn fan_outs(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     // Until the change has been handled.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let changed = asked_by(&system, era, server).await?;
-    let values = Values::from([("fan_outs_at_start", first), ("fan_outs_after_change", changed)]);
-    run.results.add(&format!("list at once {}", era.as_str()), system.kind.as_str(), 0, values);
+    let values = Values::from([
+        ("fan_outs_at_start", first),
+        ("fan_outs_after_change", changed),
+    ]);
+    run.results.add(
+        &format!("list at once {}", era.as_str()),
+        system.kind.as_str(),
+        0,
+        values,
+    );
     system.stop().await
 }
 
@@ -104,7 +128,12 @@ async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> 
     let message = Arc::new(Message::list(era, None, TOOLS * system.backends()));
     for mut client in clients {
         let message = Arc::clone(&message);
-        asking.spawn(async move { client.once(&message).await.map(|answer| count_tools(&answer)) });
+        asking.spawn(async move {
+            client
+                .once(&message)
+                .await
+                .map(|answer| count_tools(&answer))
+        });
     }
     join_all("the lists", 60, asking).await?;
     let asked = stats(server).await?.lists - before;

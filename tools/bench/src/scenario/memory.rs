@@ -38,13 +38,25 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 
 async fn burst(run: &Run, kind: Kind) -> Result<Values> {
     let fakes = Fakes::start(&run.bench, Era::Modern, 10, 50, 0).await?;
-    let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
+    let system = System::start(
+        &run.bench,
+        kind,
+        &fakes.addresses,
+        &FanlightConfig::default(),
+    )
+    .await?;
     let small = calls_of(&system, Era::Modern, Tool::Text(200), CONNECTIONS);
-    small.open().await?.run(Pace::Count(100), Duration::ZERO).await?;
+    small
+        .open()
+        .await?
+        .run(Pace::Count(100), Duration::ZERO)
+        .await?;
     let before = system.usage()?.resident;
     let large = calls_of(&system, Era::Modern, Tool::Text(1 << 20), CONNECTIONS);
     let mut ready = large.open().await?;
-    ready.run(Pace::Count(EACH), Duration::from_secs(60)).await?;
+    ready
+        .run(Pace::Count(EACH), Duration::from_secs(60))
+        .await?;
     let at_end = system.usage()?.resident;
     drop(ready);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -61,7 +73,13 @@ async fn burst(run: &Run, kind: Kind) -> Result<Values> {
 /// Sessions that are opened, used once and ended, on connections of their own, with servers that restart.
 async fn churn(run: &Run, kind: Kind) -> Result<Values> {
     let fakes = Fakes::bouncing(&run.bench, Era::Legacy).await?;
-    let system = System::start(&run.bench, kind, &fakes.addresses, &FanlightConfig::default()).await?;
+    let system = System::start(
+        &run.bench,
+        kind,
+        &fakes.addresses,
+        &FanlightConfig::default(),
+    )
+    .await?;
     let time = run.plan.churn;
     let names = system.names(&Tool::Text(200).name());
     let (mut served, mut refused, mut resident) = (0, 0, [0.0; 3]);
@@ -101,7 +119,9 @@ async fn come_and_go(address: SocketAddr, names: &[String], time: Duration) -> R
         });
     }
     let counts = join_all("sessions to end", time.as_secs() + 60, clients).await?;
-    Ok(counts.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))
+    Ok(counts
+        .into_iter()
+        .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))
 }
 
 async fn session(address: SocketAddr, message: &Message) -> Result<()> {

@@ -101,7 +101,9 @@ impl Run {
         let text = format!("{what}: {error}");
         eprintln!("  {text}");
         match error {
-            BenchError::Unsupported(_) | BenchError::Missing { .. } => self.results.skipped.push(text),
+            BenchError::Unsupported(_) | BenchError::Missing { .. } => {
+                self.results.skipped.push(text)
+            }
             _ => self.results.failures.push(text),
         }
         None
@@ -112,7 +114,12 @@ impl Run {
     }
 
     /// Starts systems in front of the same servers. Those that are not on this machine are left out.
-    async fn start_systems(&mut self, kinds: &[Kind], fakes: &Fakes, config: FanlightConfig) -> Vec<System> {
+    async fn start_systems(
+        &mut self,
+        kinds: &[Kind],
+        fakes: &Fakes,
+        config: FanlightConfig,
+    ) -> Vec<System> {
         let mut systems = Vec::new();
         for kind in kinds {
             let started = System::start(&self.bench, *kind, &fakes.addresses, &config).await;
@@ -139,7 +146,14 @@ impl Run {
     }
 
     /// Puts `load` on `system`: first for a moment, then for as long as the plan says, and adds what that took.
-    async fn put_on(&mut self, scenario: &str, round: usize, system: &System, load: &Load, pace: Pace) {
+    async fn put_on(
+        &mut self,
+        scenario: &str,
+        round: usize,
+        system: &System,
+        load: &Load,
+        pace: Pace,
+    ) {
         let measured = under_load(|| system.usage(), load, pace, self.plan.window).await;
         self.add(scenario, system.kind.as_str(), round, measured);
     }
@@ -172,7 +186,10 @@ pub(crate) async fn under_load(
     ]))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "memory in bytes is far below 2^52")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "memory in bytes is far below 2^52"
+)]
 pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

@@ -20,11 +20,21 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
     if !run.has(Kind::Fanlight) {
         return Ok(());
     }
-    let size = std::fs::metadata(&run.bench.fanlight).doing("looking at the program")?.len();
-    run.results.add("size", "fanlight", 0, Values::from([("mib", mebibytes(size))]));
-    for (scenario, servers, delay_ms) in
-        [("start 1", 1, 0), ("start 200", 200, 0), ("start 1 slow", 1, SLOW), ("start 200 slow", 200, SLOW)]
-    {
+    let size = std::fs::metadata(&run.bench.fanlight)
+        .doing("looking at the program")?
+        .len();
+    run.results.add(
+        "size",
+        "fanlight",
+        0,
+        Values::from([("mib", mebibytes(size))]),
+    );
+    for (scenario, servers, delay_ms) in [
+        ("start 1", 1, 0),
+        ("start 200", 200, 0),
+        ("start 1 slow", 1, SLOW),
+        ("start 200 slow", 200, SLOW),
+    ] {
         let fakes = Fakes::start(&run.bench, Era::Modern, servers, TOOLS, delay_ms).await?;
         for round in 0..run.plan.rounds {
             let started = until_listed(&run.bench, &fakes).await;
@@ -38,7 +48,8 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 /// Starts Fanlight in front of all the servers and asks for the list until every server's tools are in it.
 async fn until_listed(bench: &Bench, fakes: &Fakes) -> Result<Values> {
     let start = Instant::now();
-    let system = System::start_fanlight(bench, &fakes.addresses, &FanlightConfig::default()).await?;
+    let system =
+        System::start_fanlight(bench, &fakes.addresses, &FanlightConfig::default()).await?;
     let listening = start.elapsed();
     let whole = Message::list(Era::Modern, None, TOOLS * system.backends());
     let listed = async {
@@ -53,5 +64,8 @@ async fn until_listed(bench: &Bench, fakes: &Fakes) -> Result<Values> {
     let listed = start.elapsed();
     system.stop().await?;
     let millis = |time: Duration| time.as_secs_f64() * 1000.0;
-    Ok(Values::from([("listening_ms", millis(listening)), ("listed_ms", millis(listed))]))
+    Ok(Values::from([
+        ("listening_ms", millis(listening)),
+        ("listed_ms", millis(listed)),
+    ]))
 }

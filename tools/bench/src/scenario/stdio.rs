@@ -41,7 +41,10 @@ fn echo_args(era: Era) -> [String; 2] {
 }
 
 async fn bare(window: Duration) -> Result<Values> {
-    let args: Vec<OsString> = echo_args(Era::Modern).into_iter().map(OsString::from).collect();
+    let args: Vec<OsString> = echo_args(Era::Modern)
+        .into_iter()
+        .map(OsString::from)
+        .collect();
     let (process, input, output) = Process::piped("the echo", &this_program()?, &args, Cores::Any)?;
     let message = Message::call(Era::Modern, &TOOL.name(), TOOL);
     let mut pipe = Pipe::new(input, output, &message);
@@ -85,6 +88,8 @@ fn config(era: Era) -> Result<(TempDir, PathBuf)> {
     let (program, args) = (this_program()?, echo_args(era));
     folder_with(
         "stdio.yaml",
-        &format!("mcpServers:\n  echo: {{ command: {program:?}, args: {args:?}, session: shared }}\n"),
+        &format!(
+            "mcpServers:\n  echo: {{ command: {program:?}, args: {args:?}, session: shared }}\n"
+        ),
     )
 }

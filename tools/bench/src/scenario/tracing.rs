@@ -10,7 +10,11 @@ use crate::fake::payload::Tool;
 use crate::load::calls::Pace;
 use crate::system::{Fakes, FanlightConfig, Kind};
 
-pub(crate) const KINDS: [Kind; 3] = [Kind::FanlightNoSpans, Kind::Fanlight, Kind::FanlightExporting];
+pub(crate) const KINDS: [Kind; 3] = [
+    Kind::FanlightNoSpans,
+    Kind::Fanlight,
+    Kind::FanlightExporting,
+];
 
 /// What a scenario is called in the results.
 pub(crate) fn scenario(era: Era) -> String {
@@ -23,11 +27,14 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
     }
     for era in run.plan.eras.clone() {
         let fakes = Fakes::start(&run.bench, era, 1, 50, 0).await?;
-        let systems = run.start_systems(&KINDS, &fakes, FanlightConfig::default()).await;
+        let systems = run
+            .start_systems(&KINDS, &fakes, FanlightConfig::default())
+            .await;
         for round in 0..run.plan.rounds {
             for system in &systems {
                 let load = calls_of(system, era, Tool::Text(200), run.plan.connections);
-                run.put_on(&scenario(era), round, system, &load, Pace::Closed).await;
+                run.put_on(&scenario(era), round, system, &load, Pace::Closed)
+                    .await;
             }
         }
         // Spans that the collector did not receive would cost nothing.

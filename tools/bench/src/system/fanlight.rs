@@ -41,13 +41,17 @@ impl FanlightConfig {
             // Streams may take three quarters of the connections.
             limits.push(format!("connections: {}", clients + clients.div_ceil(2)));
             limits.extend(
-                ["streams", "sessions", "backendSessions", "concurrency"].map(|key| format!("{key}: {clients}")),
+                ["streams", "sessions", "backendSessions", "concurrency"]
+                    .map(|key| format!("{key}: {clients}")),
             );
         }
         limits.extend(self.page_size.map(|size| format!("pageSize: {size}")));
         limits.extend((kind == Kind::FanlightNoSpans).then(|| "traces: 0".to_owned()));
         // Without the record of who called what: valgrind counts the instructions of hashes that processors have one for.
-        let mut text = format!("audit: {{ keepFor: off }}\nlimits: {{ {} }}\n", limits.join(", "));
+        let mut text = format!(
+            "audit: {{ keepFor: off }}\nlimits: {{ {} }}\n",
+            limits.join(", ")
+        );
         if let (Kind::FanlightExporting, Some(collector)) = (kind, servers.first()) {
             let _ = writeln!(text, "telemetry: {{ endpoint: \"http://{collector}\" }}");
         }
@@ -66,10 +70,15 @@ impl FanlightConfig {
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
             // With a filter that hides nothing, so that as much is listed as without.
-            let _ = writeln!(text, "endpoints:\n  /mcp: {{}}\n  {FILTERED}: {{ tools: {{ deny: [\"hidden_*\"] }} }}");
+            let _ = writeln!(
+                text,
+                "endpoints:\n  /mcp: {{}}\n  {FILTERED}: {{ tools: {{ deny: [\"hidden_*\"] }} }}"
+            );
             for number in 1..9 {
-                let _ =
-                    writeln!(text, "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}");
+                let _ = writeln!(
+                    text,
+                    "  /mcp/{number}: {{ servers: [s{number}], tools: {{ deny: [\"*filler_00*\"] }} }}"
+                );
             }
         }
         if kind == Kind::FanlightGrant {
@@ -84,7 +93,10 @@ impl FanlightConfig {
         };
         text += "mcpServers:\n";
         for (number, server) in servers.iter().enumerate() {
-            let _ = writeln!(text, "  s{number}: {{ type: http, url: \"http://{server}/mcp\"{more} }}");
+            let _ = writeln!(
+                text,
+                "  s{number}: {{ type: http, url: \"http://{server}/mcp\"{more} }}"
+            );
         }
         text
     }
@@ -98,11 +110,25 @@ pub(super) async fn start(
 ) -> Result<System> {
     if !bench.fanlight.exists() {
         let hint = "build it with `cargo build --release`, or name another with --fanlight";
-        return Err(BenchError::Missing { program: bench.fanlight.clone(), hint });
+        return Err(BenchError::Missing {
+            program: bench.fanlight.clone(),
+            hint,
+        });
     }
-    let issuer = if kind == Kind::FanlightTokens { Some(Issuer::start().await?) } else { None };
-    let (folder, file) = folder_with("fanlight.yaml", &config.text(kind, servers, issuer.as_ref()))?;
-    let tls = if kind == Kind::FanlightTls { Some(access::certify(folder.path())?) } else { None };
+    let issuer = if kind == Kind::FanlightTokens {
+        Some(Issuer::start().await?)
+    } else {
+        None
+    };
+    let (folder, file) = folder_with(
+        "fanlight.yaml",
+        &config.text(kind, servers, issuer.as_ref()),
+    )?;
+    let tls = if kind == Kind::FanlightTls {
+        Some(access::certify(folder.path())?)
+    } else {
+        None
+    };
     if kind == Kind::FanlightGrant {
         deposit(bench, &file).await?;
     }
@@ -111,45 +137,93 @@ pub(super) async fn start(
         1 => vec![String::new()],
         several => (0..several).map(|number| format!("s{number}__")).collect(),
     };
-    let access = Access { token: issuer.as_ref().map(|issuer| issuer.token.clone()), tls };
-    Ok(System { kind, address, access, prefixes, process: Some(process), _folder: Some(folder), _issuer: issuer })
+    let access = Access {
+        token: issuer.as_ref().map(|issuer| issuer.token.clone()),
+        tls,
+    };
+    Ok(System {
+        kind,
+        address,
+        access,
+        prefixes,
+        process: Some(process),
+        _folder: Some(folder),
+        _issuer: issuer,
+    })
 }
 
 /// Deposits a key for the first server of a configuration.
 async fn deposit(bench: &Bench, config: &Path) -> Result<()> {
     let mut command = Command::new(&bench.fanlight);
     command.args(["login", "s0", "--config"]).arg(config);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut login = command.spawn().doing("depositing a key")?;
     if let Some(mut keyboard) = login.stdin.take() {
-        keyboard.write_all(format!("{DEPOSITED}\n").as_bytes()).await.doing("depositing a key")?;
+        keyboard
+            .write_all(format!("{DEPOSITED}\n").as_bytes())
+            .await
+            .doing("depositing a key")?;
     }
     let ended = login.wait_with_output().await.doing("depositing a key")?;
     let said = String::from_utf8_lossy(&ended.stderr);
-    if ended.status.success() { Ok(()) } else { Err(BenchError::Other(format!("no key could be deposited: {said}"))) }
+    if ended.status.success() {
+        Ok(())
+    } else {
+        Err(BenchError::Other(format!(
+            "no key could be deposited: {said}"
+        )))
+    }
 }
 
 /// Starts Fanlight with the default configuration in front of one server over stdio: this command.
 pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Result<System> {
-    let (program, args) = command.split_first().ok_or_else(|| BenchError::Other("no command".into()))?;
+    let (program, args) = command
+        .split_first()
+        .ok_or_else(|| BenchError::Other("no command".into()))?;
     let text = format!("mcpServers:\n  s0: {{ command: {program:?}, args: {args:?} }}\n");
     let (folder, file) = folder_with("fanlight.yaml", &text)?;
-    let (process, address) = listening(bench, Kind::Fanlight.as_str(), &file, bench.gateway).await?;
-    Ok(System { process: Some(process), _folder: Some(folder), ..System::of(Kind::Fanlight, address) })
+    let (process, address) =
+        listening(bench, Kind::Fanlight.as_str(), &file, bench.gateway).await?;
+    Ok(System {
+        process: Some(process),
+        _folder: Some(folder),
+        ..System::of(Kind::Fanlight, address)
+    })
 }
 
 /// Starts Fanlight with a configuration file; also where it listens.
-async fn listening(bench: &Bench, name: &str, config: &Path, cores: Cores) -> Result<(Process, SocketAddr)> {
+async fn listening(
+    bench: &Bench,
+    name: &str,
+    config: &Path,
+    cores: Cores,
+) -> Result<(Process, SocketAddr)> {
     let mut words: Vec<OsString> = bench.runner.iter().map(Into::into).collect();
     words.push(bench.fanlight.clone().into());
-    words.extend(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--config"].map(Into::into));
+    words.extend(
+        [
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "off",
+            "--config",
+        ]
+        .map(Into::into),
+    );
     words.push(config.into());
     let program = PathBuf::from(words.remove(0));
     let mut process = Process::start(name, &program, &words, cores)?;
     let url = process.line_after("listening on http").await?;
     let host = url.trim_start_matches('s').strip_prefix("://");
-    let address = host.and_then(|rest| rest.strip_suffix("/mcp")).and_then(|address| address.parse().ok());
-    let address = address.ok_or_else(|| BenchError::Other(format!("Fanlight listens at {url:?}")))?;
+    let address = host
+        .and_then(|rest| rest.strip_suffix("/mcp"))
+        .and_then(|address| address.parse().ok());
+    let address =
+        address.ok_or_else(|| BenchError::Other(format!("Fanlight listens at {url:?}")))?;
     Ok((process, address))
 }
 
@@ -165,7 +239,11 @@ mod tests {
             plain,
             "audit: { keepFor: off }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
         );
-        let more = FanlightConfig { clients: Some(9), page_size: Some(5) }.text(Kind::FanlightNoSpans, &[server], None);
+        let more = FanlightConfig {
+            clients: Some(9),
+            page_size: Some(5),
+        }
+        .text(Kind::FanlightNoSpans, &[server], None);
         assert!(more.starts_with(
             "audit: { keepFor: off }\nlimits: { connections: 14, streams: 9, sessions: 9, backendSessions: 9, concurrency: 9, pageSize: 5, traces: 0 }\nmcp"
         ));

@@ -50,7 +50,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Those that are compared; the others only show what tracing, rewriting, tokens, TLS and credentials for servers cost.
-    pub(crate) const COMPARED: [Self; 4] = [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
+    pub(crate) const COMPARED: [Self; 4] =
+        [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +70,11 @@ impl Kind {
     }
 
     pub(crate) fn backends(self) -> usize {
-        if matches!(self, Self::Fanlight10 | Self::FanlightRewriting) { 10 } else { 1 }
+        if matches!(self, Self::Fanlight10 | Self::FanlightRewriting) {
+            10
+        } else {
+            1
+        }
     }
 }
 
@@ -107,7 +112,9 @@ impl System {
         config: &FanlightConfig,
     ) -> Result<Self> {
         let fakes = fakes.get(..kind.backends()).unwrap_or(fakes);
-        let first = *fakes.first().ok_or_else(|| BenchError::Other("no fake server".into()))?;
+        let first = *fakes
+            .first()
+            .ok_or_else(|| BenchError::Other("no fake server".into()))?;
         match kind {
             Kind::Direct => Ok(Self::of(kind, first)),
             Kind::Nginx => nginx::start(bench, first).await,
@@ -118,22 +125,40 @@ impl System {
     /// A server at `address` that anyone may call, without prefixes, and no process in between.
     fn of(kind: Kind, address: SocketAddr) -> Self {
         let (access, prefixes) = (Access::default(), vec![String::new()]);
-        Self { kind, address, access, prefixes, process: None, _folder: None, _issuer: None }
+        Self {
+            kind,
+            address,
+            access,
+            prefixes,
+            process: None,
+            _folder: None,
+            _issuer: None,
+        }
     }
 
     /// Starts Fanlight in front of all of `fakes`.
-    pub(crate) async fn start_fanlight(bench: &Bench, fakes: &[SocketAddr], config: &FanlightConfig) -> Result<Self> {
+    pub(crate) async fn start_fanlight(
+        bench: &Bench,
+        fakes: &[SocketAddr],
+        config: &FanlightConfig,
+    ) -> Result<Self> {
         fanlight::start(bench, Kind::Fanlight, fakes, config).await
     }
 
     /// Starts Fanlight in front of one server over stdio.
-    pub(crate) async fn start_fanlight_over_stdio(bench: &Bench, command: &[String]) -> Result<Self> {
+    pub(crate) async fn start_fanlight_over_stdio(
+        bench: &Bench,
+        command: &[String],
+    ) -> Result<Self> {
         fanlight::start_over_stdio(bench, command).await
     }
 
     /// The names clients know a tool by: one for each backend.
     pub(crate) fn names(&self, tool: &str) -> Vec<String> {
-        self.prefixes.iter().map(|prefix| format!("{prefix}{tool}")).collect()
+        self.prefixes
+            .iter()
+            .map(|prefix| format!("{prefix}{tool}"))
+            .collect()
     }
 
     pub(crate) fn backends(&self) -> usize {
@@ -142,12 +167,19 @@ impl System {
 
     /// What it has used so far; nothing if there is no process in between.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        self.process.as_ref().map_or(Ok(Usage::default()), |process| Usage::of_tree(process.pid()))
+        self.process
+            .as_ref()
+            .map_or(Ok(Usage::default()), |process| {
+                Usage::of_tree(process.pid())
+            })
     }
 
     /// Ends its process and returns what follows `part` in the last lines of its output.
     pub(crate) async fn stop_and_read(mut self, part: &str) -> Result<String> {
-        let process = self.process.as_mut().ok_or_else(|| BenchError::Other("no process".into()))?;
+        let process = self
+            .process
+            .as_mut()
+            .ok_or_else(|| BenchError::Other("no process".into()))?;
         process.terminate();
         let found = process.line_after(part).await?;
         self.stop().await?;
@@ -170,26 +202,57 @@ pub(crate) struct Fakes {
 
 impl Fakes {
     /// Starts `servers` fake servers with 50 tools each, or `tools`.
-    pub(crate) async fn start(bench: &Bench, era: Era, servers: usize, tools: usize, delay_ms: u64) -> Result<Self> {
-        Self::start_with(bench, era, &[("servers", servers as u64), ("tools", tools as u64), ("delay-ms", delay_ms)])
-            .await
+    pub(crate) async fn start(
+        bench: &Bench,
+        era: Era,
+        servers: usize,
+        tools: usize,
+        delay_ms: u64,
+    ) -> Result<Self> {
+        Self::start_with(
+            bench,
+            era,
+            &[
+                ("servers", servers as u64),
+                ("tools", tools as u64),
+                ("delay-ms", delay_ms),
+            ],
+        )
+        .await
     }
 
     /// Ten of them, of which each second another one restarts.
     pub(crate) async fn bouncing(bench: &Bench, era: Era) -> Result<Self> {
-        Self::start_with(bench, era, &[("servers", 10), ("tools", 50), ("bounce-ms", 1000)]).await
+        Self::start_with(
+            bench,
+            era,
+            &[("servers", 10), ("tools", 50), ("bounce-ms", 1000)],
+        )
+        .await
     }
 
     async fn start_with(bench: &Bench, era: Era, options: &[(&str, u64)]) -> Result<Self> {
         let program = this_program()?;
-        let options = options.iter().map(|(name, value)| format!("--{name}={value}"));
-        let args = ["serve".to_owned(), format!("--era={}", era.as_str())].into_iter().chain(options);
+        let options = options
+            .iter()
+            .map(|(name, value)| format!("--{name}={value}"));
+        let args = ["serve".to_owned(), format!("--era={}", era.as_str())]
+            .into_iter()
+            .chain(options);
         let args: Vec<OsString> = args.map(OsString::from).collect();
         let mut process = Process::start("the fake server", &program, &args, bench.load)?;
         let said = process.line_after(fake::LISTENING).await?;
-        let parse = |word: &str| word.parse().map_err(|_| BenchError::Other(format!("no address: {word}")));
-        let addresses: Vec<SocketAddr> = said.split_whitespace().map(parse).collect::<Result<_>>()?;
-        Ok(Self { addresses, process: Some(process), _task: JoinSet::new() })
+        let parse = |word: &str| {
+            word.parse()
+                .map_err(|_| BenchError::Other(format!("no address: {word}")))
+        };
+        let addresses: Vec<SocketAddr> =
+            said.split_whitespace().map(parse).collect::<Result<_>>()?;
+        Ok(Self {
+            addresses,
+            process: Some(process),
+            _task: JoinSet::new(),
+        })
     }
 
     /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
@@ -198,12 +261,19 @@ impl Fakes {
         let (listeners, addresses) = fake::listen(args.servers).await?;
         let mut task = JoinSet::new();
         task.spawn(async move { fake::run(&args, listeners).await });
-        Ok(Self { addresses, process: None, _task: task })
+        Ok(Self {
+            addresses,
+            process: None,
+            _task: task,
+        })
     }
 
     /// The only one, or the first.
     pub(crate) fn first(&self) -> Result<SocketAddr> {
-        self.addresses.first().copied().ok_or_else(|| BenchError::Other("no fake server".into()))
+        self.addresses
+            .first()
+            .copied()
+            .ok_or_else(|| BenchError::Other("no fake server".into()))
     }
 
     pub(crate) async fn stop(self) -> Result<()> {

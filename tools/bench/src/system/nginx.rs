@@ -13,18 +13,31 @@ pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     // nginx cannot be told to find a free port itself.
     let address = free_address()?;
     let (folder, config) = folder_with("nginx.conf", &config(address, server))?;
-    let args = ["-p".into(), folder.path().into(), "-c".into(), config.into()];
+    let args = [
+        "-p".into(),
+        folder.path().into(),
+        "-c".into(),
+        config.into(),
+    ];
     let process = Process::start("nginx", &program, &args, bench.gateway)?;
     within("nginx to listen", 10, listening(address)).await?;
-    Ok(System { process: Some(process), _folder: Some(folder), ..System::of(Kind::Nginx, address) })
+    Ok(System {
+        process: Some(process),
+        _folder: Some(folder),
+        ..System::of(Kind::Nginx, address)
+    })
 }
 
 fn program() -> Result<PathBuf> {
     let places = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
-    places.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| BenchError::Missing {
-        program: Path::new("nginx").to_owned(),
-        hint: "install the Debian package nginx-light to compare with it",
-    })
+    places
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists())
+        .ok_or_else(|| BenchError::Missing {
+            program: Path::new("nginx").to_owned(),
+            hint: "install the Debian package nginx-light to compare with it",
+        })
 }
 
 async fn listening(address: SocketAddr) -> Result<()> {

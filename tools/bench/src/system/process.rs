@@ -43,7 +43,12 @@ pub(crate) struct Surroundings {
 
 impl Process {
     /// Starts `program`.
-    pub(crate) fn start(name: &str, program: &Path, args: &[OsString], cores: Cores) -> Result<Self> {
+    pub(crate) fn start(
+        name: &str,
+        program: &Path,
+        args: &[OsString],
+        cores: Cores,
+    ) -> Result<Self> {
         Self::start_in(name, program, args, cores, &Surroundings::default())
     }
 
@@ -90,8 +95,17 @@ impl Process {
         surroundings: &Surroundings,
     ) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(args).process_group(0).kill_on_drop(true).stdout(Stdio::piped());
-        command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
+        command
+            .args(args)
+            .process_group(0)
+            .kill_on_drop(true)
+            .stdout(Stdio::piped());
+        command.envs(
+            surroundings
+                .variables
+                .iter()
+                .map(|(name, value)| (name, value)),
+        );
         if let Some(folder) = &surroundings.folder {
             command.current_dir(folder);
         }
@@ -100,8 +114,15 @@ impl Process {
         // A log of every request would be measured too.
         command.env_remove("RUST_LOG");
         let child = on_cores(cores, || command.spawn().doing(format!("starting {name}")))?;
-        let pid = child.id().ok_or_else(|| BenchError::Other(format!("{name} has ended at once")))?;
-        Ok(Self { name: name.to_owned(), child, pid, lines: mpsc::channel(1).1 })
+        let pid = child
+            .id()
+            .ok_or_else(|| BenchError::Other(format!("{name} has ended at once")))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            pid,
+            lines: mpsc::channel(1).1,
+        })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -119,20 +140,31 @@ impl Process {
                 }
                 seen = seen + &line + "\n";
             }
-            Err(BenchError::Other(format!("{name} ended without saying {part:?}:\n{seen}")))
+            Err(BenchError::Other(format!(
+                "{name} ended without saying {part:?}:\n{seen}"
+            )))
         };
         within(&format!("{} to say {part:?}", self.name), 120, found).await
     }
 
     /// An error with its last lines of output, if it has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
-        let Some(status) = self.child.try_wait().doing(format!("looking after {}", self.name))? else { return Ok(()) };
+        let Some(status) = self
+            .child
+            .try_wait()
+            .doing(format!("looking after {}", self.name))?
+        else {
+            return Ok(());
+        };
         let mut lines = Vec::new();
         while let Ok(line) = self.lines.try_recv() {
             lines.push(line);
         }
         let last = lines.split_off(lines.len().saturating_sub(5)).join(" / ");
-        Err(BenchError::Other(format!("{} ended with {status}: {last}", self.name)))
+        Err(BenchError::Other(format!(
+            "{} ended with {status}: {last}",
+            self.name
+        )))
     }
 
     /// Waits for its end, for at most `seconds`; its output. An error if it fails.
@@ -143,12 +175,19 @@ impl Process {
             while let Some(line) = self.lines.recv().await {
                 lines.push(line);
             }
-            let status = self.child.wait().await.doing(format!("waiting for {}", self.name))?;
+            let status = self
+                .child
+                .wait()
+                .await
+                .doing(format!("waiting for {}", self.name))?;
             if status.success() {
                 return Ok(lines);
             }
             let last = lines.split_off(lines.len().saturating_sub(5)).join(" / ");
-            Err(BenchError::Other(format!("{} ended with {status}: {last}", self.name)))
+            Err(BenchError::Other(format!(
+                "{} ended with {status}: {last}",
+                self.name
+            )))
         };
         within(&what, seconds, done).await
     }
@@ -167,7 +206,11 @@ impl Process {
         self.lines.close();
         match tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await {
             Ok(ended) => ended.map(drop).doing(format!("waiting for {}", self.name)),
-            Err(_) => self.child.kill().await.doing(format!("ending {}", self.name)),
+            Err(_) => self
+                .child
+                .kill()
+                .await
+                .doing(format!("ending {}", self.name)),
         }
     }
 }
@@ -191,7 +234,9 @@ async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
 
 /// Runs `start` with this thread on the given processors: children inherit where their parent runs.
 pub(crate) fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Cores::One(core) = cores else { return start() };
+    let Cores::One(core) = cores else {
+        return start();
+    };
     let before = sched_getaffinity(None).doing("asking where this process runs")?;
     pin(core)?;
     let started = start();
@@ -209,17 +254,30 @@ pub(crate) fn pin(core: usize) -> Result<()> {
 /// The processors this process may run on.
 pub(crate) fn processors() -> Vec<usize> {
     let allowed = sched_getaffinity(None).ok();
-    (0..CpuSet::MAX_CPU).filter(|core| allowed.is_some_and(|allowed| allowed.is_set(*core))).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|core| allowed.is_some_and(|allowed| allowed.is_set(*core)))
+        .collect()
 }
 
 /// Lets this process and its children have as many files as the system allows; how many.
 pub(crate) fn raise_file_limit(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: Some(wanted), maximum: Some(now.maximum.map_or(wanted, |most| most.max(wanted))) };
-    if now.current.is_none_or(|current| current >= wanted) || setrlimit(Resource::Nofile, raised).is_ok() {
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum: Some(now.maximum.map_or(wanted, |most| most.max(wanted))),
+    };
+    if now.current.is_none_or(|current| current >= wanted)
+        || setrlimit(Resource::Nofile, raised).is_ok()
+    {
         return wanted;
     }
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: now.maximum,
+            ..now
+        },
+    );
     getrlimit(Resource::Nofile).current.unwrap_or(wanted)
 }

@@ -50,19 +50,31 @@ impl Live {
     fn start() -> Self {
         let (input, fed) = mpsc::channel();
         let (sent, output) = mpsc::channel();
-        let server = thread::spawn(move || crate::serve_legacy(BufReader::new(Fed(fed, Vec::new())), Out(sent)));
-        let live = Self { input: Some(input), output, server: Some(server) };
+        let server = thread::spawn(move || {
+            crate::serve_legacy(BufReader::new(Fed(fed, Vec::new())), Out(sent))
+        });
+        let live = Self {
+            input: Some(input),
+            output,
+            server: Some(server),
+        };
         live.send(INITIALIZE);
         assert_eq!(live.receive()["id"], "init");
         live
     }
 
     fn send(&self, lines: &str) {
-        self.input.as_ref().unwrap().send(lines.as_bytes().to_vec()).unwrap();
+        self.input
+            .as_ref()
+            .unwrap()
+            .send(lines.as_bytes().to_vec())
+            .unwrap();
     }
 
     fn receive(&self) -> Value {
-        self.output.recv_timeout(std::time::Duration::from_secs(10)).unwrap()
+        self.output
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .unwrap()
     }
 
     /// Ends the input and returns what was still sent.

@@ -48,15 +48,30 @@ mod linux {
     }
 
     pub(super) fn connect(port: i32) {
-        let address = SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(port).unwrap_or_default())));
-        report("tcp", socket(None).and_then(|socket| socket.connect(&address)));
-        report("mptcp", socket(Some(MPTCP)).and_then(|socket| socket.connect(&address)));
-        report("fast-open", socket(None).and_then(|socket| socket.send_to_with_flags(b"x", &address, FAST_OPEN)));
+        let address = SockAddr::from(SocketAddr::from((
+            Ipv4Addr::LOCALHOST,
+            u16::try_from(port).unwrap_or_default(),
+        )));
+        report(
+            "tcp",
+            socket(None).and_then(|socket| socket.connect(&address)),
+        );
+        report(
+            "mptcp",
+            socket(Some(MPTCP)).and_then(|socket| socket.connect(&address)),
+        );
+        report(
+            "fast-open",
+            socket(None).and_then(|socket| socket.send_to_with_flags(b"x", &address, FAST_OPEN)),
+        );
     }
 
     pub(super) fn listen() {
         report("tcp", socket(None).and_then(|socket| socket.listen(1)));
-        report("mptcp", socket(Some(MPTCP)).and_then(|socket| socket.listen(1)));
+        report(
+            "mptcp",
+            socket(Some(MPTCP)).and_then(|socket| socket.listen(1)),
+        );
         let pair = Socket::pair(Domain::UNIX, Type::STREAM, None);
         report("unix", pair);
     }
@@ -64,8 +79,18 @@ mod linux {
     pub(super) fn end(pid: i32) {
         let pid = Pid::from_raw(pid);
         // It is sent the signal when it has run for no time at all.
-        let none = Rlimit { current: Some(0), maximum: Some(0) };
-        report("limit", prlimit(pid, Resource::Cpu, none).map_err(io::Error::from));
-        report("signal", pid.map_or(Ok(()), |pid| kill_process(pid, Signal::KILL)).map_err(io::Error::from));
+        let none = Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        };
+        report(
+            "limit",
+            prlimit(pid, Resource::Cpu, none).map_err(io::Error::from),
+        );
+        report(
+            "signal",
+            pid.map_or(Ok(()), |pid| kill_process(pid, Signal::KILL))
+                .map_err(io::Error::from),
+        );
     }
 }

@@ -58,7 +58,9 @@ fn run() -> io::Result<ExitCode> {
 
 /// Handles SIGTERM, by doing nothing, in place of its default, which would end the process.
 fn survive_termination() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     let _context = runtime.enter();
     // The handler stays installed after this value is dropped.
     tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map(drop)
@@ -67,7 +69,12 @@ fn survive_termination() -> io::Result<()> {
 /// Starts a copy of this process that lives on when this one has ended.
 fn start_child(address: &str, immune: bool) -> io::Result<()> {
     let mut child = std::process::Command::new(std::env::current_exe()?);
-    child.args([address, "stubborn"]).args(immune.then_some("immune")).stdin(Stdio::null()).spawn().map(drop)
+    child
+        .args([address, "stubborn"])
+        .args(immune.then_some("immune"))
+        .stdin(Stdio::null())
+        .spawn()
+        .map(drop)
 }
 
 /// Sends standard input to the test until either ends.
@@ -81,9 +88,14 @@ fn obey(mut from_test: impl Read) -> io::Result<ExitCode> {
     let mut head = [0; 5];
     loop {
         if let Err(error) = from_test.read_exact(&mut head) {
-            return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(ExitCode::FAILURE) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::UnexpectedEof {
+                Ok(ExitCode::FAILURE)
+            } else {
+                Err(error)
+            };
         }
-        let (command, length) = wire::parse_head(head).ok_or_else(|| io::Error::other("unknown command"))?;
+        let (command, length) =
+            wire::parse_head(head).ok_or_else(|| io::Error::other("unknown command"))?;
         let mut payload = from_test.by_ref().take(u64::from(length));
         match command {
             Command::Stdout => write_all(&mut payload, io::stdout())?,
@@ -93,7 +105,10 @@ fn obey(mut from_test: impl Read) -> io::Result<ExitCode> {
                 payload.read_exact(&mut code)?;
                 return Ok(ExitCode::from(code[0]));
             }
-            Command::Kill => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?,
+            Command::Kill => rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::KILL,
+            )?,
         }
     }
 }

@@ -4,8 +4,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{self, KeySize};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
-    RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    KeyPair as _, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaPublicKeyComponents,
 };
 use serde_json::{Value, json};
 
@@ -25,22 +25,34 @@ enum Pair {
 impl SigningKey {
     /// A key for RS256 and PS256.
     pub fn rs256(id: &str) -> Self {
-        Self { id: id.to_owned(), pair: Pair::Rsa(rsa::KeyPair::generate(KeySize::Rsa2048).unwrap()) }
+        Self {
+            id: id.to_owned(),
+            pair: Pair::Rsa(rsa::KeyPair::generate(KeySize::Rsa2048).unwrap()),
+        }
     }
 
     /// A key for ES256.
     pub fn es256(id: &str) -> Self {
-        Self { id: id.to_owned(), pair: Pair::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()) }
+        Self {
+            id: id.to_owned(),
+            pair: Pair::P256(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()),
+        }
     }
 
     /// A key for ES384.
     pub fn es384(id: &str) -> Self {
-        Self { id: id.to_owned(), pair: Pair::P384(EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap()) }
+        Self {
+            id: id.to_owned(),
+            pair: Pair::P384(EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).unwrap()),
+        }
     }
 
     /// A key for EdDSA.
     pub fn eddsa(id: &str) -> Self {
-        Self { id: id.to_owned(), pair: Pair::Ed25519(Ed25519KeyPair::generate().unwrap()) }
+        Self {
+            id: id.to_owned(),
+            pair: Pair::Ed25519(Ed25519KeyPair::generate().unwrap()),
+        }
     }
 
     /// Its identifier.
@@ -66,7 +78,8 @@ impl SigningKey {
                 json!({ "kty": "RSA", "n": base64url(&public.n), "e": base64url(&public.e) })
             }
             Pair::P256(pair) | Pair::P384(pair) => {
-                let (x, y) = pair.public_key().as_ref()[1..].split_at((pair.public_key().as_ref().len() - 1) / 2);
+                let (x, y) = pair.public_key().as_ref()[1..]
+                    .split_at((pair.public_key().as_ref().len() - 1) / 2);
                 let curve = if x.len() == 32 { "P-256" } else { "P-384" };
                 json!({ "kty": "EC", "crv": curve, "x": base64url(x), "y": base64url(y) })
             }
@@ -82,8 +95,12 @@ impl SigningKey {
     /// The thumbprint of its public half (RFC 7638).
     pub fn thumbprint(&self) -> String {
         let jwk = self.jwk();
-        let required = ["crv", "e", "kty", "n", "x", "y"].into_iter().filter(|name| jwk.get(*name).is_some());
-        let members: Vec<_> = required.map(|name| format!("\"{name}\":{}", jwk[name])).collect();
+        let required = ["crv", "e", "kty", "n", "x", "y"]
+            .into_iter()
+            .filter(|name| jwk.get(*name).is_some());
+        let members: Vec<_> = required
+            .map(|name| format!("\"{name}\":{}", jwk[name]))
+            .collect();
         sha256(&format!("{{{}}}", members.join(",")))
     }
 
@@ -91,7 +108,9 @@ impl SigningKey {
     pub fn proof_header(&self) -> Value {
         let mut jwk = self.jwk();
         let members = jwk.as_object_mut();
-        members.into_iter().for_each(|members| members.retain(|name, _| !["kid", "use"].contains(&name.as_str())));
+        members
+            .into_iter()
+            .for_each(|members| members.retain(|name, _| !["kid", "use"].contains(&name.as_str())));
         json!({"typ": "dpop+jwt", "alg": self.algorithm(), "jwk": jwk})
     }
 
@@ -108,7 +127,11 @@ impl SigningKey {
 
     /// A token with this text as header and as claims, of which no other than the signature has to be right.
     pub fn sign_text(&self, header: &str, claims: &str) -> String {
-        let message = format!("{}.{}", base64url(header.as_bytes()), base64url(claims.as_bytes()));
+        let message = format!(
+            "{}.{}",
+            base64url(header.as_bytes()),
+            base64url(claims.as_bytes())
+        );
         let signature = self.signature(message.as_bytes(), header.contains("\"PS256\""));
         format!("{message}.{}", base64url(&signature))
     }
@@ -119,11 +142,18 @@ impl SigningKey {
         match &self.pair {
             Pair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
-                let encoding = if is_pss { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
-                pair.sign(encoding, &random, message, &mut signature).unwrap();
+                let encoding = if is_pss {
+                    &RSA_PSS_SHA256
+                } else {
+                    &RSA_PKCS1_SHA256
+                };
+                pair.sign(encoding, &random, message, &mut signature)
+                    .unwrap();
                 signature
             }
-            Pair::P256(pair) | Pair::P384(pair) => pair.sign(&random, message).unwrap().as_ref().to_vec(),
+            Pair::P256(pair) | Pair::P384(pair) => {
+                pair.sign(&random, message).unwrap().as_ref().to_vec()
+            }
             Pair::Ed25519(pair) => pair.sign(message).as_ref().to_vec(),
         }
     }
@@ -136,12 +166,18 @@ pub fn sha256(text: &str) -> String {
 
 /// Base64url without padding.
 pub fn base64url(bytes: &[u8]) -> String {
-    encoded(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+    encoded(
+        bytes,
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
+    )
 }
 
 /// Base64 with padding.
 pub(super) fn base64(bytes: &[u8]) -> String {
-    let text = encoded(bytes, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    let text = encoded(
+        bytes,
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    );
     let padding = (4 - text.len() % 4) % 4;
     text + &"=".repeat(padding)
 }
@@ -149,7 +185,9 @@ pub(super) fn base64(bytes: &[u8]) -> String {
 fn encoded(bytes: &[u8], alphabet: &[u8; 64]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        let bits = chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| {
+            bits | u32::from(*byte) << (16 - 8 * at)
+        });
         for at in 0..=chunk.len() {
             let index = usize::try_from(bits >> (18 - 6 * at) & 0x3f).unwrap();
             text.push(char::from(alphabet[index]));
@@ -164,8 +202,14 @@ mod tests {
 
     #[test]
     fn bytes_are_encoded_as_in_rfc_4648() {
-        let cases =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        let cases = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ];
         for (bytes, text) in cases {
             assert_eq!(base64(bytes.as_bytes()), text);
             assert_eq!(base64url(bytes.as_bytes()), text.trim_end_matches('='));

@@ -44,15 +44,24 @@ mod tests {
     #[test]
     fn event_fields_are_read_and_data_is_joined() {
         let event = Event::parse("id: 1\nevent: message\nretry: 250\n: alive\ndata: a\ndata:b\n\n");
-        assert_eq!((event.id.as_deref(), event.kind.as_deref(), event.retry), (Some("1"), Some("message"), Some(250)));
-        assert_eq!((event.data.as_str(), event.comments.as_slice()), ("a\nb", ["alive".to_owned()].as_slice()));
+        assert_eq!(
+            (event.id.as_deref(), event.kind.as_deref(), event.retry),
+            (Some("1"), Some("message"), Some(250))
+        );
+        assert_eq!(
+            (event.data.as_str(), event.comments.as_slice()),
+            ("a\nb", ["alive".to_owned()].as_slice())
+        );
     }
 
     #[test]
     fn comments_and_priming_events_have_no_data() {
         assert_eq!(Event::parse(": keep-alive\n\n").data, "");
         let priming = Event::parse("id: 0\ndata:\n\n");
-        assert_eq!((priming.id.as_deref(), priming.data.as_str()), (Some("0"), ""));
+        assert_eq!(
+            (priming.id.as_deref(), priming.data.as_str()),
+            (Some("0"), "")
+        );
         assert_eq!(Event::parse("id\n\n").id.as_deref(), Some(""));
     }
 }

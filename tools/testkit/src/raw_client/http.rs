@@ -28,14 +28,24 @@ pub struct Connection {
 impl Connection {
     /// Connects to this address.
     pub async fn open(address: SocketAddr) -> Self {
-        Self::over(within("a connection", TcpStream::connect(address)).await.unwrap(), address)
+        Self::over(
+            within("a connection", TcpStream::connect(address))
+                .await
+                .unwrap(),
+            address,
+        )
     }
 
     /// Connects from this address of the machine.
     pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((local, 0).into()).unwrap();
-        Self::over(within("a connection", socket.connect(address)).await.unwrap(), address)
+        Self::over(
+            within("a connection", socket.connect(address))
+                .await
+                .unwrap(),
+            address,
+        )
     }
 
     fn over(stream: TcpStream, address: SocketAddr) -> Self {
@@ -45,12 +55,20 @@ impl Connection {
 
     /// One on a byte stream to the server at this address.
     pub fn on(stream: impl Stream + 'static, address: SocketAddr) -> Self {
-        Self { checks: schema::listening_at(address), ..Self::at_host(stream, &address.to_string()) }
+        Self {
+            checks: schema::listening_at(address),
+            ..Self::at_host(stream, &address.to_string())
+        }
     }
 
     /// One on a byte stream to a server that is named so. Messages are not checked.
     pub fn at_host(stream: impl Stream + 'static, host: &str) -> Self {
-        Self { stream: BufReader::new(Box::new(stream)), host: host.to_owned(), checks: None, peer: None }
+        Self {
+            stream: BufReader::new(Box::new(stream)),
+            host: host.to_owned(),
+            checks: None,
+            peer: None,
+        }
     }
 
     /// Sends bytes unchanged.
@@ -64,7 +82,13 @@ impl Connection {
     }
 
     /// Sends a whole request; `Host` and `Content-Length` are added unless given.
-    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+    pub async fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) {
         let length = body.len().to_string();
         let mut all = headers.to_vec();
         if !has(headers, "content-length") {
@@ -80,11 +104,20 @@ impl Connection {
     /// Records the request for the check of its response.
     fn expect(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         static EXCHANGE: AtomicUsize = AtomicUsize::new(0);
-        let header = |name: &str| headers.iter().find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|it| it.1);
-        self.peer = self.checks.as_ref().filter(|_| path.starts_with("/mcp")).map(|checks| {
-            let exchange = || format!("exchange {}", EXCHANGE.fetch_add(1, Ordering::Relaxed));
-            checks.peer(header("mcp-session-id").map_or_else(exchange, session_name))
-        });
+        let header = |name: &str| {
+            headers
+                .iter()
+                .find(|(given, _)| given.eq_ignore_ascii_case(name))
+                .map(|it| it.1)
+        };
+        self.peer = self
+            .checks
+            .as_ref()
+            .filter(|_| path.starts_with("/mcp"))
+            .map(|checks| {
+                let exchange = || format!("exchange {}", EXCHANGE.fetch_add(1, Ordering::Relaxed));
+                checks.peer(header("mcp-session-id").map_or_else(exchange, session_name))
+            });
         if let (Some(peer), Ok(text)) = (&self.peer, std::str::from_utf8(body)) {
             peer.sent(text, header("mcp-protocol-version"));
         }
@@ -105,32 +138,51 @@ impl Connection {
 
     /// Reads the head of the next response; the body is read through the [`Response`].
     pub async fn response(self) -> Response {
-        within("a response", self.read_head()).await.expect("a response")
+        within("a response", self.read_head())
+            .await
+            .expect("a response")
     }
 
     /// All that the server still sends until it closes the connection.
     pub async fn rest(mut self) -> String {
         let mut bytes = Vec::new();
         // A connection that breaks has ended, too.
-        let _ = within("the end of the connection", self.stream.read_to_end(&mut bytes)).await;
+        let _ = within(
+            "the end of the connection",
+            self.stream.read_to_end(&mut bytes),
+        )
+        .await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     async fn read_head(mut self) -> io::Result<Response> {
         loop {
             let status_line = self.line().await?;
-            let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
-            let status: u16 = status.ok_or_else(|| io::Error::other(format!("no status in `{status_line}`")))?;
+            let status = status_line
+                .split(' ')
+                .nth(1)
+                .and_then(|status| status.parse().ok());
+            let status: u16 =
+                status.ok_or_else(|| io::Error::other(format!("no status in `{status_line}`")))?;
             let mut headers = Vec::new();
             loop {
                 let line = self.line().await?;
-                let Some((name, value)) = line.split_once(':') else { break };
+                let Some((name, value)) = line.split_once(':') else {
+                    break;
+                };
                 headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
             }
             if status >= 200 {
                 let body = Body::of(status, &headers);
                 let peer = self.peer.take();
-                return Ok(Response { status, headers, body, connection: self, pending: Vec::new(), peer });
+                return Ok(Response {
+                    status,
+                    headers,
+                    body,
+                    connection: self,
+                    pending: Vec::new(),
+                    peer,
+                });
             }
         }
     }
@@ -150,7 +202,9 @@ fn session_name(session: &str) -> String {
 }
 
 fn has(headers: &[(&str, &str)], name: &str) -> bool {
-    headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
+    headers
+        .iter()
+        .any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
 /// How the end of the body is found.
@@ -163,7 +217,12 @@ enum Body {
 
 impl Body {
     fn of(status: u16, headers: &[(String, String)]) -> Self {
-        let header = |name: &str| headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
+        let header = |name: &str| {
+            headers
+                .iter()
+                .find(|(given, _)| given == name)
+                .map(|(_, value)| value.as_str())
+        };
         match (header("transfer-encoding"), header("content-length")) {
             (Some("chunked"), _) => Self::Chunked,
             (_, Some("0")) => Self::Ended,
@@ -190,12 +249,16 @@ pub struct Response {
 impl Response {
     /// The first value of this header, whose name is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Whether the body is an event stream.
     pub fn is_event_stream(&self) -> bool {
-        self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
+        self.header("content-type")
+            .is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
     /// The rest of the body; an error if the server ended it early.
@@ -204,7 +267,10 @@ impl Response {
         while let Some(part) = within("the body", self.part()).await? {
             bytes.extend_from_slice(&part);
         }
-        if self.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
+        if self
+            .header("content-type")
+            .is_some_and(|kind| kind.starts_with("application/json"))
+        {
             self.check(&String::from_utf8_lossy(&bytes));
         }
         Ok(bytes)
@@ -215,7 +281,11 @@ impl Response {
         let Some(peer) = &self.peer else { return };
         peer.received(message);
         if let (Some(session), Some(revision)) = (self.header("mcp-session-id"), peer.revision()) {
-            let checks = self.connection.checks.as_ref().expect("a peer is one of these checks");
+            let checks = self
+                .connection
+                .checks
+                .as_ref()
+                .expect("a peer is one of these checks");
             checks.peer(session_name(session)).negotiated(&revision);
         }
     }
@@ -257,7 +327,9 @@ impl Response {
             }
             match within("an event", self.part()).await? {
                 // Line ends of an event stream may be CR LF; data never has a raw CR.
-                Some(part) => self.pending.extend(part.into_iter().filter(|byte| *byte != b'\r')),
+                Some(part) => self
+                    .pending
+                    .extend(part.into_iter().filter(|byte| *byte != b'\r')),
                 None => return Ok(None),
             }
         }

@@ -19,13 +19,23 @@ pub struct StdioClient {
 impl StdioClient {
     /// The client of a gateway, whose messages are checked against the schema.
     pub fn of(gateway: &mut StdioGateway) -> Self {
-        let pipes = (gateway.stdin.take().unwrap(), gateway.stdout.take().unwrap());
-        Self { peer: Some(gateway.checks.peer("stdio")), ..Self::unchecked(pipes.0, pipes.1) }
+        let pipes = (
+            gateway.stdin.take().unwrap(),
+            gateway.stdout.take().unwrap(),
+        );
+        Self {
+            peer: Some(gateway.checks.peer("stdio")),
+            ..Self::unchecked(pipes.0, pipes.1)
+        }
     }
 
     /// The client of a server other than a gateway.
     pub fn unchecked(stdin: ChildStdin, stdout: ChildStdout) -> Self {
-        Self { stdin: Some(stdin), stdout: BufReader::new(stdout), peer: None }
+        Self {
+            stdin: Some(stdin),
+            stdout: BufReader::new(stdout),
+            peer: None,
+        }
     }
 
     /// Sends one message and a line break.
@@ -35,13 +45,17 @@ impl StdioClient {
         }
         let line = format!("{}\n", message.replace(['\n', '\r'], " "));
         let stdin = self.stdin.as_mut().expect("input is open");
-        within("the server to read", stdin.write_all(line.as_bytes())).await.unwrap();
+        within("the server to read", stdin.write_all(line.as_bytes()))
+            .await
+            .unwrap();
     }
 
     /// The next line without its break; `None` at the end.
     pub async fn receive(&mut self) -> Option<String> {
         let mut line = String::new();
-        let length = within("a line", self.stdout.read_line(&mut line)).await.unwrap();
+        let length = within("a line", self.stdout.read_line(&mut line))
+            .await
+            .unwrap();
         let line = (length > 0).then(|| line.trim_end_matches('\n').to_owned())?;
         if let Some(peer) = &self.peer {
             peer.received(&line);
@@ -56,7 +70,8 @@ impl StdioClient {
         let mut before = Vec::new();
         loop {
             let line = self.receive().await.expect("a response before the end");
-            if slicer::member(&line, "id") == Some(&id) && slicer::member(&line, "method").is_none() {
+            if slicer::member(&line, "id") == Some(&id) && slicer::member(&line, "method").is_none()
+            {
                 return (before, line);
             }
             before.push(line);
@@ -72,7 +87,9 @@ impl StdioClient {
     pub async fn initialize_with(&mut self, revision: &str, capabilities: &str) -> String {
         let (_, answer) = self.call(&initialize(revision, capabilities)).await;
         self.send(INITIALIZED).await;
-        slicer::member(&answer, "result").unwrap_or_else(|| panic!("initialize failed: {answer}")).to_owned()
+        slicer::member(&answer, "result")
+            .unwrap_or_else(|| panic!("initialize failed: {answer}"))
+            .to_owned()
     }
 
     /// Ends the input, as a client does to end a server.

@@ -9,7 +9,11 @@ pub(super) struct Request {
 }
 
 const fn request(method: &'static str, request: &'static str, result: &'static str) -> Request {
-    Request { method, request, result }
+    Request {
+        method,
+        request,
+        result,
+    }
 }
 
 const REQUESTS: [Request; 23] = [
@@ -18,21 +22,45 @@ const REQUESTS: [Request; 23] = [
     request("server/discover", "DiscoverRequest", "DiscoverResult"),
     request("tools/list", "ListToolsRequest", "ListToolsResult"),
     request("tools/call", "CallToolRequest", "CallToolResult"),
-    request("resources/list", "ListResourcesRequest", "ListResourcesResult"),
-    request("resources/templates/list", "ListResourceTemplatesRequest", "ListResourceTemplatesResult"),
-    request("resources/read", "ReadResourceRequest", "ReadResourceResult"),
+    request(
+        "resources/list",
+        "ListResourcesRequest",
+        "ListResourcesResult",
+    ),
+    request(
+        "resources/templates/list",
+        "ListResourceTemplatesRequest",
+        "ListResourceTemplatesResult",
+    ),
+    request(
+        "resources/read",
+        "ReadResourceRequest",
+        "ReadResourceResult",
+    ),
     request("resources/subscribe", "SubscribeRequest", "EmptyResult"),
     request("resources/unsubscribe", "UnsubscribeRequest", "EmptyResult"),
-    request("subscriptions/listen", "SubscriptionsListenRequest", "SubscriptionsListenResult"),
+    request(
+        "subscriptions/listen",
+        "SubscriptionsListenRequest",
+        "SubscriptionsListenResult",
+    ),
     request("prompts/list", "ListPromptsRequest", "ListPromptsResult"),
     request("prompts/get", "GetPromptRequest", "GetPromptResult"),
     request("completion/complete", "CompleteRequest", "CompleteResult"),
     request("logging/setLevel", "SetLevelRequest", "EmptyResult"),
-    request("sampling/createMessage", "CreateMessageRequest", "CreateMessageResult"),
+    request(
+        "sampling/createMessage",
+        "CreateMessageRequest",
+        "CreateMessageResult",
+    ),
     request("elicitation/create", "ElicitRequest", "ElicitResult"),
     request("roots/list", "ListRootsRequest", "ListRootsResult"),
     request("tasks/get", "GetTaskRequest", "GetTaskResult"),
-    request("tasks/result", "GetTaskPayloadRequest", "GetTaskPayloadResult"),
+    request(
+        "tasks/result",
+        "GetTaskPayloadRequest",
+        "GetTaskPayloadResult",
+    ),
     request("tasks/list", "ListTasksRequest", "ListTasksResult"),
     request("tasks/cancel", "CancelTaskRequest", "CancelTaskResult"),
     request("tasks/update", "UpdateTaskRequest", "UpdateTaskResult"),
@@ -44,13 +72,34 @@ const NOTIFICATIONS: [(&str, &str); 13] = [
     ("notifications/cancelled", "CancelledNotification"),
     ("notifications/progress", "ProgressNotification"),
     ("notifications/message", "LoggingMessageNotification"),
-    ("notifications/tools/list_changed", "ToolListChangedNotification"),
-    ("notifications/prompts/list_changed", "PromptListChangedNotification"),
-    ("notifications/resources/list_changed", "ResourceListChangedNotification"),
-    ("notifications/resources/updated", "ResourceUpdatedNotification"),
-    ("notifications/roots/list_changed", "RootsListChangedNotification"),
-    ("notifications/elicitation/complete", "ElicitationCompleteNotification"),
-    ("notifications/subscriptions/acknowledged", "SubscriptionsAcknowledgedNotification"),
+    (
+        "notifications/tools/list_changed",
+        "ToolListChangedNotification",
+    ),
+    (
+        "notifications/prompts/list_changed",
+        "PromptListChangedNotification",
+    ),
+    (
+        "notifications/resources/list_changed",
+        "ResourceListChangedNotification",
+    ),
+    (
+        "notifications/resources/updated",
+        "ResourceUpdatedNotification",
+    ),
+    (
+        "notifications/roots/list_changed",
+        "RootsListChangedNotification",
+    ),
+    (
+        "notifications/elicitation/complete",
+        "ElicitationCompleteNotification",
+    ),
+    (
+        "notifications/subscriptions/acknowledged",
+        "SubscriptionsAcknowledgedNotification",
+    ),
     ("notifications/tasks/status", "TaskStatusNotification"),
     ("notifications/tasks", "TaskStatusNotification"),
 ];
@@ -60,22 +109,43 @@ pub(super) fn request_of(method: &str) -> Option<&'static Request> {
 }
 
 pub(super) fn notification_of(method: &str) -> Option<&'static str> {
-    NOTIFICATIONS.iter().find(|(known, _)| *known == method).map(|(_, definition)| *definition)
+    NOTIFICATIONS
+        .iter()
+        .find(|(known, _)| *known == method)
+        .map(|(_, definition)| *definition)
 }
 
 /// The definition of a whole error response: the newest revision has one for each of its error codes.
 pub(super) fn error_of(code: Option<i64>) -> &'static [&'static str] {
     match code {
-        Some(-32020) => &["HeaderMismatchError", "JSONRPCErrorResponse", "JSONRPCError"],
-        Some(-32021) => &["MissingRequiredClientCapabilityError", "JSONRPCErrorResponse", "JSONRPCError"],
-        Some(-32022) => &["UnsupportedProtocolVersionError", "JSONRPCErrorResponse", "JSONRPCError"],
-        Some(-32042) => &["URLElicitationRequiredError", "JSONRPCErrorResponse", "JSONRPCError"],
+        Some(-32020) => &[
+            "HeaderMismatchError",
+            "JSONRPCErrorResponse",
+            "JSONRPCError",
+        ],
+        Some(-32021) => &[
+            "MissingRequiredClientCapabilityError",
+            "JSONRPCErrorResponse",
+            "JSONRPCError",
+        ],
+        Some(-32022) => &[
+            "UnsupportedProtocolVersionError",
+            "JSONRPCErrorResponse",
+            "JSONRPCError",
+        ],
+        Some(-32042) => &[
+            "URLElicitationRequiredError",
+            "JSONRPCErrorResponse",
+            "JSONRPCError",
+        ],
         _ => &["JSONRPCErrorResponse", "JSONRPCError"],
     }
 }
 
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static str> {
-    let requests = REQUESTS.iter().flat_map(|request| [request.request, request.result]);
+    let requests = REQUESTS
+        .iter()
+        .flat_map(|request| [request.request, request.result]);
     requests.chain(NOTIFICATIONS.iter().map(|(_, definition)| *definition))
 }

@@ -21,7 +21,8 @@ pub(super) struct Official {
 
 /// The schemas of this machine, if it has any. Those that `FANLIGHT_SPEC` names must exist.
 pub(super) fn installed() -> Option<&'static Official> {
-    static INSTALLED: LazyLock<Option<Official>> = LazyLock::new(|| Some(Official::load(&folder()?)));
+    static INSTALLED: LazyLock<Option<Official>> =
+        LazyLock::new(|| Some(Official::load(&folder()?)));
     INSTALLED.as_ref()
 }
 
@@ -38,11 +39,16 @@ impl Official {
         let names = LEGACY.iter().copied().chain([MODERN, EXT_TASKS]);
         let schemas = names.map(|name| {
             let path = folder.join(name).join("schema.json");
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let schema = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let text = fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let schema = serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             (name, schema)
         });
-        Self { schemas: schemas.collect(), validators: Mutex::default() }
+        Self {
+            schemas: schemas.collect(),
+            validators: Mutex::default(),
+        }
     }
 
     pub(super) fn knows(&self, revision: &str) -> bool {
@@ -50,12 +56,15 @@ impl Official {
     }
 
     pub(super) fn defines(&self, schema: &str, definition: &str) -> bool {
-        self.definitions(schema).is_some_and(|(_, all)| all.get(definition).is_some())
+        self.definitions(schema)
+            .is_some_and(|(_, all)| all.get(definition).is_some())
     }
 
     /// Whether a union, such as `ServerRequest`, has a definition among its members.
     pub(super) fn unites(&self, schema: &str, union: &str, definition: &str) -> bool {
-        let Some((keyword, all)) = self.definitions(schema) else { return false };
+        let Some((keyword, all)) = self.definitions(schema) else {
+            return false;
+        };
         let wanted = format!("#/{keyword}/{definition}");
         let is_wanted = |member: &Value| member["$ref"] == wanted.as_str();
         match &all[union]["anyOf"] {
@@ -64,18 +73,29 @@ impl Official {
             _ => {
                 let only = &all[union];
                 let method = |schema: &Value| schema["properties"]["method"].clone();
-                is_wanted(only) || (!method(only).is_null() && method(only) == method(&all[definition]))
+                is_wanted(only)
+                    || (!method(only).is_null() && method(only) == method(&all[definition]))
             }
         }
     }
 
     /// Where and why a value violates a definition: JSON pointers and messages.
-    pub(super) fn check(&self, schema: &str, definition: &str, value: &Value) -> Vec<(String, String)> {
+    pub(super) fn check(
+        &self,
+        schema: &str,
+        definition: &str,
+        value: &Value,
+    ) -> Vec<(String, String)> {
         let validator = self.validator(schema, definition);
         let shortened = |text: String| text.chars().take(300).collect();
         validator
             .iter_errors(value)
-            .map(|error| (error.instance_path().to_string(), shortened(error.to_string())))
+            .map(|error| {
+                (
+                    error.instance_path().to_string(),
+                    shortened(error.to_string()),
+                )
+            })
             .collect()
     }
 
@@ -96,6 +116,8 @@ impl Official {
     /// The keyword of the schema's dialect, and its value.
     fn definitions(&self, schema: &str) -> Option<(&'static str, &Value)> {
         let schema = self.schemas.get(schema)?;
-        ["$defs", "definitions"].into_iter().find_map(|keyword| Some((keyword, schema.get(keyword)?)))
+        ["$defs", "definitions"]
+            .into_iter()
+            .find_map(|keyword| Some((keyword, schema.get(keyword)?)))
     }
 }

@@ -20,7 +20,11 @@ pub(super) struct Violation {
 
 impl Violation {
     pub(super) fn new(definition: &str, reason: impl Into<String>) -> Self {
-        Self { definition: definition.to_owned(), place: String::new(), reason: reason.into() }
+        Self {
+            definition: definition.to_owned(),
+            place: String::new(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -49,7 +53,11 @@ impl Request {
 /// The revision that a response to `initialize` negotiates.
 pub(super) fn negotiated(message: &Value, request: Option<&Request>) -> Option<String> {
     let settles = request.is_some_and(|request| request.method == "initialize");
-    settles.then(|| message["result"]["protocolVersion"].as_str().map(str::to_owned))?
+    settles.then(|| {
+        message["result"]["protocolVersion"]
+            .as_str()
+            .map(str::to_owned)
+    })?
 }
 
 /// All violations in one message; `usual` is the peer's revision, used unless the message has its own.
@@ -60,18 +68,32 @@ pub(super) fn validate(
     message: &Value,
     request: Option<&Request>,
 ) -> Vec<Violation> {
-    let stated = stated_revision(message).or_else(|| request.and_then(|request| request.revision.clone()));
+    let stated =
+        stated_revision(message).or_else(|| request.and_then(|request| request.revision.clone()));
     let stated = stated.filter(|revision| official.knows(revision));
-    let revision = stated.unwrap_or_else(|| if official.knows(usual) { usual } else { MODERN }.to_owned());
-    let validator = Validator { official, direction, revision: &revision };
+    let revision =
+        stated.unwrap_or_else(|| if official.knows(usual) { usual } else { MODERN }.to_owned());
+    let validator = Validator {
+        official,
+        direction,
+        revision: &revision,
+    };
     let mut violations = validator.envelope(message);
     violations.extend(
-        match (message["method"].as_str(), message.get("id"), message.get("result"), message.get("error")) {
+        match (
+            message["method"].as_str(),
+            message.get("id"),
+            message.get("result"),
+            message.get("error"),
+        ) {
             (Some(method), Some(_), None, None) => validator.request(method, message),
             (Some(method), None, None, None) => validator.notification(method, message),
             (None, _, Some(result), None) => validator.result(result, request),
             (None, _, None, Some(error)) => validator.error(error, message),
-            _ => vec![Violation::new("JSONRPCMessage", "neither request nor notification nor response")],
+            _ => vec![Violation::new(
+                "JSONRPCMessage",
+                "neither request nor notification nor response",
+            )],
         },
     );
     violations
@@ -81,7 +103,8 @@ pub(super) fn validate(
 fn stated_revision(message: &Value) -> Option<String> {
     let meta = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
     let wanted = &message["params"]["protocolVersion"];
-    let initialize = (message["method"] == "initialize").then(|| wanted.as_str().unwrap_or(NEWEST_LEGACY));
+    let initialize =
+        (message["method"] == "initialize").then(|| wanted.as_str().unwrap_or(NEWEST_LEGACY));
     meta.as_str().or(initialize).map(str::to_owned)
 }
 
@@ -107,9 +130,14 @@ impl Validator<'_> {
             Direction::ToBackend => "ClientRequest",
         };
         if !self.official.defines(self.revision, union) {
-            return vec![Violation::new(union, format!("{} has no requests in this direction", self.revision))];
+            return vec![Violation::new(
+                union,
+                format!("{} has no requests in this direction", self.revision),
+            )];
         }
-        request_of(method).map(|known| self.member_of(union, known.request, message)).unwrap_or_default()
+        request_of(method)
+            .map(|known| self.member_of(union, known.request, message))
+            .unwrap_or_default()
     }
 
     fn notification(&self, method: &str, message: &Value) -> Vec<Violation> {
@@ -117,7 +145,9 @@ impl Validator<'_> {
             Direction::ToClient => "ServerNotification",
             Direction::ToBackend => "ClientNotification",
         };
-        notification_of(method).map(|known| self.member_of(union, known, message)).unwrap_or_default()
+        notification_of(method)
+            .map(|known| self.member_of(union, known, message))
+            .unwrap_or_default()
     }
 
     /// A message that some revision defines must be defined in this one too, for this direction.
@@ -126,19 +156,27 @@ impl Validator<'_> {
             return self.holds(EXT_TASKS, definition, message);
         }
         if !self.official.unites(self.revision, union, definition) {
-            return vec![Violation::new(definition, format!("{} has none among {union}", self.revision))];
+            return vec![Violation::new(
+                definition,
+                format!("{} has none among {union}", self.revision),
+            )];
         }
         self.holds(self.revision, definition, message)
     }
 
     fn result(&self, result: &Value, request: Option<&Request>) -> Vec<Violation> {
         let Some(request) = request else {
-            return vec![Violation::new("JSONRPCResponse", "a result without a request")];
+            return vec![Violation::new(
+                "JSONRPCResponse",
+                "a result without a request",
+            )];
         };
         let known = request_of(&request.method).map_or("Result", |known| known.result);
         let definition = match result["resultType"].as_str() {
             Some("input_required") if self.revision == MODERN => "InputRequiredResult",
-            Some("task") if self.revision == MODERN => return self.holds(EXT_TASKS, "CreateTaskResult", result),
+            Some("task") if self.revision == MODERN => {
+                return self.holds(EXT_TASKS, "CreateTaskResult", result);
+            }
             Some("complete") | None => known,
             // A type that is not in the schema may hold any value.
             Some(_) => "Result",
@@ -150,14 +188,24 @@ impl Validator<'_> {
             return self.holds(EXT_TASKS, definition, result);
         }
         // A method of another revision, which was forwarded unchanged: only the rules of any result apply.
-        let definition = if self.official.defines(self.revision, definition) { definition } else { "Result" };
+        let definition = if self.official.defines(self.revision, definition) {
+            definition
+        } else {
+            "Result"
+        };
         self.holds(self.revision, definition, result)
     }
 
     fn error(&self, error: &Value, message: &Value) -> Vec<Violation> {
         let known = error_of(error["code"].as_i64());
-        let definition = known.iter().find(|definition| self.official.defines(self.revision, definition));
-        self.holds(self.revision, definition.expect("every revision has errors"), message)
+        let definition = known
+            .iter()
+            .find(|definition| self.official.defines(self.revision, definition));
+        self.holds(
+            self.revision,
+            definition.expect("every revision has errors"),
+            message,
+        )
     }
 
     /// Whether only the tasks extension of the newest revision defines it.

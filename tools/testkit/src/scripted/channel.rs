@@ -45,7 +45,8 @@ impl Output {
     }
 
     pub(super) async fn line(&self, message: &str) {
-        self.send(Command::Stdout, format!("{message}\n").as_bytes()).await;
+        self.send(Command::Stdout, format!("{message}\n").as_bytes())
+            .await;
     }
 
     pub(super) async fn send(&self, command: Command, payload: &[u8]) {

@@ -20,10 +20,14 @@ impl Era {
             "resources/templates/list" => "resourceTemplates",
             "prompts/list" => "prompts",
             "initialize" if self == Self::Legacy => return Reply::result(INITIALIZE_RESULT),
-            "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" if self == Self::Legacy => {
+            "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+                if self == Self::Legacy =>
+            {
                 return Reply::result("{}");
             }
-            "server/discover" if self == Self::Modern => return Reply::result(self.cacheable(DISCOVER_MEMBERS)),
+            "server/discover" if self == Self::Modern => {
+                return Reply::result(self.cacheable(DISCOVER_MEMBERS));
+            }
             "initialize" => {
                 let error = r#"{"code":-32022,"message":"2026-07-28 only","data":{"supported":["2026-07-28"],"requested":"?"}}"#;
                 return Reply::error(error);
@@ -37,7 +41,9 @@ impl Era {
     pub fn cacheable(self, members: &str) -> String {
         match self {
             Self::Legacy => format!("{{{members}}}"),
-            Self::Modern => format!(r#"{{"resultType":"complete",{members},"ttlMs":0,"cacheScope":"private"}}"#),
+            Self::Modern => {
+                format!(r#"{{"resultType":"complete",{members},"ttlMs":0,"cacheScope":"private"}}"#)
+            }
         }
     }
 
@@ -55,7 +61,10 @@ impl Era {
     /// The response to this era's first request from a server with these raw capabilities.
     pub(super) fn handshake(self, capabilities: &str) -> (&'static str, String) {
         match self {
-            Self::Legacy => ("initialize", INITIALIZE_RESULT.replace(LEGACY_CAPABILITIES, capabilities)),
+            Self::Legacy => (
+                "initialize",
+                INITIALIZE_RESULT.replace(LEGACY_CAPABILITIES, capabilities),
+            ),
             Self::Modern => {
                 let members = DISCOVER_MEMBERS.replace(MODERN_CAPABILITIES, capabilities);
                 ("server/discover", self.cacheable(&members))
@@ -64,7 +73,8 @@ impl Era {
     }
 }
 
-const LEGACY_CAPABILITIES: &str = r#"{"tools":{},"resources":{},"prompts":{},"completions":{},"logging":{}}"#;
+const LEGACY_CAPABILITIES: &str =
+    r#"{"tools":{},"resources":{},"prompts":{},"completions":{},"logging":{}}"#;
 const MODERN_CAPABILITIES: &str = r#"{"tools":{},"resources":{},"prompts":{},"completions":{}}"#;
 const INITIALIZE_RESULT: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{},"logging":{}},"serverInfo":{"name":"scripted","version":"1"}}"#;
 const DISCOVER_MEMBERS: &str = r#""supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scripted","version":"1"}}"#;

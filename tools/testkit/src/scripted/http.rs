@@ -37,35 +37,73 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             let connection = TokioIo::new(connection);
             // An error means that a fault or the client ended the connection.
             let _ = match is_http2 {
-                true => http2::Builder::new(TokioExecutor::new()).serve_connection(connection, service).await,
-                false => http1::Builder::new().serve_connection(connection, service).await,
+                true => {
+                    http2::Builder::new(TokioExecutor::new())
+                        .serve_connection(connection, service)
+                        .await
+                }
+                false => {
+                    http1::Builder::new()
+                        .serve_connection(connection, service)
+                        .await
+                }
             };
         });
     }
 }
 
 /// `Err` closes the connection without a response.
-async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
+async fn handle(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, io::Error> {
     let (head, body) = request.into_parts();
     let protection = shared.protection.lock().unwrap().clone();
-    if let Some(described) = head.uri.path().strip_prefix("/.well-known/oauth-protected-resource") {
-        let resource = protection.and_then(|protection| protection.resource).filter(|_| described == "/mcp");
-        let status = if resource.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        return Ok(plain(status, "application/json", resource.unwrap_or_default()));
+    if let Some(described) = head
+        .uri
+        .path()
+        .strip_prefix("/.well-known/oauth-protected-resource")
+    {
+        let resource = protection
+            .and_then(|protection| protection.resource)
+            .filter(|_| described == "/mcp");
+        let status = if resource.is_some() {
+            StatusCode::OK
+        } else {
+            StatusCode::NOT_FOUND
+        };
+        return Ok(plain(
+            status,
+            "application/json",
+            resource.unwrap_or_default(),
+        ));
     }
     let headers: Vec<(String, String)> = head
         .headers
         .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (
+                name.as_str().to_owned(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            )
+        })
         .collect();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let text = String::from_utf8(body.into()).expect("UTF-8 in a body");
     let shown = Received::message(text.clone(), headers.clone());
     if let Some((status, fields)) = protection.and_then(|protection| protection.refusal(&shown)) {
-        shared.record(Received { text: String::new(), method: REFUSED.to_owned(), ..shown });
+        shared.record(Received {
+            text: String::new(),
+            method: REFUSED.to_owned(),
+            ..shown
+        });
         let mut refusal = plain(status, "text/plain", "");
-        let field =
-            |(name, value): (_, String)| (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
+        let field = |(name, value): (_, String)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_str(&value).unwrap(),
+            )
+        };
         refusal.headers_mut().extend(fields.into_iter().map(field));
         return Ok(refusal);
     }
@@ -100,14 +138,20 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
             shared.opened(stream);
             Ok(response)
         }
-        Some(reply) if reply.stream || !reply.steps.is_empty() => Ok(streamed(reply, request, shared)),
+        Some(reply) if reply.stream || !reply.steps.is_empty() => {
+            Ok(streamed(reply, request, shared))
+        }
         Some(reply) => single(reply, request, shared).await,
         None => Ok(plain(StatusCode::ACCEPTED, "text/plain", "")),
     }
 }
 
 /// A response of one JSON object, or a fault in its place.
-async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Result<Response<Body>, io::Error> {
+async fn single(
+    reply: Reply,
+    request: Arc<Received>,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, io::Error> {
     let waiting = Waiting::new(&shared, &request);
     reply.take_steps(&request, &shared, None).await;
     if let Some(text) = reply.end.response(&request, &[]) {
@@ -121,8 +165,14 @@ async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Re
         End::Fault(fault) => {
             waiting.answered();
             match fault {
-                Fault::Huge(size) => whole(&shared, &request, response(&request, "result", &huge_result(size))),
-                Fault::Status(status, kind, body) => plain(StatusCode::from_u16(status).unwrap(), kind, body),
+                Fault::Huge(size) => whole(
+                    &shared,
+                    &request,
+                    response(&request, "result", &huge_result(size)),
+                ),
+                Fault::Status(status, kind, body) => {
+                    plain(StatusCode::from_u16(status).unwrap(), kind, body)
+                }
                 Fault::Garbage(bytes, _) => plain(StatusCode::OK, "application/json", bytes),
                 Fault::BreakOff => {
                     let half = response(&request, "result", r#"{"content":[]"#);
@@ -138,13 +188,18 @@ async fn single(reply: Reply, request: Arc<Received>, shared: Arc<Shared>) -> Re
 /// A response as one JSON object; the response to `initialize` opens a session.
 fn whole(shared: &Shared, request: &Received, text: String) -> Response<Body> {
     // Searched first, since slicing a long result takes long.
-    let error = text.contains("\"error\"").then(|| member(&text, "error")).flatten();
+    let error = text
+        .contains("\"error\"")
+        .then(|| member(&text, "error"))
+        .flatten();
     let status = error.map_or(StatusCode::OK, |error| error_status(shared.era, error));
     let mut answer = plain(status, "application/json", text);
     if request.method() == "initialize" && shared.era == Era::Legacy && status == StatusCode::OK {
         static SESSION: AtomicUsize = AtomicUsize::new(1);
         let session = format!("session-{}", SESSION.fetch_add(1, Ordering::Relaxed));
-        answer.headers_mut().insert("mcp-session-id", HeaderValue::from_str(&session).unwrap());
+        answer
+            .headers_mut()
+            .insert("mcp-session-id", HeaderValue::from_str(&session).unwrap());
     }
     answer
 }
@@ -171,7 +226,10 @@ fn driven(request: Arc<Received>, shared: Arc<Shared>) -> Response<Body> {
 
 fn unopened(request: Arc<Received>, shared: &Arc<Shared>) -> (Stream, Response<Body>) {
     let (events, received) = mpsc::channel(1);
-    (Stream::of_events(request, events, Arc::clone(shared)), stream_of(received))
+    (
+        Stream::of_events(request, events, Arc::clone(shared)),
+        stream_of(received),
+    )
 }
 
 fn stream_of(received: mpsc::Receiver<Option<io::Result<Bytes>>>) -> Response<Body> {
@@ -197,14 +255,18 @@ async fn send_events(events: &Events, reply: Reply, request: &Received, shared: 
             whole[..whole.len() / 2].to_owned()
         }
         End::Fault(Fault::BreakOff | Fault::Die(_)) => {
-            let _ = events.send(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
+            let _ = events
+                .send(Some(Err(io::ErrorKind::ConnectionAborted.into())))
+                .await;
             return;
         }
         End::Fault(Fault::Garbage(bytes, result)) => {
             let _ = events.send(Some(Ok(bytes.into()))).await;
             event(&response(request, "result", &result))
         }
-        End::Fault(fault @ (Fault::Status(..) | Fault::Kill)) => panic!("{fault:?} comes instead of a stream"),
+        End::Fault(fault @ (Fault::Status(..) | Fault::Kill)) => {
+            panic!("{fault:?} comes instead of a stream")
+        }
         _ => unreachable!("answered above"),
     };
     send(events, &last).await;
@@ -212,7 +274,9 @@ async fn send_events(events: &Events, reply: Reply, request: &Received, shared: 
 
 async fn send(events: &Events, text: &str) {
     // The client may have disconnected; the caller notices by itself.
-    let _ = events.send(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
+    let _ = events
+        .send(Some(Ok(Bytes::copy_from_slice(text.as_bytes()))))
+        .await;
 }
 
 /// Sends this text and closes the connection.
@@ -238,7 +302,10 @@ struct Waiting {
 
 impl Waiting {
     fn new(shared: &Arc<Shared>, request: &Received) -> Self {
-        Self { shared: Arc::clone(shared), method: Some(request.method().to_owned()) }
+        Self {
+            shared: Arc::clone(shared),
+            method: Some(request.method().to_owned()),
+        }
     }
 
     fn answered(mut self) {
@@ -249,7 +316,9 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(method) = self.method.take() {
-            self.shared.abandoned.send_modify(|methods| methods.push(method));
+            self.shared
+                .abandoned
+                .send_modify(|methods| methods.push(method));
         }
     }
 }
@@ -267,7 +336,9 @@ fn error_status(era: Era, error: &str) -> StatusCode {
 }
 
 fn plain(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed();
+    let body = Full::new(body.into())
+        .map_err(|never: Infallible| match never {})
+        .boxed();
     let mut response = body_of(content_type, body);
     *response.status_mut() = status;
     response
@@ -275,6 +346,8 @@ fn plain(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>)
 
 fn body_of(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

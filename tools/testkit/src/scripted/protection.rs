@@ -33,23 +33,39 @@ pub const REFUSED: &str = "refused";
 
 impl Protection {
     /// One that takes bearer tokens that `is_valid` and names the authorization server with this issuer.
-    pub fn by_token(server: &str, issuer: &str, is_valid: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn by_token(
+        server: &str,
+        issuer: &str,
+        is_valid: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let resource = format!(r#"{{"resource":"{server}","authorization_servers":["{issuer}"]}}"#);
         let accepts = move |received: &Received| match received.header("authorization") {
-            Some(shown) if shown.strip_prefix("Bearer ").is_some_and(&is_valid) => Verdict::Accepted,
+            Some(shown) if shown.strip_prefix("Bearer ").is_some_and(&is_valid) => {
+                Verdict::Accepted
+            }
             _ => Verdict::Unauthorized,
         };
-        Self { resource: Some(resource), challenge: "Bearer".to_owned(), accepts: Arc::new(accepts) }
+        Self {
+            resource: Some(resource),
+            challenge: "Bearer".to_owned(),
+            accepts: Arc::new(accepts),
+        }
     }
 
     /// The status and header fields with which it refuses a message, if it does.
-    pub(super) fn refusal(&self, received: &Received) -> Option<(StatusCode, Vec<(&'static str, String)>)> {
+    pub(super) fn refusal(
+        &self,
+        received: &Received,
+    ) -> Option<(StatusCode, Vec<(&'static str, String)>)> {
         match (self.accepts)(received) {
             Verdict::Accepted => None,
-            Verdict::Unauthorized => {
-                Some((StatusCode::UNAUTHORIZED, vec![("www-authenticate", self.challenge.clone())]))
+            Verdict::Unauthorized => Some((
+                StatusCode::UNAUTHORIZED,
+                vec![("www-authenticate", self.challenge.clone())],
+            )),
+            Verdict::Refused(status, headers) => {
+                Some((StatusCode::from_u16(status).unwrap(), headers))
             }
-            Verdict::Refused(status, headers) => Some((StatusCode::from_u16(status).unwrap(), headers)),
         }
     }
 }

@@ -17,12 +17,23 @@ pub struct Received {
 
 impl Received {
     pub(super) fn message(text: String, headers: Vec<(String, String)>) -> Self {
-        let method = slicer::member(&text, "method").and_then(slicer::plain_string).unwrap_or_default().to_owned();
-        Self { text, headers, process: None, method }
+        let method = slicer::member(&text, "method")
+            .and_then(slicer::plain_string)
+            .unwrap_or_default()
+            .to_owned();
+        Self {
+            text,
+            headers,
+            process: None,
+            method,
+        }
     }
 
     pub(super) fn line(text: String, process: u32) -> Self {
-        Self { process: Some(process), ..Self::message(text, Vec::new()) }
+        Self {
+            process: Some(process),
+            ..Self::message(text, Vec::new())
+        }
     }
 
     /// The method of the message, or for example `HTTP DELETE`.
@@ -47,11 +58,16 @@ impl Received {
 
     /// The first value of this header, whose name is in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub(super) fn target(&self) -> Option<&str> {
-        let name = self.member("params.name").or_else(|| self.member("params.uri"));
+        let name = self
+            .member("params.name")
+            .or_else(|| self.member("params.uri"));
         let name = name.or_else(|| self.member("params.taskId"))?;
         slicer::plain_string(name)
     }

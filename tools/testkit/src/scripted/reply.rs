@@ -80,7 +80,9 @@ impl End {
             Self::Result(result) => Some(response(request, "result", result)),
             Self::Error(error) => Some(response(request, "error", error)),
             Self::Compute(compute) => Some(response(request, "result", &compute(request))),
-            Self::Conclude(conclude) => Some(response(request, "result", &conclude(request, answers))),
+            Self::Conclude(conclude) => {
+                Some(response(request, "result", &conclude(request, answers)))
+            }
             Self::Written(write) => Some(write(request)),
             Self::Driven | Self::Acknowledged | Self::Fault(_) | Self::Chosen(_) => None,
         }
@@ -105,7 +107,9 @@ impl Reply {
 
     /// A response whose raw result depends on the request and on the client's responses to [`Reply::asking`], in the
     /// order of the server requests.
-    pub fn conclude(result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static) -> Self {
+    pub fn conclude(
+        result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static,
+    ) -> Self {
         Self::of(End::Conclude(Arc::new(result)))
     }
 
@@ -135,7 +139,14 @@ impl Reply {
     }
 
     fn of(end: End) -> Self {
-        Self { stderr: Vec::new(), steps: Vec::new(), gate: None, stream: false, exit: None, end }
+        Self {
+            stderr: Vec::new(),
+            steps: Vec::new(),
+            gate: None,
+            stream: false,
+            exit: None,
+            end,
+        }
     }
 
     /// stdio: writes this to standard error first.
@@ -152,7 +163,11 @@ impl Reply {
 
     /// Sends these whole messages first.
     pub fn after(mut self, messages: &[&str]) -> Self {
-        self.steps.extend(messages.iter().map(|message| Step::Say((*message).to_owned())));
+        self.steps.extend(
+            messages
+                .iter()
+                .map(|message| Step::Say((*message).to_owned())),
+        );
         self
     }
 
@@ -189,10 +204,16 @@ impl Reply {
                 Step::Say(message) => {
                     let message = filled(message, request);
                     shared.record_sent(&message);
-                    if let (Some(id), Some(_)) = (slicer::member(&message, "id"), slicer::member(&message, "method")) {
+                    if let (Some(id), Some(_)) = (
+                        slicer::member(&message, "id"),
+                        slicer::member(&message, "method"),
+                    ) {
                         open.push(id.to_owned());
                     }
-                    channel.expect("a stream for the message").message(&message).await;
+                    channel
+                        .expect("a stream for the message")
+                        .message(&message)
+                        .await;
                 }
                 Step::Answered => {
                     for id in open.drain(..) {
@@ -209,7 +230,9 @@ impl Reply {
 }
 
 fn filled(message: &str, request: &Received) -> String {
-    let token = request.member("params._meta.progressToken").unwrap_or("null");
+    let token = request
+        .member("params._meta.progressToken")
+        .unwrap_or("null");
     let call = request.member("id").unwrap_or_default().trim_matches('"');
     message.replace("{token}", token).replace("{call}", call)
 }
@@ -238,7 +261,12 @@ impl Gate {
 
     /// Waits until `count` responses wait at the gate.
     pub async fn reached(&self, count: usize) {
-        within("the gate", self.0.subscribe().wait_for(|state| state.reached >= count)).await.unwrap();
+        within(
+            "the gate",
+            self.0.subscribe().wait_for(|state| state.reached >= count),
+        )
+        .await
+        .unwrap();
     }
 
     /// Lets all waiting and later responses pass.

@@ -41,7 +41,11 @@ impl Shared {
     pub(super) fn new(era: Era) -> Self {
         let checks = Checks::new(Direction::ToBackend);
         let client = checks.peer("client");
-        client.negotiated(if era == Era::Modern { MODERN } else { NEWEST_LEGACY });
+        client.negotiated(if era == Era::Modern {
+            MODERN
+        } else {
+            NEWEST_LEGACY
+        });
         Self {
             era,
             rules: Mutex::default(),
@@ -63,7 +67,8 @@ impl Shared {
             let _ = self.client.violations(&received.text);
         }
         let received = Arc::new(received);
-        self.received.send_modify(|all| all.push(Arc::clone(&received)));
+        self.received
+            .send_modify(|all| all.push(Arc::clone(&received)));
         received
     }
 
@@ -73,7 +78,9 @@ impl Shared {
         self.client.sent(message, None);
         // Searched first, since slicing a long result takes long.
         let names_revision = message.contains("protocolVersion");
-        let agreed = names_revision.then(|| slicer::member(message, "result.protocolVersion")).flatten();
+        let agreed = names_revision
+            .then(|| slicer::member(message, "result.protocolVersion"))
+            .flatten();
         if let Some(revision) = agreed.and_then(slicer::plain_string) {
             self.client.negotiated(revision);
         }
@@ -83,11 +90,16 @@ impl Shared {
     pub(super) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         let session = call.header("mcp-session-id");
         let fits = |message: &&Arc<Received>| {
-            message.is_response() && message.member("id") == Some(id) && message.header("mcp-session-id") == session
+            message.is_response()
+                && message.member("id") == Some(id)
+                && message.header("mcp-session-id") == session
         };
         let mut all = self.received.subscribe();
         // Waits as long as the client stays: the test that waits for the call has its own timeout.
-        let all = all.wait_for(|all| all.iter().any(|message| fits(&message))).await.expect("the server runs");
+        let all = all
+            .wait_for(|all| all.iter().any(|message| fits(&message)))
+            .await
+            .expect("the server runs");
         all.iter().find(fits).map(Arc::clone).expect("just found")
     }
 
@@ -99,8 +111,15 @@ impl Shared {
     /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
     pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
         let forgotten = self.forgotten.lock().unwrap();
-        if received.header("mcp-session-id").is_some_and(|session| forgotten.iter().any(|one| one == session)) {
-            return Some(Reply::fault(Fault::Status(404, "text/plain", "no such session")));
+        if received
+            .header("mcp-session-id")
+            .is_some_and(|session| forgotten.iter().any(|one| one == session))
+        {
+            return Some(Reply::fault(Fault::Status(
+                404,
+                "text/plain",
+                "no such session",
+            )));
         }
         drop(forgotten);
         if let Some(mut reply) = self.ruled(received) {
@@ -117,12 +136,20 @@ impl Shared {
         let mut rules = self.rules.lock().unwrap();
         let fits = |rule: &Rule| {
             rule.method == received.method()
-                && rule.target.as_deref().is_none_or(|target| received.target() == Some(target))
+                && rule
+                    .target
+                    .as_deref()
+                    .is_none_or(|target| received.target() == Some(target))
         };
         if let Some(first) = rules.iter().position(|rule| rule.once && fits(rule)) {
             return Some(rules.remove(first).reply);
         }
-        let specific = rules.iter().rev().find(|rule| rule.target.is_some() && fits(rule));
-        specific.or_else(|| rules.iter().rev().find(|rule| fits(rule))).map(|rule| rule.reply.clone())
+        let specific = rules
+            .iter()
+            .rev()
+            .find(|rule| rule.target.is_some() && fits(rule));
+        specific
+            .or_else(|| rules.iter().rev().find(|rule| fits(rule)))
+            .map(|rule| rule.reply.clone())
     }
 }

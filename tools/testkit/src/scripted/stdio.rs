@@ -23,15 +23,24 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
     let (from_child, to_child) = control.into_split();
     let output = Arc::new(Output::new(to_child));
     let mut lines = BufReader::new(from_child).split(b'\n');
-    let Ok(Some(pid)) = lines.next_segment().await else { return };
-    let pid: u32 = String::from_utf8_lossy(&pid).parse().expect("a process id first");
+    let Ok(Some(pid)) = lines.next_segment().await else {
+        return;
+    };
+    let pid: u32 = String::from_utf8_lossy(&pid)
+        .parse()
+        .expect("a process id first");
     shared.children.send_modify(|children| children.push(pid));
     let mut answers = tokio::task::JoinSet::new();
     while let Ok(Some(line)) = lines.next_segment().await {
         let text = String::from_utf8(line).expect("UTF-8 on standard input");
         let request = shared.record(Received::line(text, pid));
         if let Some(reply) = shared.reply(&request) {
-            answers.spawn(answer(reply, request, Arc::clone(&output), Arc::clone(&shared)));
+            answers.spawn(answer(
+                reply,
+                request,
+                Arc::clone(&output),
+                Arc::clone(&shared),
+            ));
         }
     }
     shared.ended.send_modify(|ended| ended.push(pid));
@@ -67,7 +76,11 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
             output.send(Command::Stdout, &bytes).await;
             output.line(&response(&request, "result", &result)).await;
         }
-        End::Fault(Fault::Huge(size)) => output.line(&response(&request, "result", &huge_result(size))).await,
+        End::Fault(Fault::Huge(size)) => {
+            output
+                .line(&response(&request, "result", &huge_result(size)))
+                .await
+        }
         End::Fault(Fault::Hang) => {}
         End::Fault(fault) => panic!("{fault:?} is a fault of HTTP"),
         _ => unreachable!("answered above"),

@@ -21,11 +21,23 @@ pub struct Stream {
 
 impl Stream {
     pub(super) fn of_events(request: Arc<Received>, events: Events, shared: Arc<Shared>) -> Self {
-        Self { request, channel: Channel::Events(events), shared }
+        Self {
+            request,
+            channel: Channel::Events(events),
+            shared,
+        }
     }
 
-    pub(super) fn of_lines(request: Arc<Received>, output: Arc<Output>, shared: Arc<Shared>) -> Self {
-        Self { request, channel: Channel::Lines(output), shared }
+    pub(super) fn of_lines(
+        request: Arc<Received>,
+        output: Arc<Output>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            request,
+            channel: Channel::Lines(output),
+            shared,
+        }
     }
 
     /// Sends one whole message.
@@ -37,17 +49,20 @@ impl Stream {
     /// HTTP: sends one whole message as an event with an id to resume from.
     pub async fn event(&self, id: &str, message: &str) {
         self.shared.record_sent(message);
-        self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n")).await;
+        self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n"))
+            .await;
     }
 
     /// HTTP: sends this text unchanged, for priming events, `retry` and comments.
     pub async fn raw(&self, text: &str) {
-        self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes())))).await;
+        self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes()))))
+            .await;
     }
 
     /// Sends the response to the request that opened the stream, with this raw result.
     pub async fn result(&self, result: &str) {
-        self.message(&response(&self.request, "result", result)).await;
+        self.message(&response(&self.request, "result", result))
+            .await;
     }
 
     /// [`Self::result`] with this raw error.
@@ -57,7 +72,11 @@ impl Stream {
 
     /// `subscriptions/listen`: acknowledges this raw filter object.
     pub async fn acknowledge(&self, notifications: &str) {
-        self.notify("notifications/subscriptions/acknowledged", &format!(r#""notifications":{notifications}"#)).await;
+        self.notify(
+            "notifications/subscriptions/acknowledged",
+            &format!(r#""notifications":{notifications}"#),
+        )
+        .await;
     }
 
     /// `subscriptions/listen`: sends a notification with the subscription id; `params` are raw members without braces.
@@ -65,7 +84,10 @@ impl Stream {
         let id = self.request.member("id").expect("a request with an id");
         let comma = if params.is_empty() { "" } else { "," };
         let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
-        self.message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}{comma}{meta}}}}}"#)).await;
+        self.message(&format!(
+            r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{params}{comma}{meta}}}}}"#
+        ))
+        .await;
     }
 
     /// HTTP: ends the stream regularly.
@@ -75,12 +97,15 @@ impl Stream {
 
     /// HTTP: closes the connection in the middle of the stream.
     pub async fn cut(&self) {
-        self.part(Some(Err(io::ErrorKind::ConnectionAborted.into()))).await;
+        self.part(Some(Err(io::ErrorKind::ConnectionAborted.into())))
+            .await;
     }
 
     /// HTTP: waits until the client has closed it.
     pub async fn closed(&self) {
-        let Channel::Events(events) = &self.channel else { panic!("standard output cannot be closed") };
+        let Channel::Events(events) = &self.channel else {
+            panic!("standard output cannot be closed")
+        };
         within("the stream to close", events.closed()).await;
     }
 
@@ -95,7 +120,9 @@ impl Stream {
     }
 
     async fn part(&self, part: Option<io::Result<Bytes>>) {
-        let Channel::Events(events) = &self.channel else { panic!("only HTTP has events") };
+        let Channel::Events(events) = &self.channel else {
+            panic!("only HTTP has events")
+        };
         // The client may have disconnected; the test notices that elsewhere.
         let _ = within("the client to read", events.send(part)).await;
     }

@@ -18,7 +18,12 @@ pub struct Task<'a> {
 impl Task<'_> {
     /// Its members, raw, without braces.
     pub fn members(&self, era: Era) -> String {
-        let Self { id, status, ttl, poll } = self;
+        let Self {
+            id,
+            status,
+            ttl,
+            poll,
+        } = self;
         let (ttl_name, poll_name) = match era {
             Era::Legacy => ("ttl", "pollInterval"),
             Era::Modern => ("ttlMs", "pollIntervalMs"),

@@ -34,13 +34,18 @@ pub(crate) async fn give(
     let body = read_json(&admin, &headers, body).await?;
     let id = call_of(&body)?;
     let bad = Refusal::bad_request;
-    let question = body.get("question").and_then(|number| number.as_text().parse::<u64>().ok());
+    let question = body
+        .get("question")
+        .and_then(|number| number.as_text().parse::<u64>().ok());
     let question = question.ok_or_else(|| bad("`question` must be the number of a question"))?;
     let result = body.get("result").filter(is_elicit_result).ok_or_else(|| {
         bad("`result` must be an `ElicitResult`: `action` is \"accept\", \"decline\" or \"cancel\", and `content`, with \
              \"accept\" alone, an object")
     })?;
-    if !admin.calls.answer(&id, &Owner::of(&operator), question, result) {
+    if !admin
+        .calls
+        .answer(&id, &Owner::of(&operator), question, result)
+    {
         return Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "this question is not open: it is answered, or its call has ended",
@@ -58,7 +63,10 @@ pub(crate) async fn cancel(
 ) -> Answer {
     let body = read_json(&admin, &headers, body).await?;
     if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "no such call of yours runs; it may have ended"));
+        return Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            "no such call of yours runs; it may have ended",
+        ));
     }
     Ok(answer(&CallChanged { done: "cancel" }))
 }
@@ -73,8 +81,10 @@ async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Jso
 
 fn call_of(body: &Json) -> Result<String, Refusal> {
     let id = body.get("call");
-    let id =
-        id.as_ref().and_then(Json::as_str).ok_or_else(|| Refusal::bad_request("`call` must be the id of a call"))?;
+    let id = id
+        .as_ref()
+        .and_then(Json::as_str)
+        .ok_or_else(|| Refusal::bad_request("`call` must be the id of a call"))?;
     Ok(id.into_owned())
 }
 
@@ -82,7 +92,9 @@ fn call_of(body: &Json) -> Result<String, Refusal> {
 fn is_elicit_result(result: &Json) -> bool {
     let action = result.get("action");
     let content_fits = match action.as_ref().and_then(Json::as_str).as_deref() {
-        Some("accept") => result.get("content").is_none_or(|content| content.is_object()),
+        Some("accept") => result
+            .get("content")
+            .is_none_or(|content| content.is_object()),
         Some("decline" | "cancel") => result.get("content").is_none(),
         _ => false,
     };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::response::Response;
 use axum::response::sse::Event;
 use fanlight_canonical::{
-    Core as _, Detail, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest,
-    Unresolved,
+    Core as _, Detail, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages,
+    ServerRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::input::InputRequired;
@@ -41,21 +41,35 @@ const QUEUE: usize = 16;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Begins the call; the response is the stream of its events.
-pub(super) fn answer(admin: &Arc<Admin>, operator: Operator, call: OperatorCall) -> Result<Response, Refusal> {
+pub(super) fn answer(
+    admin: &Arc<Admin>,
+    operator: Operator,
+    call: OperatorCall,
+) -> Result<Response, Refusal> {
     let now = admin.now();
-    let running = admin.calls.begin(Owner::of(&operator), now.settings.max_calls).map_err(|error| match error {
-        NotBegun::TooMany => {
-            let limit = now.settings.max_calls;
-            let message = format!("{limit} calls of yours run already, the limit here: cancel one, or wait for it");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
-        }
-        NotBegun::NoRandomNumbers => {
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the system has no random numbers for the id of a call")
-        }
-    })?;
+    let running = admin
+        .calls
+        .begin(Owner::of(&operator), now.settings.max_calls)
+        .map_err(|error| match error {
+            NotBegun::TooMany => {
+                let limit = now.settings.max_calls;
+                let message = format!(
+                    "{limit} calls of yours run already, the limit here: cancel one, or wait for it"
+                );
+                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            }
+            NotBegun::NoRandomNumbers => Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the system has no random numbers for the id of a call",
+            ),
+        })?;
     let (events, receiver) = mpsc::channel(QUEUE);
     let traced = TracedCall::begin(&admin.subject, &call);
-    let (admin, disallowed, cancelled) = (Arc::clone(admin), now.ended.clone(), running.cancelled.clone());
+    let (admin, disallowed, cancelled) = (
+        Arc::clone(admin),
+        now.ended.clone(),
+        running.cancelled.clone(),
+    );
     let shutdown = admin.shutdown.clone();
     tokio::spawn(async move {
         let scope = traced.parent();
@@ -72,7 +86,9 @@ pub(super) fn answer(admin: &Arc<Admin>, operator: Operator, call: OperatorCall)
         // Not delivered where the stream is closed.
         let _ = closed.try_send(event("cancelled", &Json::empty_object()));
     });
-    let events = unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    let events = unfold(receiver, |mut receiver| async move {
+        Some((receiver.recv().await?, receiver))
+    });
     Ok(stream::response(&now, events))
 }
 
@@ -100,11 +116,26 @@ struct Attended {
 }
 
 impl Attended {
-    fn new(admin: Arc<Admin>, running: RunningCall, traced: TracedCall, events: mpsc::Sender<Event>) -> Self {
+    fn new(
+        admin: Arc<Admin>,
+        running: RunningCall,
+        traced: TracedCall,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
         let (sender, messages) = ServerMessages::channel(QUEUE);
         let missing = MissingCapabilities::of(Json::literal(CAPABILITIES));
         let (open, progress) = (FuturesUnordered::new(), Progress::default());
-        Self { admin, running, traced, events, sender, messages, missing, open, progress }
+        Self {
+            admin,
+            running,
+            traced,
+            events,
+            sender,
+            messages,
+            missing,
+            open,
+            progress,
+        }
     }
 
     async fn run(mut self, call: OperatorCall) {
@@ -113,7 +144,12 @@ impl Attended {
         begun.member("traceId", &to_json(&self.traced.trace_id()));
         self.send("call", &begun.finish()).await;
         let response = self.resolve(call).await;
-        let Self { traced, events, missing, .. } = self;
+        let Self {
+            traced,
+            events,
+            missing,
+            ..
+        } = self;
         let answer = traced.finish(&response, missing.required());
         // An error means that the stream is closed.
         let _ = events.send(event("answer", &answer)).await;
@@ -123,14 +159,32 @@ impl Attended {
     async fn resolve(&mut self, call: OperatorCall) -> fanlight_protocol::Response {
         let settings = &self.admin.now().settings;
         let (most_rounds, patience) = (settings.max_input_rounds, settings.answer_timeout);
-        let context = self.traced.context(&self.admin.subject, call.endpoint, Json::literal(CAPABILITIES), true);
-        let request = Unresolved { method: call.method, params: Some(call.params), context };
-        let mut operation = self.admin.subject.gateway.resolve(request, Detail::Known).await;
+        let context = self.traced.context(
+            &self.admin.subject,
+            call.endpoint,
+            Json::literal(CAPABILITIES),
+            true,
+        );
+        let request = Unresolved {
+            method: call.method,
+            params: Some(call.params),
+            context,
+        };
+        let mut operation = self
+            .admin
+            .subject
+            .gateway
+            .resolve(request, Detail::Known)
+            .await;
         for round in 0.. {
             let response = self.until_answered(&mut operation).await;
-            let Some(required) = InputRequired::of(&response) else { return response };
+            let Some(required) = InputRequired::of(&response) else {
+                return response;
+            };
             if round == most_rounds {
-                return refused(format!("the server asked for input more than {most_rounds} times, the limit here"));
+                return refused(format!(
+                    "the server asked for input more than {most_rounds} times, the limit here"
+                ));
             }
             match self.ask_all(&required, patience).await {
                 Ok(answers) => operation.answer(&answers, required.state.as_ref()),
@@ -144,7 +198,8 @@ impl Attended {
     /// The response to one request. Messages of the server are shown meanwhile.
     async fn until_answered(&mut self, operation: &mut Operation) -> fanlight_protocol::Response {
         let admin = Arc::clone(&self.admin);
-        let mut answering = std::pin::pin!(admin.subject.gateway.run(operation, self.sender.clone()));
+        let mut answering =
+            std::pin::pin!(admin.subject.gateway.run(operation, self.sender.clone()));
         let response = loop {
             tokio::select! {
                 biased;
@@ -166,7 +221,8 @@ impl Attended {
 
     async fn take(&mut self, message: ServerMessage) {
         match message {
-            ServerMessage::Notification(notification) | ServerMessage::TaskProgress(notification) => {
+            ServerMessage::Notification(notification)
+            | ServerMessage::TaskProgress(notification) => {
                 self.traced.parent().notified(&notification);
                 if notification.method == Method::from_name("notifications/progress") {
                     self.progress.latest = notification.params();
@@ -180,12 +236,21 @@ impl Attended {
 
     /// Asks the operator for a legacy server. Dropping the request answers the server that the operator cannot be asked.
     async fn ask(&mut self, request: ServerRequest) {
-        if self.missing.lacks(&request.method, request.params.as_ref()) || request.method != Method::Elicit {
+        if self.missing.lacks(&request.method, request.params.as_ref())
+            || request.method != Method::Elicit
+        {
             return;
         }
-        let Some(question) = self.running.open_question() else { return };
-        self.show(question.number, request.params.as_ref(), request.deadline).await;
-        let ServerRequest { answer: mut to_server, deadline, .. } = request;
+        let Some(question) = self.running.open_question() else {
+            return;
+        };
+        self.show(question.number, request.params.as_ref(), request.deadline)
+            .await;
+        let ServerRequest {
+            answer: mut to_server,
+            deadline,
+            ..
+        } = request;
         self.open.push(Box::pin(async move {
             tokio::select! {
                 biased;
@@ -200,12 +265,19 @@ impl Attended {
     }
 
     /// Asks the operator for everything that a modern server needs, at once.
-    async fn ask_all(&mut self, required: &InputRequired, patience: Duration) -> Result<Vec<(Json, Json)>, Unanswered> {
+    async fn ask_all(
+        &mut self,
+        required: &InputRequired,
+        patience: Duration,
+    ) -> Result<Vec<(Json, Json)>, Unanswered> {
         if required.is_empty() {
-            return Err(Unanswered::because("the server asks for input, but has neither input requests nor a state"));
+            return Err(Unanswered::because(
+                "the server asks for input, but has neither input requests nor a state",
+            ));
         }
         let requests = required.requests();
-        let requests = requests.map_err(|_| Unanswered::because("an input request of the server is no request"))?;
+        let requests = requests
+            .map_err(|_| Unanswered::because("an input request of the server is no request"))?;
         let mut is_incapable = false;
         for request in &requests {
             is_incapable |= self.missing.lacks(&request.method, request.params.as_ref());
@@ -217,28 +289,43 @@ impl Attended {
         let (mut keys, mut answers) = (Vec::new(), Vec::new());
         for request in requests {
             if request.method != Method::Elicit {
-                return Err(Unanswered::because("the server requests what the page does not know"));
+                return Err(Unanswered::because(
+                    "the server requests what the page does not know",
+                ));
             }
             let question = self.running.open_question();
-            let question = question.ok_or_else(|| Unanswered::because("the server asks too many questions at once"))?;
-            self.show(question.number, request.params.as_ref(), deadline).await;
+            let question = question
+                .ok_or_else(|| Unanswered::because("the server asks too many questions at once"))?;
+            self.show(question.number, request.params.as_ref(), deadline)
+                .await;
             keys.push((question.number, request.key));
             answers.push(question.answer);
         }
         let given = timeout_at(deadline, join_all(answers)).await;
-        let given =
-            given.map_err(|_| Unanswered::Because(format!("nobody answered the server within {patience:?}")))?;
+        let given = given.map_err(|_| {
+            Unanswered::Because(format!("nobody answered the server within {patience:?}"))
+        })?;
         for (number, _) in &keys {
             self.settled(*number).await;
         }
-        Ok(keys.into_iter().zip(given).filter_map(|((_, key), given)| Some((key, given.ok()?))).collect())
+        Ok(keys
+            .into_iter()
+            .zip(given)
+            .filter_map(|((_, key), given)| Some((key, given.ok()?)))
+            .collect())
     }
 
     async fn show(&mut self, question: u64, params: Option<&Json>, deadline: Instant) {
         let mut shown = ObjectBuilder::new();
         shown.member("question", &to_json(&question));
-        shown.member("params", &params.cloned().unwrap_or_else(Json::empty_object));
-        shown.member("leftMs", &to_json(&millis(deadline.saturating_duration_since(Instant::now()))));
+        shown.member(
+            "params",
+            &params.cloned().unwrap_or_else(Json::empty_object),
+        );
+        shown.member(
+            "leftMs",
+            &to_json(&millis(deadline.saturating_duration_since(Instant::now()))),
+        );
         self.send("question", &shown.finish()).await;
     }
 
@@ -279,7 +366,9 @@ struct Progress {
 impl Progress {
     /// Waits for progress that may be shown.
     async fn next(&mut self) -> Json {
-        let Some(latest) = &self.latest else { return std::future::pending().await };
+        let Some(latest) = &self.latest else {
+            return std::future::pending().await;
+        };
         if let Some(due) = self.due {
             tokio::time::sleep_until(due).await;
         }

@@ -13,7 +13,10 @@ pub(super) struct MissingCapabilities {
 impl MissingCapabilities {
     /// Nothing is missing yet of what a client with these capabilities lacks.
     pub(super) fn of(declared: Json) -> Self {
-        Self { declared, missing: Vec::new() }
+        Self {
+            declared,
+            missing: Vec::new(),
+        }
     }
 
     /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if there were none.

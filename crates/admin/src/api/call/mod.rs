@@ -56,10 +56,19 @@ pub(super) async fn answer(
     let now = admin.now();
     let text = read(body, &now.settings).await?;
     let received = Moment::now();
-    let Request { method, params, endpoint } = parse(text, now.settings.nesting)?;
+    let Request {
+        method,
+        params,
+        endpoint,
+    } = parse(text, now.settings.nesting)?;
     let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
     let about = about(&method, &params);
-    let call = OperatorCall { method, params, endpoint, received };
+    let call = OperatorCall {
+        method,
+        params,
+        endpoint,
+        received,
+    };
     let mut response = match accepts_events(&headers) {
         true => attended::answer(&admin, operator, call)?,
         false => json(unattended(&admin.subject, call).await),
@@ -69,17 +78,30 @@ pub(super) async fn answer(
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted
-        .flat_map(|value| value.split(','))
-        .any(|kind| kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
+    let accepted = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        kind.split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .eq_ignore_ascii_case("text/event-stream")
+    })
 }
 
 /// The operation, for the audit. What follows the path of a URI may be secret.
 fn about(method: &Method, params: &Json) -> About {
-    let named = ["name", "uri"].into_iter().find_map(|key| Some(params.get(key)?.as_str()?.into_owned()));
+    let named = ["name", "uri"]
+        .into_iter()
+        .find_map(|key| Some(params.get(key)?.as_str()?.into_owned()));
     let named = named.unwrap_or_default();
-    About(format!("{} {}", method.as_str(), named.split(['?', '#']).next().unwrap_or_default()))
+    About(format!(
+        "{} {}",
+        method.as_str(),
+        named.split(['?', '#']).next().unwrap_or_default()
+    ))
 }
 
 /// The answer to a call during which the server can ask nothing.
@@ -87,7 +109,11 @@ async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let traced = TracedCall::begin(subject, &call);
     let context = traced.context(subject, call.endpoint, Json::empty_object(), false);
     let (messages, mut refusals) = Refusals::during(traced.parent());
-    let request = Unresolved { method: call.method, params: Some(call.params), context };
+    let request = Unresolved {
+        method: call.method,
+        params: Some(call.params),
+        context,
+    };
     let gateway = &subject.gateway;
     let answer = async {
         let mut operation = gateway.resolve(request, Detail::Known).await;
@@ -112,23 +138,43 @@ struct Request {
 
 fn parse(text: Bytes, nesting: usize) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
-    let body = Json::parse(text, nesting).map_err(|error| bad(format!("the body is no JSON: {error}")))?;
-    let method = body.get("method").as_ref().and_then(Json::as_str).map(|name| Method::from_name(&name));
+    let body =
+        Json::parse(text, nesting).map_err(|error| bad(format!("the body is no JSON: {error}")))?;
+    let method = body
+        .get("method")
+        .as_ref()
+        .and_then(Json::as_str)
+        .map(|name| Method::from_name(&name));
     let (method, key) = match method {
         Some(method @ (Method::CallTool | Method::GetPrompt)) => (method, "name"),
         Some(method @ Method::ReadResource) => (method, "uri"),
-        _ => return Err(bad("`method` must be \"tools/call\", \"prompts/get\" or \"resources/read\"".to_owned())),
+        _ => {
+            return Err(bad(
+                "`method` must be \"tools/call\", \"prompts/get\" or \"resources/read\"".to_owned(),
+            ));
+        }
     };
-    let params = body.get("params").filter(|params| params.get(key).is_some_and(|named| named.as_str().is_some()));
-    let params = params.ok_or_else(|| bad(format!("`params` must be an object with a string `{key}`")))?;
+    let params = body.get("params").filter(|params| {
+        params
+            .get(key)
+            .is_some_and(|named| named.as_str().is_some())
+    });
+    let params =
+        params.ok_or_else(|| bad(format!("`params` must be an object with a string `{key}`")))?;
     let endpoint = match body.get("endpoint") {
         None => None,
         Some(path) => {
-            let path = path.as_str().ok_or_else(|| bad("`endpoint` must be the path of an endpoint".to_owned()))?;
+            let path = path
+                .as_str()
+                .ok_or_else(|| bad("`endpoint` must be the path of an endpoint".to_owned()))?;
             Some(path.into_owned())
         }
     };
-    Ok(Request { method, params, endpoint })
+    Ok(Request {
+        method,
+        params,
+        endpoint,
+    })
 }
 
 #[cfg(test)]
@@ -138,7 +184,9 @@ mod tests {
     #[test]
     fn callable_methods_are_three() {
         let ok = |text: &'static str| parse(Bytes::from_static(text.as_bytes()), 8).is_ok();
-        assert!(ok(r#"{"method":"tools/call","params":{"name":"a","arguments":{}}}"#));
+        assert!(ok(
+            r#"{"method":"tools/call","params":{"name":"a","arguments":{}}}"#
+        ));
         assert!(ok(r#"{"method":"prompts/get","params":{"name":"a"}}"#));
         assert!(ok(r#"{"method":"resources/read","params":{"uri":"a:b"}}"#));
         for bad in [

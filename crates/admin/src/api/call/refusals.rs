@@ -22,7 +22,14 @@ impl Refusals {
     /// The sender for the messages of the server during the call of `trace`, and their receiver.
     pub(super) fn during(trace: Parent) -> (ServerMessages, Self) {
         let (sender, messages) = ServerMessages::channel(CAPACITY);
-        (sender, Self { messages, trace, missing: MissingCapabilities::of(Json::empty_object()) })
+        (
+            sender,
+            Self {
+                messages,
+                trace,
+                missing: MissingCapabilities::of(Json::empty_object()),
+            },
+        )
     }
 
     /// Waits for the answer, and refuses requests meanwhile.
@@ -53,7 +60,8 @@ impl Refusals {
 
     fn take(&mut self, message: ServerMessage) {
         match message {
-            ServerMessage::Notification(notification) | ServerMessage::TaskProgress(notification) => {
+            ServerMessage::Notification(notification)
+            | ServerMessage::TaskProgress(notification) => {
                 self.trace.notified(&notification);
             }
             ServerMessage::Refused(missing) => self.missing.note(missing),

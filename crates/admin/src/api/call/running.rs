@@ -33,14 +33,20 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Session(Digest),
-    Shown { source: &'static str, name: Arc<str> },
+    Shown {
+        source: &'static str,
+        name: Arc<str>,
+    },
 }
 
 impl Owner {
     pub(super) fn of(operator: &Operator) -> Self {
         match &operator.session {
             Some(session) => Self::Session(session.key),
-            None => Self::Shown { source: operator.source, name: Arc::clone(&operator.name) },
+            None => Self::Shown {
+                source: operator.source,
+                name: Arc::clone(&operator.name),
+            },
         }
     }
 }
@@ -65,8 +71,20 @@ impl RunningCalls {
         if table.values().filter(|entry| entry.owner == owner).count() >= most {
             return Err(NotBegun::TooMany);
         }
-        table.insert(id.clone(), Entry { owner, cancelled: cancelled.clone(), questions: HashMap::new() });
-        Ok(RunningCall { calls: self.clone(), id, cancelled, asked: 0 })
+        table.insert(
+            id.clone(),
+            Entry {
+                owner,
+                cancelled: cancelled.clone(),
+                questions: HashMap::new(),
+            },
+        );
+        Ok(RunningCall {
+            calls: self.clone(),
+            id,
+            cancelled,
+            asked: 0,
+        })
     }
 
     /// Answers a question; false if no such call of this owner has such a question open.
@@ -116,7 +134,10 @@ impl RunningCall {
         self.asked += 1;
         let (sender, answer) = oneshot::channel();
         questions.insert(self.asked, sender);
-        Some(OpenQuestion { number: self.asked, answer })
+        Some(OpenQuestion {
+            number: self.asked,
+            answer,
+        })
     }
 }
 
@@ -131,7 +152,10 @@ mod tests {
     use super::*;
 
     fn owner(name: &str) -> Owner {
-        Owner::Shown { source: "key", name: name.into() }
+        Owner::Shown {
+            source: "key",
+            name: name.into(),
+        }
     }
 
     #[tokio::test]
@@ -140,12 +164,24 @@ mod tests {
         let mut call = calls.begin(owner("ann"), 2).ok().unwrap();
         let OpenQuestion { number, answer } = call.open_question().unwrap();
         let given = || Json::literal("{}");
-        assert!(!calls.answer(&call.id, &owner("bob"), number, given()), "another operator");
-        assert!(!calls.answer("other", &owner("ann"), number, given()), "another call");
-        assert!(!calls.answer(&call.id, &owner("ann"), number + 1, given()), "another question");
+        assert!(
+            !calls.answer(&call.id, &owner("bob"), number, given()),
+            "another operator"
+        );
+        assert!(
+            !calls.answer("other", &owner("ann"), number, given()),
+            "another call"
+        );
+        assert!(
+            !calls.answer(&call.id, &owner("ann"), number + 1, given()),
+            "another question"
+        );
         assert!(!calls.cancel(&call.id, &owner("bob")) && !call.cancelled.is_cancelled());
         assert!(calls.answer(&call.id, &owner("ann"), number, given()));
-        assert!(!calls.answer(&call.id, &owner("ann"), number, given()), "again");
+        assert!(
+            !calls.answer(&call.id, &owner("ann"), number, given()),
+            "again"
+        );
         assert_eq!(answer.await.unwrap(), given());
         let session = Owner::Session(Digest::of(b"one"));
         assert!(session != Owner::Session(Digest::of(b"two")) && session != owner("ann"));
@@ -161,16 +197,25 @@ mod tests {
         assert!(calls.cancel(&first.id, &owner("ann")) && first.cancelled.is_cancelled());
         drop(first);
         assert!(calls.begin(owner("ann"), 1).is_ok());
-        assert_eq!(calls.table().len(), 1, "only the last is left, whose guard is dropped");
+        assert_eq!(
+            calls.table().len(),
+            1,
+            "only the last is left, whose guard is dropped"
+        );
     }
 
     #[tokio::test]
     async fn open_questions_of_one_call_are_limited() {
         let calls = RunningCalls::default();
         let mut call = calls.begin(owner("ann"), 1).ok().unwrap();
-        let mut open: Vec<_> = (0..MOST_QUESTIONS).map(|_| call.open_question().unwrap()).collect();
+        let mut open: Vec<_> = (0..MOST_QUESTIONS)
+            .map(|_| call.open_question().unwrap())
+            .collect();
         assert!(call.open_question().is_none());
         open.pop();
-        assert!(call.open_question().is_some(), "one that nothing waits for any more makes way");
+        assert!(
+            call.open_question().is_some(),
+            "one that nothing waits for any more makes way"
+        );
     }
 }

@@ -30,11 +30,21 @@ impl TracedCall {
             target: about.target(),
             id: None,
             received: call.received,
-            carriers: Carriers { meta: meta.as_ref(), ..Carriers::default() },
+            carriers: Carriers {
+                meta: meta.as_ref(),
+                ..Carriers::default()
+            },
         });
-        span.set_network(Network::Http { version: "1.1", client: None });
+        span.set_network(Network::Http {
+            version: "1.1",
+            client: None,
+        });
         span.set_client(|| ClientName::of(Some(&own_info(subject)), None));
-        Self { span, method: call.method.clone(), began }
+        Self {
+            span,
+            method: call.method.clone(),
+            began,
+        }
     }
 
     /// The span as the parent of all work for the call.
@@ -72,11 +82,20 @@ impl TracedCall {
         let verdict = self.span.verdict(&self.method, response);
         self.span.finish(&verdict.outcome());
         let mut answer = ObjectBuilder::new();
-        answer.member("traceId", &to_json(&trace)).member("durationMs", &to_json(&millis(self.began.elapsed())));
+        answer
+            .member("traceId", &to_json(&trace))
+            .member("durationMs", &to_json(&millis(self.began.elapsed())));
         if let Some(required) = required {
             answer.member("requiredCapabilities", &required);
         }
-        answer.member(if response.is_error() { "error" } else { "result" }, &response.body());
+        answer.member(
+            if response.is_error() {
+                "error"
+            } else {
+                "result"
+            },
+            &response.body(),
+        );
         answer.finish()
     }
 }
@@ -84,7 +103,8 @@ impl TracedCall {
 /// The `Implementation` object of this client.
 fn own_info(subject: &Subject) -> Json {
     let mut info = ObjectBuilder::new();
-    info.string("name", "fanlight-admin").string("version", subject.version);
+    info.string("name", "fanlight-admin")
+        .string("version", subject.version);
     info.finish()
 }
 

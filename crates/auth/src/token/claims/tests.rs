@@ -30,8 +30,19 @@ fn claims(members: Value) -> Json {
 }
 
 fn checked(issuer: &IssuerSettings, claims: &Json) -> Result<Option<SystemTime>, Denial> {
-    let (leeway, now) = (Duration::from_secs(30), UNIX_EPOCH + Duration::from_secs(NOW));
-    check(claims, &Rules { issuer, endpoint: Some(ENDPOINT), leeway, now })
+    let (leeway, now) = (
+        Duration::from_secs(30),
+        UNIX_EPOCH + Duration::from_secs(NOW),
+    );
+    check(
+        claims,
+        &Rules {
+            issuer,
+            endpoint: Some(ENDPOINT),
+            leeway,
+            now,
+        },
+    )
 }
 
 fn is_accepted(members: Value) -> bool {
@@ -42,7 +53,10 @@ fn is_accepted(members: Value) -> bool {
 fn times_are_checked_with_leeway() {
     let expires = |seconds: u64| Ok(Some(UNIX_EPOCH + Duration::from_secs(seconds)));
     assert_eq!(checked(&issuer(), &claims(value!({}))), expires(NOW + 90));
-    assert_eq!(checked(&issuer(), &claims(value!({ "exp": null }))), Ok(None));
+    assert_eq!(
+        checked(&issuer(), &claims(value!({ "exp": null }))),
+        Ok(None)
+    );
     let accepted = [
         value!({ "exp": NOW - 29 }),
         value!({ "exp": 1_800_000_000.5 }),
@@ -72,15 +86,28 @@ fn times_are_checked_with_leeway() {
     for members in refused {
         assert!(!is_accepted(members.clone()), "{members}");
     }
-    for text in [r#"{"aud":"https://mcp.example.com/mcp","exp":1e999}"#, r#"{"exp":null}"#] {
-        assert!(checked(&issuer(), &json::object(text).unwrap()).is_err(), "{text}");
+    for text in [
+        r#"{"aud":"https://mcp.example.com/mcp","exp":1e999}"#,
+        r#"{"exp":null}"#,
+    ] {
+        assert!(
+            checked(&issuer(), &json::object(text).unwrap()).is_err(),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn audience_is_that_of_the_endpoint() {
-    for audience in [value!(ENDPOINT), value!("https://mcp.example.com/mcp/"), value!(["x", ENDPOINT])] {
-        assert!(is_accepted(value!({ "aud": audience.clone() })), "{audience}");
+    for audience in [
+        value!(ENDPOINT),
+        value!("https://mcp.example.com/mcp/"),
+        value!(["x", ENDPOINT]),
+    ] {
+        assert!(
+            is_accepted(value!({ "aud": audience.clone() })),
+            "{audience}"
+        );
     }
     let refused = [
         value!(null),
@@ -97,16 +124,25 @@ fn audience_is_that_of_the_endpoint() {
         value!({ ENDPOINT: ENDPOINT }),
     ];
     for audience in refused {
-        assert!(!is_accepted(value!({ "aud": audience.clone() })), "{audience}");
+        assert!(
+            !is_accepted(value!({ "aud": audience.clone() })),
+            "{audience}"
+        );
     }
 }
 
 #[test]
 fn configured_audience_replaces_that_of_the_endpoint() {
-    let issuer = IssuerSettings { audience: vec!["a".to_owned(), "b".to_owned()], ..issuer() };
-    let is_accepted = |audience: Value| checked(&issuer, &claims(value!({ "aud": audience }))).is_ok();
+    let issuer = IssuerSettings {
+        audience: vec!["a".to_owned(), "b".to_owned()],
+        ..issuer()
+    };
+    let is_accepted =
+        |audience: Value| checked(&issuer, &claims(value!({ "aud": audience }))).is_ok();
     assert!(is_accepted(value!("a")) && is_accepted(value!(["c", "b"])));
-    assert!(!is_accepted(value!(ENDPOINT)) && !is_accepted(value!("a/")) && !is_accepted(value!("ab")));
+    assert!(
+        !is_accepted(value!(ENDPOINT)) && !is_accepted(value!("a/")) && !is_accepted(value!("ab"))
+    );
 }
 
 #[test]
@@ -119,13 +155,23 @@ fn tokens_for_other_ends_are_refused() {
 #[test]
 fn required_claims_have_one_of_their_values() {
     let require = vec![
-        ("azp".to_owned(), vec!["agent-runner".to_owned(), "ci".to_owned()]),
+        (
+            "azp".to_owned(),
+            vec!["agent-runner".to_owned(), "ci".to_owned()],
+        ),
         ("/realm/roles".to_owned(), vec!["mcp".to_owned()]),
     ];
-    let issuer = IssuerSettings { require, ..issuer() };
+    let issuer = IssuerSettings {
+        require,
+        ..issuer()
+    };
     let is_accepted = |members| checked(&issuer, &claims(members)).is_ok();
-    assert!(is_accepted(value!({ "azp": "ci", "realm": { "roles": ["x", "mcp"] } })));
-    assert!(is_accepted(value!({ "azp": ["agent-runner"], "realm": { "roles": "mcp" } })));
+    assert!(is_accepted(
+        value!({ "azp": "ci", "realm": { "roles": ["x", "mcp"] } })
+    ));
+    assert!(is_accepted(
+        value!({ "azp": ["agent-runner"], "realm": { "roles": "mcp" } })
+    ));
     let refused = [
         value!({ "azp": "ci" }),
         value!({ "realm": { "roles": ["mcp"] } }),
@@ -145,7 +191,10 @@ fn tokens_are_bound_to_one_thing_of_which_a_request_can_show_a_proof() {
     let binding = |confirmation: Value| binding(&claims(value!({ "cnf": confirmation })));
     assert_eq!(super::binding(&claims(value!({}))), Ok(Binding::None));
     let hash = "A".repeat(43);
-    assert_eq!(binding(value!({ "x5t#S256": hash })), Ok(Binding::Certificate([0; 32])));
+    assert_eq!(
+        binding(value!({ "x5t#S256": hash })),
+        Ok(Binding::Certificate([0; 32]))
+    );
     assert_eq!(binding(value!({ "jkt": hash })), Ok(Binding::Key([0; 32])));
     let refused = [
         value!({}),
@@ -164,21 +213,55 @@ fn tokens_are_bound_to_one_thing_of_which_a_request_can_show_a_proof() {
 
 #[test]
 fn identity_is_what_the_claims_say() {
-    let of = |issuer: &IssuerSettings, members| identity(&claims(members), issuer, Validity::default());
-    let ann = of(&issuer(), value!({ "groups": ["a", "b"], "scope": "mcp:read mcp:call", "scp": "other" })).unwrap();
-    assert_eq!(ann.principal, Principal::named("https://id.example.com", "ann"));
+    let of =
+        |issuer: &IssuerSettings, members| identity(&claims(members), issuer, Validity::default());
+    let ann = of(
+        &issuer(),
+        value!({ "groups": ["a", "b"], "scope": "mcp:read mcp:call", "scp": "other" }),
+    )
+    .unwrap();
+    assert_eq!(
+        ann.principal,
+        Principal::named("https://id.example.com", "ann")
+    );
     assert_eq!((&*ann.name, ann.source), ("ann", Source::Token));
-    assert_eq!(ann.groups.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["a", "b"]);
+    assert_eq!(
+        ann.groups.iter().map(AsRef::as_ref).collect::<Vec<&str>>(),
+        ["a", "b"]
+    );
     assert_eq!(ann.scopes, Scopes::parse("mcp:call mcp:read"));
-    assert_eq!(of(&issuer(), value!({ "scp": ["x", "y z"] })).unwrap().scopes, ["x", "y z"].into_iter().collect());
-    assert_eq!(of(&issuer(), value!({ "scp": "x y", "groups": "g" })).unwrap().scopes, Scopes::parse("x y"));
+    assert_eq!(
+        of(&issuer(), value!({ "scp": ["x", "y z"] }))
+            .unwrap()
+            .scopes,
+        ["x", "y z"].into_iter().collect()
+    );
+    assert_eq!(
+        of(&issuer(), value!({ "scp": "x y", "groups": "g" }))
+            .unwrap()
+            .scopes,
+        Scopes::parse("x y")
+    );
     assert_eq!(of(&issuer(), value!({})).unwrap().scopes, Scopes::parse(""));
-    let claims = ClaimPaths { principal: "oid".into(), groups: "/realm/roles".into(), scopes: "perms".into() };
+    let claims = ClaimPaths {
+        principal: "oid".into(),
+        groups: "/realm/roles".into(),
+        scopes: "perms".into(),
+    };
     let issuer = IssuerSettings { claims, ..issuer() };
-    let members = value!({ "oid": "1", "realm": { "roles": ["r"] }, "perms": "p", "scope": "s", "scp": "s" });
+    let members =
+        value!({ "oid": "1", "realm": { "roles": ["r"] }, "perms": "p", "scope": "s", "scp": "s" });
     let other = of(&issuer, members).unwrap();
-    assert_eq!((&*other.name, &*other.groups[0], &other.scopes), ("1", "r", &Scopes::parse("p")));
-    assert_eq!(of(&issuer, value!({ "oid": "1", "scp": "s" })).unwrap().scopes, Scopes::parse(""));
+    assert_eq!(
+        (&*other.name, &*other.groups[0], &other.scopes),
+        ("1", "r", &Scopes::parse("p"))
+    );
+    assert_eq!(
+        of(&issuer, value!({ "oid": "1", "scp": "s" }))
+            .unwrap()
+            .scopes,
+        Scopes::parse("")
+    );
 }
 
 #[test]
@@ -195,6 +278,9 @@ fn claims_that_describe_no_client_are_refused() {
         value!({ "scope": ["a", 1] }),
     ];
     for members in refused {
-        assert!(identity(&claims(members.clone()), &issuer(), Validity::default()).is_err(), "{members}");
+        assert!(
+            identity(&claims(members.clone()), &issuer(), Validity::default()).is_err(),
+            "{members}"
+        );
     }
 }

@@ -8,10 +8,16 @@ use super::*;
 /// An issuer with one key of each type, and tokens that trust it.
 async fn target() -> (FakeIssuer, Arc<Tokens>) {
     let issuer = FakeIssuer::start().await;
-    let keys = [SigningKey::es256("ec"), SigningKey::rs256("rsa"), SigningKey::eddsa("ed")];
+    let keys = [
+        SigningKey::es256("ec"),
+        SigningKey::rs256("rsa"),
+        SigningKey::eddsa("ed"),
+    ];
     issuer.publish(keys.into_iter().map(Arc::new).collect());
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
-    show(&tokens, &issuer.token("ann", AUDIENCE, "")).await.unwrap();
+    show(&tokens, &issuer.token("ann", AUDIENCE, ""))
+        .await
+        .unwrap();
     (issuer, tokens)
 }
 
@@ -59,7 +65,10 @@ async fn headers_that_choose_other_keys_or_algorithms_are_refused() {
         }
     }
     assert_eq!(evil.asked(Place::Keys), 0);
-    let duplicate = issuer.key().sign_text(r#"{"alg":"none","alg":"ES256","kid":"ec"}"#, &right.to_string());
+    let duplicate = issuer.key().sign_text(
+        r#"{"alg":"none","alg":"ES256","kid":"ec"}"#,
+        &right.to_string(),
+    );
     assert!(is_invalid(&show(&tokens, &duplicate).await));
 }
 
@@ -67,9 +76,17 @@ async fn headers_that_choose_other_keys_or_algorithms_are_refused() {
 async fn tokens_signed_by_other_keys_are_refused() {
     let (issuer, tokens) = target().await;
     let right = issuer.claims("ann", AUDIENCE, "");
-    for own in [SigningKey::es256("ec"), SigningKey::rs256("rsa"), SigningKey::eddsa("ed")] {
+    for own in [
+        SigningKey::es256("ec"),
+        SigningKey::rs256("rsa"),
+        SigningKey::eddsa("ed"),
+    ] {
         let header = value!({ "alg": own.algorithm(), "kid": own.id() });
-        assert!(is_invalid(&show(&tokens, &own.sign(&header, &right)).await), "{}", own.algorithm());
+        assert!(
+            is_invalid(&show(&tokens, &own.sign(&header, &right)).await),
+            "{}",
+            own.algorithm()
+        );
     }
     // Signed by another trusted issuer.
     let other = FakeIssuer::start().await;
@@ -84,12 +101,17 @@ async fn public_key_is_no_secret_for_hmac() {
     let (issuer, tokens) = target().await;
     let message = |header: Value| {
         let claims = issuer.claims("ann", AUDIENCE, "").to_string();
-        format!("{}.{}", base64url(header.to_string().as_bytes()), base64url(claims.as_bytes()))
+        format!(
+            "{}.{}",
+            base64url(header.to_string().as_bytes()),
+            base64url(claims.as_bytes())
+        )
     };
     for jwk in [SigningKey::rs256("rsa").jwk(), issuer.key().jwk()] {
         for name in ["HS256", "RS256", "ES256", "hs256"] {
             let message = message(value!({ "alg": name, "kid": jwk["kid"] }));
-            let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, jwk.to_string().as_bytes());
+            let secret =
+                aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, jwk.to_string().as_bytes());
             let signature = aws_lc_rs::hmac::sign(&secret, message.as_bytes());
             let token = format!("{message}.{}", base64url(signature.as_ref()));
             assert!(is_invalid(&show(&tokens, &token).await), "{name}");
@@ -146,15 +168,28 @@ async fn claims_of_other_tokens_are_refused() {
         let outcome = show(&tokens, &issuer.sign(&claims(&issuer, &members))).await;
         assert!(is_invalid(&outcome), "{members}: {outcome:?}");
     }
-    assert!(show(&tokens, &issuer.sign(&claims(&issuer, &value!({ "exp": seconds_from_now(-25) })))).await.is_ok());
+    assert!(
+        show(
+            &tokens,
+            &issuer.sign(&claims(&issuer, &value!({ "exp": seconds_from_now(-25) })))
+        )
+        .await
+        .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn unknown_issuers_are_asked_nothing() {
     let (issuer, tokens) = target().await;
     let evil = FakeIssuer::start().await;
-    assert!(is_invalid(&show(&tokens, &evil.token("ann", AUDIENCE, "")).await));
-    let asked = (evil.asked(Place::Metadata), evil.asked(Place::Keys), evil.asked(Place::Introspection));
+    assert!(is_invalid(
+        &show(&tokens, &evil.token("ann", AUDIENCE, "")).await
+    ));
+    let asked = (
+        evil.asked(Place::Metadata),
+        evil.asked(Place::Keys),
+        evil.asked(Place::Introspection),
+    );
     assert_eq!((asked, issuer.asked(Place::Keys)), ((0, 0, 0), 1));
 }
 
@@ -162,28 +197,52 @@ async fn unknown_issuers_are_asked_nothing() {
 async fn algorithms_that_are_not_configured_are_refused() {
     let issuer = FakeIssuer::start().await;
     let algorithms = vec![Algorithm::Rs256, Algorithm::EdDsa];
-    let tokens = tokens(&settings(vec![IssuerSettings { algorithms, ..trusted(&issuer) }]));
-    assert!(is_invalid(&show(&tokens, &issuer.token("ann", AUDIENCE, "")).await));
+    let tokens = tokens(&settings(vec![IssuerSettings {
+        algorithms,
+        ..trusted(&issuer)
+    }]));
+    assert!(is_invalid(
+        &show(&tokens, &issuer.token("ann", AUDIENCE, "")).await
+    ));
     issuer.publish(vec![Arc::new(SigningKey::eddsa("ed"))]);
-    assert!(show(&tokens, &issuer.token("ann", AUDIENCE, "")).await.is_ok());
+    assert!(
+        show(&tokens, &issuer.token("ann", AUDIENCE, ""))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn bound_token_needs_the_certificate_of_its_client() {
     let (issuer, tokens) = target().await;
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"certificate");
-    let bound = issuer.sign(&claims(&issuer, &value!({ "cnf": { "x5t#S256": base64url(hash.as_ref()) } })));
-    let with = |certificate: &[u8]| ConnectionFacts { certificate: Some(certificate.into()), ..Default::default() };
+    let bound = issuer.sign(&claims(
+        &issuer,
+        &value!({ "cnf": { "x5t#S256": base64url(hash.as_ref()) } }),
+    ));
+    let with = |certificate: &[u8]| ConnectionFacts {
+        certificate: Some(certificate.into()),
+        ..Default::default()
+    };
     for _ in 0..2 {
         assert!(is_invalid(&show(&tokens, &bound).await));
-        assert!(is_invalid(&show_over(&tokens, &with(b"other"), &bound).await));
-        assert!(show_over(&tokens, &with(b"certificate"), &bound).await.is_ok());
+        assert!(is_invalid(
+            &show_over(&tokens, &with(b"other"), &bound).await
+        ));
+        assert!(
+            show_over(&tokens, &with(b"certificate"), &bound)
+                .await
+                .is_ok()
+        );
     }
 }
 
 #[test]
 fn changed_tokens_are_never_accepted() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let (issuer, tokens) = runtime.block_on(target());
     let token = issuer.token("ann", AUDIENCE, "");
     let change = (0..token.len(), any::<char>(), 0..4_usize);

@@ -25,7 +25,10 @@ impl Client {
     fn new(issuer: &FakeIssuer, key: SigningKey) -> Self {
         let mut claims = issuer.claims("ann", AUDIENCE, "");
         claims["cnf"] = value!({"jkt": key.thumbprint()});
-        Self { token: issuer.sign(&claims), key }
+        Self {
+            token: issuer.sign(&claims),
+            key,
+        }
     }
 
     fn claims(&self) -> Value {
@@ -38,7 +41,13 @@ impl Client {
 
     fn request(&self, proof: String) -> Request {
         let (token, proofs) = (self.token.clone(), vec![proof]);
-        Request { scheme: "DPoP", token, method: Method::POST, path: "/mcp", proofs }
+        Request {
+            scheme: "DPoP",
+            token,
+            method: Method::POST,
+            path: "/mcp",
+            proofs,
+        }
     }
 }
 
@@ -49,9 +58,16 @@ async fn send(tokens: &Arc<Tokens>, request: &Request) -> Result<Arc<Identity>, 
         headers.append("dpop", HeaderValue::try_from(proof).unwrap());
     }
     let (connection, method) = (ConnectionFacts::default(), &request.method);
-    let credentials = Credentials { method, path: request.path, ..at_mcp(&headers, &connection) };
+    let credentials = Credentials {
+        method,
+        path: request.path,
+        ..at_mcp(&headers, &connection)
+    };
     let bearer = Bearer::shown_in(&headers)?.expect("a token");
-    Arc::clone(tokens).authenticate(bearer, &credentials).outcome().await
+    Arc::clone(tokens)
+        .authenticate(bearer, &credentials)
+        .outcome()
+        .await
 }
 
 fn is_no_proof(outcome: &Result<Arc<Identity>, Denial>) -> bool {
@@ -62,7 +78,12 @@ fn is_no_proof(outcome: &Result<Arc<Identity>, Denial>) -> bool {
 async fn bound_token_is_accepted_with_a_new_proof_each_time() {
     let issuer = FakeIssuer::start().await;
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
-    for key in [SigningKey::es256("k"), SigningKey::rs256("k"), SigningKey::eddsa("k"), SigningKey::es384("k")] {
+    for key in [
+        SigningKey::es256("k"),
+        SigningKey::rs256("k"),
+        SigningKey::eddsa("k"),
+        SigningKey::es384("k"),
+    ] {
         let ann = Client::new(&issuer, key);
         for _ in 0..2 {
             let identity = send(&tokens, &ann.request(ann.proof())).await.unwrap();
@@ -76,12 +97,18 @@ async fn url_is_compared_in_its_normal_form_without_query() {
     let issuer = FakeIssuer::start().await;
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
     let ann = Client::new(&issuer, SigningKey::es256("k"));
-    for url in
-        ["HTTPS://MCP.example.com:443/mcp", "https://mcp.example.com/a/../mcp", "https://mcp.example.com/mcp?x#y"]
-    {
+    for url in [
+        "HTTPS://MCP.example.com:443/mcp",
+        "https://mcp.example.com/a/../mcp",
+        "https://mcp.example.com/mcp?x#y",
+    ] {
         let mut claims = ann.claims();
         claims["htu"] = url.into();
-        let outcome = send(&tokens, &ann.request(ann.key.sign(&ann.key.proof_header(), &claims))).await;
+        let outcome = send(
+            &tokens,
+            &ann.request(ann.key.sign(&ann.key.proof_header(), &claims)),
+        )
+        .await;
         assert!(outcome.is_ok(), "{url}: {outcome:?}");
     }
 }
@@ -90,23 +117,58 @@ async fn url_is_compared_in_its_normal_form_without_query() {
 async fn stolen_token_is_of_no_use() {
     let issuer = FakeIssuer::start().await;
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
-    let (ann, eve) = (Client::new(&issuer, SigningKey::es256("a")), SigningKey::es256("e"));
+    let (ann, eve) = (
+        Client::new(&issuer, SigningKey::es256("a")),
+        SigningKey::es256("e"),
+    );
     // With the token in memory, and without.
     for _ in 0..2 {
         let proof = ann.proof();
-        let without = Request { proofs: Vec::new(), ..ann.request(String::new()) };
+        let without = Request {
+            proofs: Vec::new(),
+            ..ann.request(String::new())
+        };
         assert!(is_no_proof(&send(&tokens, &without).await));
         for scheme in ["Bearer", "bearer"] {
-            assert!(is_invalid(&send(&tokens, &Request { scheme, ..ann.request(ann.proof()) }).await), "{scheme}");
+            assert!(
+                is_invalid(
+                    &send(
+                        &tokens,
+                        &Request {
+                            scheme,
+                            ..ann.request(ann.proof())
+                        }
+                    )
+                    .await
+                ),
+                "{scheme}"
+            );
         }
-        let of_eve = Client { key: SigningKey::es256("e"), token: ann.token.clone() };
-        assert!(is_no_proof(&send(&tokens, &ann.request(of_eve.proof())).await));
+        let of_eve = Client {
+            key: SigningKey::es256("e"),
+            token: ann.token.clone(),
+        };
+        assert!(is_no_proof(
+            &send(&tokens, &ann.request(of_eve.proof())).await
+        ));
         // Signed by one key, and with the other in its header.
-        assert!(is_no_proof(&send(&tokens, &ann.request(eve.sign(&ann.key.proof_header(), &ann.claims()))).await));
-        let twice = Request { proofs: vec![ann.proof(), ann.proof()], ..ann.request(String::new()) };
+        assert!(is_no_proof(
+            &send(
+                &tokens,
+                &ann.request(eve.sign(&ann.key.proof_header(), &ann.claims()))
+            )
+            .await
+        ));
+        let twice = Request {
+            proofs: vec![ann.proof(), ann.proof()],
+            ..ann.request(String::new())
+        };
         assert!(is_no_proof(&send(&tokens, &twice).await));
         assert!(send(&tokens, &ann.request(proof.clone())).await.is_ok());
-        assert!(is_no_proof(&send(&tokens, &ann.request(proof)).await), "a proof is good once");
+        assert!(
+            is_no_proof(&send(&tokens, &ann.request(proof)).await),
+            "a proof is good once"
+        );
     }
 }
 
@@ -139,12 +201,26 @@ async fn proof_is_of_one_request_of_now() {
             Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
             with => claims[name] = with,
         }
-        let outcome = send(&tokens, &ann.request(ann.key.sign(&ann.key.proof_header(), &claims))).await;
-        assert!(is_no_proof(&outcome), "{name} {}: {outcome:?}", claims[name]);
+        let outcome = send(
+            &tokens,
+            &ann.request(ann.key.sign(&ann.key.proof_header(), &claims)),
+        )
+        .await;
+        assert!(
+            is_no_proof(&outcome),
+            "{name} {}: {outcome:?}",
+            claims[name]
+        );
     }
-    let get = Request { method: Method::GET, ..ann.request(ann.proof()) };
+    let get = Request {
+        method: Method::GET,
+        ..ann.request(ann.proof())
+    };
     assert!(is_no_proof(&send(&tokens, &get).await));
-    let elsewhere = Request { path: "/sse/message", ..ann.request(ann.proof()) };
+    let elsewhere = Request {
+        path: "/sse/message",
+        ..ann.request(ann.proof())
+    };
     assert!(is_no_proof(&send(&tokens, &elsewhere).await));
     assert!(send(&tokens, &ann.request(ann.proof())).await.is_ok());
 }
@@ -178,7 +254,10 @@ async fn header_of_a_proof_brings_a_public_key_and_nothing_else() {
         assert!(is_no_proof(&outcome), "{header}: {outcome:?}");
     }
     for text in ["", "x", "a.b.c", "e30.e30.e30", &"x".repeat(20_000)] {
-        assert!(is_no_proof(&send(&tokens, &ann.request(text.to_owned())).await), "{text}");
+        assert!(
+            is_no_proof(&send(&tokens, &ann.request(text.to_owned())).await),
+            "{text}"
+        );
     }
 }
 
@@ -186,9 +265,22 @@ async fn header_of_a_proof_brings_a_public_key_and_nothing_else() {
 async fn token_without_a_key_is_not_shown_as_bound() {
     let issuer = FakeIssuer::start().await;
     let tokens = tokens(&settings(vec![trusted(&issuer)]));
-    let ann = Client { key: SigningKey::es256("k"), token: issuer.token("ann", AUDIENCE, "") };
+    let ann = Client {
+        key: SigningKey::es256("k"),
+        token: issuer.token("ann", AUDIENCE, ""),
+    };
     assert!(is_invalid(&send(&tokens, &ann.request(ann.proof())).await));
-    assert!(send(&tokens, &Request { scheme: "Bearer", ..ann.request(ann.proof()) }).await.is_ok());
+    assert!(
+        send(
+            &tokens,
+            &Request {
+                scheme: "Bearer",
+                ..ann.request(ann.proof())
+            }
+        )
+        .await
+        .is_ok()
+    );
     for confirmation in [
         value!({"jkt": "short"}),
         value!({"jkt": ann.key.thumbprint(), "x5t#S256": ann.key.thumbprint()}),
@@ -198,16 +290,28 @@ async fn token_without_a_key_is_not_shown_as_bound() {
     ] {
         let mut claims = issuer.claims("ann", AUDIENCE, "");
         claims["cnf"] = confirmation;
-        let bound = Client { token: issuer.sign(&claims), key: SigningKey::es256("k") };
-        assert!(is_invalid(&send(&tokens, &bound.request(bound.proof())).await), "{claims}");
+        let bound = Client {
+            token: issuer.sign(&claims),
+            key: SigningKey::es256("k"),
+        };
+        assert!(
+            is_invalid(&send(&tokens, &bound.request(bound.proof())).await),
+            "{claims}"
+        );
     }
 }
 
 #[tokio::test]
 async fn without_a_public_url_no_proof_is_accepted() {
     let issuer = FakeIssuer::start().await;
-    let of_audience = IssuerSettings { audience: vec![AUDIENCE.to_owned()], ..trusted(&issuer) };
-    let tokens = tokens(&OAuthSettings { public_url: None, ..settings(vec![of_audience]) });
+    let of_audience = IssuerSettings {
+        audience: vec![AUDIENCE.to_owned()],
+        ..trusted(&issuer)
+    };
+    let tokens = tokens(&OAuthSettings {
+        public_url: None,
+        ..settings(vec![of_audience])
+    });
     let ann = Client::new(&issuer, SigningKey::es256("k"));
     assert!(is_no_proof(&send(&tokens, &ann.request(ann.proof())).await));
 }
@@ -222,6 +326,15 @@ async fn token_that_its_issuer_says_is_bound_needs_a_proof_as_well() {
     let ann = Client { key, token };
     for _ in 0..2 {
         assert!(send(&tokens, &ann.request(ann.proof())).await.is_ok());
-        assert!(is_invalid(&send(&tokens, &Request { scheme: "Bearer", ..ann.request(ann.proof()) }).await));
+        assert!(is_invalid(
+            &send(
+                &tokens,
+                &Request {
+                    scheme: "Bearer",
+                    ..ann.request(ann.proof())
+                }
+            )
+            .await
+        ));
     }
 }

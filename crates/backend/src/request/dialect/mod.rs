@@ -10,7 +10,9 @@ use bytes::Bytes;
 use fanlight_protocol::json::{Edits, Member, rewrite_object};
 use fanlight_protocol::meta;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, RpcError, code, header};
+use fanlight_protocol::{
+    Era, Json, Method, Notification, Response, Revision, RpcError, code, header,
+};
 use http::{HeaderName, HeaderValue};
 
 use crate::request::request_number;
@@ -50,7 +52,9 @@ pub(crate) struct MirroredParam {
 impl MirroredParam {
     /// `None` if its name is none that a header can have.
     pub(crate) fn new(param: ParamHeader) -> Option<Self> {
-        let name = format!("{}{}", header::PARAM_PREFIX, param.name).parse().ok()?;
+        let name = format!("{}{}", header::PARAM_PREFIX, param.name)
+            .parse()
+            .ok()?;
         Some(Self { name, param })
     }
 
@@ -63,8 +67,13 @@ impl MirroredParam {
 
 impl Dialect {
     pub(crate) fn new(revision: Revision, own_info: Json) -> Self {
-        let (version, revision_text, info) = (meta::PROTOCOL_VERSION, revision.as_str(), meta::CLIENT_INFO);
-        Self { revision, own_info, meta_head: format!(r#""{version}":"{revision_text}","{info}":"#).into() }
+        let (version, revision_text, info) =
+            (meta::PROTOCOL_VERSION, revision.as_str(), meta::CLIENT_INFO);
+        Self {
+            revision,
+            own_info,
+            meta_head: format!(r#""{version}":"{revision_text}","{info}":"#).into(),
+        }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -84,7 +93,11 @@ impl Dialect {
                 extension.is_object().then_some(TaskDialect::Extension)
             }
             Era::Legacy if self.revision == Revision::V2025_11_25 => {
-                let call = capabilities.get("tasks")?.get("requests")?.get("tools")?.get("call")?;
+                let call = capabilities
+                    .get("tasks")?
+                    .get("requests")?
+                    .get("tools")?
+                    .get("call")?;
                 call.is_object().then_some(TaskDialect::Requested)
             }
             Era::Legacy => None,
@@ -94,7 +107,8 @@ impl Dialect {
     /// The answer to a request that this era does not have and that has only one sensible answer.
     /// 2026-07-28 has neither `ping` nor `logging/setLevel`: the level travels with each request.
     pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
-        let local = self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
+        let local =
+            self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
         local.then(|| Response::from_result(&Json::empty_object()))
     }
 
@@ -102,19 +116,37 @@ impl Dialect {
     /// means is gone (Fanlight was restarted, or another replica holds it), and without it the
     /// server would run the request again. Only clients without a session send such retries.
     pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
-        if self.era() == Era::Modern || call.context.session().is_some() || !call.method.may_need_input() {
+        if self.era() == Era::Modern
+            || call.context.session().is_some()
+            || !call.method.may_need_input()
+        {
             return None;
         }
         call.params.as_ref()?.get("requestState")?;
         let message = "the call that this requestState belongs to is not here any more: it expired, or the gateway was \
                        restarted; send the request again without requestState";
-        Some(Response::from_error(&RpcError::new(code::INVALID_PARAMS, message)))
+        Some(Response::from_error(&RpcError::new(
+            code::INVALID_PARAMS,
+            message,
+        )))
     }
 
     /// The text of a request with `id`. The number is the progress token too: unique among the
     /// active requests, as tokens must be.
-    pub(crate) fn request_text(&self, id: i64, method: &Method, params: Option<&Json>, context: &CallContext) -> Bytes {
-        self.request_text_with_token(id, context.wants_progress.then_some(id), method, params, context)
+    pub(crate) fn request_text(
+        &self,
+        id: i64,
+        method: &Method,
+        params: Option<&Json>,
+        context: &CallContext,
+    ) -> Bytes {
+        self.request_text_with_token(
+            id,
+            context.wants_progress.then_some(id),
+            method,
+            params,
+            context,
+        )
     }
 
     /// [`Dialect::request_text`] with another progress token, or none.
@@ -126,9 +158,14 @@ impl Dialect {
         params: Option<&Json>,
         context: &CallContext,
     ) -> Bytes {
-        let own = OwnMeta { dialect: self, token, context };
+        let own = OwnMeta {
+            dialect: self,
+            token,
+            context,
+        };
         let params_len = params.map_or(0, |params| params.bytes().len());
-        let mut out = Vec::with_capacity(params_len + own.most_bytes() + method.as_str().len() + 96);
+        let mut out =
+            Vec::with_capacity(params_len + own.most_bytes() + method.as_str().len() + 96);
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         push_integer(&mut out, id);
         out.extend_from_slice(br#","method":"#);
@@ -165,7 +202,11 @@ impl Dialect {
             return None;
         }
         let name = name.and_then(header_text);
-        let arguments = if headers.is_empty() { None } else { params.and_then(|params| params.get("arguments")) };
+        let arguments = if headers.is_empty() {
+            None
+        } else {
+            params.and_then(|params| params.get("arguments"))
+        };
         let params = arguments.map_or_else(Vec::new, |arguments| {
             let encoded = |mirrored: &MirroredParam| {
                 let value = mirrored.param.value(&arguments)?;
@@ -177,7 +218,12 @@ impl Dialect {
             Some(known) => HeaderValue::from_static(known),
             None => header_value(header::encode(method.as_str()))?,
         };
-        Some(Mirror { revision: self.revision.as_str(), method, name, params })
+        Some(Mirror {
+            revision: self.revision.as_str(),
+            method,
+            name,
+            params,
+        })
     }
 
     /// An answer in canonical form. The core has one code for a resource that does not exist, the
@@ -186,8 +232,12 @@ impl Dialect {
         if self.era() == Era::Legacy || *method != Method::ReadResource {
             return response;
         }
-        let Some(error) = response.error() else { return response };
-        let Some(code) = value_range(&error, "code") else { return response };
+        let Some(error) = response.error() else {
+            return response;
+        };
+        let Some(code) = value_range(&error, "code") else {
+            return response;
+        };
         if error.slice(code.clone()).as_text() != "-32602" {
             return response;
         }
@@ -253,13 +303,18 @@ impl OwnMeta<'_> {
     }
 
     fn info(&self) -> &Json {
-        self.context.client_info.as_ref().unwrap_or(&self.dialect.own_info)
+        self.context
+            .client_info
+            .as_ref()
+            .unwrap_or(&self.dialect.own_info)
     }
 
     /// An upper bound of what [`OwnMeta::write`] writes.
     fn most_bytes(&self) -> usize {
         match self.dialect.era() {
-            Era::Modern => 288 + self.info().bytes().len() + self.context.capabilities.bytes().len(),
+            Era::Modern => {
+                288 + self.info().bytes().len() + self.context.capabilities.bytes().len()
+            }
             Era::Legacy => 64,
         }
     }
@@ -305,7 +360,10 @@ fn push_integer(out: &mut Vec<u8>, number: i64) {
 }
 
 fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
-    object.members().find(|member| member.is(object, key)).map(|member| member.value)
+    object
+        .members()
+        .find(|member| member.is(object, key))
+        .map(|member| member.value)
 }
 
 /// Writes `params` with the client's per-hop keys taken out of its `_meta` and `own` put in.
@@ -318,7 +376,8 @@ fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     if metas.next().is_some() {
         // A second `_meta` could smuggle per-hop keys past this one: only the first counts.
         let mut seen = false;
-        let first_only = |member: &_| !is_meta(params, member) || !std::mem::replace(&mut seen, true);
+        let first_only =
+            |member: &_| !is_meta(params, member) || !std::mem::replace(&mut seen, true);
         return write_params(out, &rewrite_object(params, first_only, b""), own);
     }
     let before = out.len();
@@ -331,7 +390,9 @@ fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
         }
         Written::Nothing => {
             out.truncate(before);
-            out.extend_from_slice(rewrite_object(params, |member| !is_meta(params, member), b"").bytes());
+            out.extend_from_slice(
+                rewrite_object(params, |member| !is_meta(params, member), b"").bytes(),
+            );
         }
     }
 }

@@ -35,8 +35,12 @@ fn legacy(params: &str, progress: bool) -> String {
 }
 
 fn modern(params: &str) -> String {
-    let text =
-        dialect(Revision::V2026_07_28).request_text(7, &Method::CallTool, Some(&json(params)), &context(false, None));
+    let text = dialect(Revision::V2026_07_28).request_text(
+        7,
+        &Method::CallTool,
+        Some(&json(params)),
+        &context(false, None),
+    );
     params_of(&text)
 }
 
@@ -64,35 +68,63 @@ fn without_per_hop_keys_legacy_params_are_untouched() {
 fn per_hop_keys_of_the_client_never_reach_a_backend() {
     let hop = r#""progressToken":"mine","io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/clientInfo":{"name":"c"}"#;
     assert_eq!(legacy(&format!(r#"{{"_meta":{{{hop}}}}}"#), false), "{}");
-    assert_eq!(legacy(&format!(r#"{{"a":1.0, "_meta":{{{hop}}} , "b" :2}}"#), false), r#"{"a":1.0, "b" :2}"#);
     assert_eq!(
-        legacy(&format!(r#"{{"_meta":{{ "k":1e2,{hop}, "l":null}}}}"#), false),
+        legacy(
+            &format!(r#"{{"a":1.0, "_meta":{{{hop}}} , "b" :2}}"#),
+            false
+        ),
+        r#"{"a":1.0, "b" :2}"#
+    );
+    assert_eq!(
+        legacy(
+            &format!(r#"{{"_meta":{{ "k":1e2,{hop}, "l":null}}}}"#),
+            false
+        ),
         r#"{"_meta":{ "k":1e2, "l":null}}"#
     );
     assert_eq!(legacy(r#"{"_meta":{"progress\u0054oken":1}}"#, false), "{}");
-    assert_eq!(legacy(r#"{"_meta":{"k":1},"_meta":{"progressToken":9}}"#, false), r#"{"_meta":{"k":1}}"#);
+    assert_eq!(
+        legacy(r#"{"_meta":{"k":1},"_meta":{"progressToken":9}}"#, false),
+        r#"{"_meta":{"k":1}}"#
+    );
 }
 
 #[test]
 fn the_progress_token_is_the_request_id() {
     assert_eq!(legacy("{}", true), r#"{"_meta":{"progressToken":7}}"#);
     assert_eq!(legacy("{ }", true), r#"{"_meta":{"progressToken":7} }"#);
-    assert_eq!(legacy(r#"{"_meta":{"progressToken":"x"},"n":1}"#, true), r#"{"_meta":{"progressToken":7},"n":1}"#);
-    assert_eq!(legacy(r#"{"n":1.0}"#, true), r#"{"_meta":{"progressToken":7},"n":1.0}"#);
+    assert_eq!(
+        legacy(r#"{"_meta":{"progressToken":"x"},"n":1}"#, true),
+        r#"{"_meta":{"progressToken":7},"n":1}"#
+    );
+    assert_eq!(
+        legacy(r#"{"n":1.0}"#, true),
+        r#"{"_meta":{"progressToken":7},"n":1.0}"#
+    );
 }
 
 #[test]
 fn modern_backends_get_what_their_revision_requires() {
     assert_eq!(modern("{}"), format!(r#"{{"_meta":{{{OWN}}}}}"#));
-    assert_eq!(modern(r#"{"_meta":null}"#), format!(r#"{{"_meta":{{{OWN}}}}}"#));
+    assert_eq!(
+        modern(r#"{"_meta":null}"#),
+        format!(r#"{{"_meta":{{{OWN}}}}}"#)
+    );
     assert_eq!(
         modern(r#"{"name":"t","_meta":{"k":1.0, "progressToken":3},"z":0e0}"#),
         format!(r#"{{"name":"t","_meta":{{"k":1.0,{OWN}}},"z":0e0}}"#)
     );
-    let bare = dialect(Revision::V2026_07_28).request_text(1, &Method::Discover, None, &CallContext::internal());
+    let bare = dialect(Revision::V2026_07_28).request_text(
+        1,
+        &Method::Discover,
+        None,
+        &CallContext::internal(),
+    );
     assert_eq!(
         bare,
-        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{{"_meta":{{{OWN}}}}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{{"_meta":{{{OWN}}}}}}}"#
+        )
     );
 }
 
@@ -115,7 +147,12 @@ fn a_modern_backend_learns_what_the_client_said_of_itself() {
 
 #[test]
 fn a_legacy_request_without_params_stays_without() {
-    let text = dialect(Revision::V2025_06_18).request_text(3, &Method::ListTools, None, &CallContext::internal());
+    let text = dialect(Revision::V2025_06_18).request_text(
+        3,
+        &Method::ListTools,
+        None,
+        &CallContext::internal(),
+    );
     assert_eq!(text, r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#);
     let odd = Method::from_name("x/\"y");
     let text = dialect(Revision::V2025_06_18).request_text(3, &odd, None, &CallContext::internal());
@@ -124,19 +161,31 @@ fn a_legacy_request_without_params_stays_without() {
 
 #[test]
 fn modern_headers_repeat_the_body() {
-    let (legacy_dialect, dialect) = (dialect(Revision::V2025_11_25), dialect(Revision::V2026_07_28));
+    let (legacy_dialect, dialect) = (
+        dialect(Revision::V2025_11_25),
+        dialect(Revision::V2026_07_28),
+    );
     let schema = json(
         r#"{"properties":{"r":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"N"}}}"#,
     );
     let params = json(r#"{"name":"wört","arguments":{"r":" padded","n":null}}"#);
-    let mirrored: Vec<_> = annotations(&schema, 64).unwrap().into_iter().filter_map(MirroredParam::new).collect();
+    let mirrored: Vec<_> = annotations(&schema, 64)
+        .unwrap()
+        .into_iter()
+        .filter_map(MirroredParam::new)
+        .collect();
     let mirror = |method: &str, params: &Json, mirrored: &[MirroredParam]| {
         let method = Method::from_name(method);
         let name = named(&method, Some(params));
-        dialect.mirror(&method, name.as_ref(), Some(params), mirrored).unwrap()
+        dialect
+            .mirror(&method, name.as_ref(), Some(params), mirrored)
+            .unwrap()
     };
     let call = mirror("tools/call", &params, &mirrored);
-    assert_eq!((call.revision, call.method), ("2026-07-28", HeaderValue::from_static("tools/call")));
+    assert_eq!(
+        (call.revision, call.method),
+        ("2026-07-28", HeaderValue::from_static("tools/call"))
+    );
     assert_eq!(call.name.unwrap(), "=?base64?d8O2cnQ=?=");
     assert_eq!(call.params.len(), 1);
     assert_eq!(
@@ -148,19 +197,37 @@ fn modern_headers_repeat_the_body() {
     let task = mirror("tasks/get", &json(r#"{"taskId":"t 1"}"#), &[]);
     assert_eq!(
         (task.method, task.name.unwrap()),
-        (HeaderValue::from_static("tasks/get"), HeaderValue::from_static("t 1"))
+        (
+            HeaderValue::from_static("tasks/get"),
+            HeaderValue::from_static("t 1")
+        )
     );
-    assert_eq!(mirror("tools/list", &json(r#"{"name":"x"}"#), &[]).name, None);
-    assert_eq!(mirror("x/\u{e9}", &json("{}"), &[]).method, "=?base64?eC/DqQ==?=");
-    assert_eq!(legacy_dialect.mirror(&Method::CallTool, None, Some(&params), &[]), None);
+    assert_eq!(
+        mirror("tools/list", &json(r#"{"name":"x"}"#), &[]).name,
+        None
+    );
+    assert_eq!(
+        mirror("x/\u{e9}", &json("{}"), &[]).method,
+        "=?base64?eC/DqQ==?="
+    );
+    assert_eq!(
+        legacy_dialect.mirror(&Method::CallTool, None, Some(&params), &[]),
+        None
+    );
 }
 
 #[test]
 fn only_the_code_of_a_missing_resource_changes() {
     let canonical = |revision, method: &Method, body: &str| {
         let text = format!(r#"{{"jsonrpc":"2.0","id":7,{body}}}"#);
-        let Ok(Message::Response(response)) = Message::parse(text.into(), 64) else { panic!("not a response") };
-        dialect(revision).canonical(method, response).body().as_text().to_owned()
+        let Ok(Message::Response(response)) = Message::parse(text.into(), 64) else {
+            panic!("not a response")
+        };
+        dialect(revision)
+            .canonical(method, response)
+            .body()
+            .as_text()
+            .to_owned()
     };
     let (old, new) = (Revision::V2025_11_25, Revision::V2026_07_28);
     let error = r#""error":{ "message":"no \u0041", "code" : -32602,"data":{"uri":"x"}}"#;
@@ -171,30 +238,53 @@ fn only_the_code_of_a_missing_resource_changes() {
     let kept = r#"{ "message":"no \u0041", "code" : -32602,"data":{"uri":"x"}}"#;
     assert_eq!(canonical(new, &Method::CallTool, error), kept);
     assert_eq!(canonical(old, &Method::ReadResource, error), kept);
-    assert_eq!(canonical(new, &Method::ReadResource, r#""error":{"code":-32602.0}"#), r#"{"code":-32602.0}"#);
-    assert_eq!(canonical(new, &Method::ReadResource, r#""result":{"code":-32602}"#), r#"{"code":-32602}"#);
+    assert_eq!(
+        canonical(new, &Method::ReadResource, r#""error":{"code":-32602.0}"#),
+        r#"{"code":-32602.0}"#
+    );
+    assert_eq!(
+        canonical(new, &Method::ReadResource, r#""result":{"code":-32602}"#),
+        r#"{"code":-32602}"#
+    );
 }
 
 #[test]
 fn only_modern_backends_are_spared_what_they_do_not_have() {
     for method in [Method::Ping, Method::SetLogLevel] {
-        assert!(dialect(Revision::V2026_07_28).local_answer(&method).is_some());
-        assert!(dialect(Revision::V2025_11_25).local_answer(&method).is_none());
+        assert!(
+            dialect(Revision::V2026_07_28)
+                .local_answer(&method)
+                .is_some()
+        );
+        assert!(
+            dialect(Revision::V2025_11_25)
+                .local_answer(&method)
+                .is_none()
+        );
     }
-    assert!(dialect(Revision::V2026_07_28).local_answer(&Method::ListTools).is_none());
+    assert!(
+        dialect(Revision::V2026_07_28)
+            .local_answer(&Method::ListTools)
+            .is_none()
+    );
 }
 
 #[test]
 fn notifications_reach_who_asked_for_them() {
-    let notification = |text: &str| match Message::parse(Bytes::copy_from_slice(text.as_bytes()), 64) {
-        Ok(Message::Notification(notification)) => notification,
-        other => panic!("{other:?}"),
-    };
-    let progress = notification(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7}}"#);
+    let notification =
+        |text: &str| match Message::parse(Bytes::copy_from_slice(text.as_bytes()), 64) {
+            Ok(Message::Notification(notification)) => notification,
+            other => panic!("{other:?}"),
+        };
+    let progress = notification(
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7}}"#,
+    );
     assert!(concerns(&progress, 7, &context(true, None)));
     assert!(!concerns(&progress, 8, &context(true, None)));
     assert!(!concerns(&progress, 7, &context(false, None)));
-    let log = notification(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#);
+    let log = notification(
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#,
+    );
     assert!(concerns(&log, 7, &context(false, None)));
     assert!(concerns(&log, 7, &context(false, Some(LogLevel::Info))));
     assert!(!concerns(&log, 7, &context(false, Some(LogLevel::Notice))));
@@ -203,21 +293,32 @@ fn notifications_reach_who_asked_for_them() {
 #[test]
 fn a_retry_of_a_call_that_is_gone_is_not_run_anew() {
     let refused = |revision, method: &Method, params: &'static str, session: Option<u64>| {
-        let context = CallContext { caller: caller(session), ..(*CallContext::internal()).clone() };
+        let context = CallContext {
+            caller: caller(session),
+            ..(*CallContext::internal()).clone()
+        };
         let call = Call {
             method: method.clone(),
             params: Some(Json::literal(params)),
             context: Arc::new(context),
             messages: ServerMessages::discard(),
         };
-        dialect(revision).lost_conversation(&call).and_then(|answer| answer.error_code())
+        dialect(revision)
+            .lost_conversation(&call)
+            .and_then(|answer| answer.error_code())
     };
     let retry = r#"{"name":"t","requestState":"s"}"#;
     let (legacy, modern) = (Revision::V2025_11_25, Revision::V2026_07_28);
-    assert_eq!(refused(legacy, &Method::CallTool, retry, None), Some(-32602));
+    assert_eq!(
+        refused(legacy, &Method::CallTool, retry, None),
+        Some(-32602)
+    );
     assert_eq!(refused(modern, &Method::CallTool, retry, None), None);
     assert_eq!(refused(legacy, &Method::CallTool, retry, Some(1)), None);
-    assert_eq!(refused(legacy, &Method::CallTool, r#"{"name":"t"}"#, None), None);
+    assert_eq!(
+        refused(legacy, &Method::CallTool, r#"{"name":"t"}"#, None),
+        None
+    );
     assert_eq!(refused(legacy, &Method::ListTools, retry, None), None);
 }
 

@@ -12,7 +12,11 @@ use crate::tasks::translate::{Status, with_related_task};
 use crate::tasks::{TaskTranslation, refusal, task_params};
 
 /// Errors by which a server refuses a request about a task for good.
-const REFUSALS: [i64; 3] = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND, code::MISSING_CLIENT_CAPABILITY];
+const REFUSALS: [i64; 3] = [
+    code::INVALID_PARAMS,
+    code::METHOD_NOT_FOUND,
+    code::MISSING_CLIENT_CAPABILITY,
+];
 
 /// One wait for a task of a server with the tasks extension.
 pub(in crate::tasks) struct ExtensionWait<'a> {
@@ -28,14 +32,22 @@ pub(in crate::tasks) struct ExtensionWait<'a> {
 impl ExtensionWait<'_> {
     /// Waits, and answers as the request would have been answered without a task. `task` is the last
     /// known state; without it the task is read at once.
-    pub(in crate::tasks) async fn run(&self, task: Option<&Json>) -> Result<Response, BackendError> {
+    pub(in crate::tasks) async fn run(
+        &self,
+        task: Option<&Json>,
+    ) -> Result<Response, BackendError> {
         let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
         if let Some(task) = task {
             pace.follow(task.get("pollIntervalMs").as_ref());
         }
         let related = self.names_task.then_some(self.id);
         let limit = self.translator.calls.timeouts.question;
-        let mut inputs = Inputs::new(self.context, self.messages, related, (limit, self.translator.task_inputs));
+        let mut inputs = Inputs::new(
+            self.context,
+            self.messages,
+            related,
+            (limit, self.translator.task_inputs),
+        );
         let (mut at_once, mut answering) = (task.is_none(), None);
         loop {
             if !std::mem::take(&mut at_once) {
@@ -51,14 +63,22 @@ impl ExtensionWait<'_> {
             }
             if let Some(responses) = inputs.responses() {
                 let mut params = ObjectBuilder::new();
-                params.member("taskId", self.id).member("inputResponses", &responses);
-                match pace.judge(self.ask(Method::UpdateTask, params.finish()).await, &REFUSALS)? {
+                params
+                    .member("taskId", self.id)
+                    .member("inputResponses", &responses);
+                match pace.judge(
+                    self.ask(Method::UpdateTask, params.finish()).await,
+                    &REFUSALS,
+                )? {
                     Step::Result(_) => inputs.sent(),
                     Step::Refused(response) => return Ok(response),
                     Step::Retry => continue,
                 }
             }
-            let task = match pace.judge(self.ask(Method::GetTask, task_params(self.id)).await, &REFUSALS)? {
+            let task = match pace.judge(
+                self.ask(Method::GetTask, task_params(self.id)).await,
+                &REFUSALS,
+            )? {
                 Step::Result(task) => task,
                 Step::Refused(response) => return Ok(response),
                 Step::Retry => continue,
@@ -68,7 +88,8 @@ impl ExtensionWait<'_> {
                 Status::Working => {}
                 Status::InputRequired => {
                     // Another call may be answering; if that one ends, this one takes over.
-                    answering = answering.or_else(|| AnsweringGuard::of(&self.translator.answering, self.id));
+                    answering = answering
+                        .or_else(|| AnsweringGuard::of(&self.translator.answering, self.id));
                     if answering.is_none() {
                         continue;
                     }
@@ -82,25 +103,45 @@ impl ExtensionWait<'_> {
     }
 
     async fn ask(&self, method: Method, params: Json) -> Result<Response, BackendError> {
-        self.translator.ask(method, params, self.context, self.messages).await
+        self.translator
+            .ask(method, params, self.context, self.messages)
+            .await
     }
 
     fn outcome(&self, status: Status, task: &Json) -> Result<Response, BackendError> {
-        let lacks = |what: &str| BackendError::Malformed { reason: format!("a task that ended without {what}") };
+        let lacks = |what: &str| BackendError::Malformed {
+            reason: format!("a task that ended without {what}"),
+        };
         match status {
             Status::Completed => {
-                let result = task.get("result").filter(Json::is_object).ok_or_else(|| lacks("a result"))?;
-                let result = if self.names_task { with_related_task(&result, self.id) } else { result };
+                let result = task
+                    .get("result")
+                    .filter(Json::is_object)
+                    .ok_or_else(|| lacks("a result"))?;
+                let result = if self.names_task {
+                    with_related_task(&result, self.id)
+                } else {
+                    result
+                };
                 Ok(Response::from_result(&result))
             }
             Status::Failed => {
-                let error = task.get("error").filter(Json::is_object).ok_or_else(|| lacks("an error"))?;
+                let error = task
+                    .get("error")
+                    .filter(Json::is_object)
+                    .ok_or_else(|| lacks("an error"))?;
                 Ok(refusal(code::INTERNAL, "").with_body(&error))
             }
             _ => {
                 let reason = task.get("statusMessage");
-                let reason = reason.as_ref().and_then(Json::as_str).map(|reason| format!(": {reason}"));
-                Ok(refusal(code::INTERNAL, format!("the task was cancelled{}", reason.unwrap_or_default())))
+                let reason = reason
+                    .as_ref()
+                    .and_then(Json::as_str)
+                    .map(|reason| format!(": {reason}"));
+                Ok(refusal(
+                    code::INTERNAL,
+                    format!("the task was cancelled{}", reason.unwrap_or_default()),
+                ))
             }
         }
     }

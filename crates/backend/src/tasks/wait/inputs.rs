@@ -45,14 +45,23 @@ impl AnsweringGuard {
     /// `None` if another call has it.
     pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
         let task = task.as_str()?.into_owned();
-        let is_first = answering.lock().unwrap_or_else(PoisonError::into_inner).insert(task.clone());
-        is_first.then(|| Self { answering: Arc::clone(answering), task })
+        let is_first = answering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(task.clone());
+        is_first.then(|| Self {
+            answering: Arc::clone(answering),
+            task,
+        })
     }
 }
 
 impl Drop for AnsweringGuard {
     fn drop(&mut self) {
-        self.answering.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.task);
+        self.answering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.task);
     }
 }
 
@@ -71,51 +80,92 @@ impl<'a> Inputs<'a> {
         (limit, most): (Duration, usize),
     ) -> Self {
         let (seen, open, answers) = (HashSet::new(), FuturesUnordered::new(), Vec::new());
-        Self { context, messages, related, limit, most, seen, open, answers }
+        Self {
+            context,
+            messages,
+            related,
+            limit,
+            most,
+            seen,
+            open,
+            answers,
+        }
     }
 
     /// Sends the requests in `inputRequests` that have not been sent yet. Returns the answer to the call if
     /// there are too many.
     pub(super) async fn ask(&mut self, task: &Json) -> Result<(), Response> {
-        let Some(requests) = task.get("inputRequests") else { return Ok(()) };
+        let Some(requests) = task.get("inputRequests") else {
+            return Ok(());
+        };
         for member in requests.members() {
             let key = requests.slice(member.key.clone());
-            if !member.name(&requests).is_some_and(|name| self.seen.insert(name)) {
+            if !member
+                .name(&requests)
+                .is_some_and(|name| self.seen.insert(name))
+            {
                 continue;
             }
             if self.seen.len() > self.most {
                 let message = format!("the task asks for more than {} inputs", self.most);
-                return Err(Response::from_error(&RpcError::new(code::INTERNAL, message)));
+                return Err(Response::from_error(&RpcError::new(
+                    code::INTERNAL,
+                    message,
+                )));
             }
             let request = requests.slice(member.value);
             let outcome = self.send(&request).await;
             let limit = self.limit;
             self.open.push(match outcome {
-                Ok(answer) => Box::pin(async move { Answered { key, outcome: answered(answer, limit).await } }),
-                Err(why) => Box::pin(ready(Answered { key, outcome: Err((why, None)) })),
+                Ok(answer) => Box::pin(async move {
+                    Answered {
+                        key,
+                        outcome: answered(answer, limit).await,
+                    }
+                }),
+                Err(why) => Box::pin(ready(Answered {
+                    key,
+                    outcome: Err((why, None)),
+                })),
             });
         }
         Ok(())
     }
 
     async fn send(&mut self, request: &Json) -> Result<oneshot::Receiver<Response>, String> {
-        let method = request.get("method").and_then(|method| Some(Method::from_name(&method.as_str()?)));
+        let method = request
+            .get("method")
+            .and_then(|method| Some(Method::from_name(&method.as_str()?)));
         let method = method.ok_or("it names no method")?;
         let params = request.get("params").filter(Json::is_object);
-        if let Some(missing) =
-            MissingCapability::for_server_request(&self.context.capabilities, &method, params.as_ref())
-        {
+        if let Some(missing) = MissingCapability::for_server_request(
+            &self.context.capabilities,
+            &method,
+            params.as_ref(),
+        ) {
             return Err(missing.to_error().message);
         }
         let params = match self.related {
-            Some(id) => Some(with_related_task(&params.unwrap_or_else(Json::empty_object), id)),
+            Some(id) => Some(with_related_task(
+                &params.unwrap_or_else(Json::empty_object),
+                id,
+            )),
             None => params,
         };
         let (answer, receiver) = oneshot::channel();
         let (deadline, trace) = (Instant::now() + self.limit, self.context.trace.clone());
-        let request = ServerRequest { method, params, trace, answer, notices: None, deadline };
+        let request = ServerRequest {
+            method,
+            params,
+            trace,
+            answer,
+            notices: None,
+            deadline,
+        };
         let sent = self.messages.send(ServerMessage::Request(request));
-        timeout(self.limit, sent).await.map_err(|_| "the client does not keep up")?;
+        timeout(self.limit, sent)
+            .await
+            .map_err(|_| "the client does not keep up")?;
         Ok(receiver)
     }
 
@@ -142,7 +192,10 @@ impl<'a> Inputs<'a> {
                 if let Some(error) = error {
                     data.member("error", &error);
                 }
-                let mut refusal = RpcError::new(code::INTERNAL, format!("no input {name} for the task: {why}"));
+                let mut refusal = RpcError::new(
+                    code::INTERNAL,
+                    format!("no input {name} for the task: {why}"),
+                );
                 refusal.data = Some(data.finish());
                 Err(Response::from_error(&refusal))
             }
@@ -167,13 +220,19 @@ impl<'a> Inputs<'a> {
     }
 }
 
-async fn answered(answer: oneshot::Receiver<Response>, limit: Duration) -> Result<Json, (String, Option<Json>)> {
+async fn answered(
+    answer: oneshot::Receiver<Response>,
+    limit: Duration,
+) -> Result<Json, (String, Option<Json>)> {
     match timeout(limit, answer).await {
         Ok(Ok(response)) => match response.error() {
             None => Ok(response.body()),
             Some(error) => Err(("the client answered with an error".into(), Some(error))),
         },
-        Ok(Err(_)) => Err(("the client takes no server requests or has gone".into(), None)),
+        Ok(Err(_)) => Err((
+            "the client takes no server requests or has gone".into(),
+            None,
+        )),
         Err(_) => Err((format!("the client did not answer within {limit:?}"), None)),
     }
 }

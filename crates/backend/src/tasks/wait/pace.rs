@@ -32,14 +32,23 @@ pub(super) enum Step {
 
 impl Pace {
     pub(super) fn new(bounds: PollIntervals) -> Self {
-        Self { bounds, interval: bounds.usual, failures: 0 }
+        Self {
+            bounds,
+            interval: bounds.usual,
+            failures: 0,
+        }
     }
 
     /// Follows the suggestion of the state that was just read, which is its `pollInterval` or
     /// `pollIntervalMs`.
     pub(super) fn follow(&mut self, suggestion: Option<&Json>) {
         self.failures = 0;
-        let PollIntervals { usual, shortest, longest, .. } = self.bounds;
+        let PollIntervals {
+            usual,
+            shortest,
+            longest,
+            ..
+        } = self.bounds;
         let within = |given: Duration| given.min(longest).max(shortest);
         self.interval = suggestion.and_then(milliseconds).map_or(usual, within);
     }
@@ -67,7 +76,8 @@ impl Pace {
     /// Counts a failure; false if it is final.
     fn tolerates(&mut self, error: &BackendError) -> bool {
         self.failures += 1;
-        usize::try_from(self.failures).is_ok_and(|failures| failures <= self.bounds.failures) && is_transient(error)
+        usize::try_from(self.failures).is_ok_and(|failures| failures <= self.bounds.failures)
+            && is_transient(error)
     }
 
     /// Waits until the next poll: never sooner than suggested, and with jitter, so that polls that began
@@ -119,9 +129,15 @@ mod tests {
     #[test]
     fn pace_follows_suggestions_within_bounds() {
         let mut pace = Pace::new(BOUNDS);
-        for (given, taken) in
-            [("0", 50), ("50", 50), ("2000", 2000), ("1.5e3", 1500), ("9e99", 1000), ("99999", 30_000), ("-1", 1000)]
-        {
+        for (given, taken) in [
+            ("0", 50),
+            ("50", 50),
+            ("2000", 2000),
+            ("1.5e3", 1500),
+            ("9e99", 1000),
+            ("99999", 30_000),
+            ("-1", 1000),
+        ] {
             pace.follow(Some(&Json::parse(given.to_owned().into(), 1).unwrap()));
             assert_eq!(pace.delay().as_millis(), taken, "{given}");
         }

@@ -51,7 +51,10 @@ impl RequestedWait<'_> {
             messages: self.messages.clone(),
         };
         loop {
-            let progress = CallProgress { carries_on: self.token, ..CallProgress::default() };
+            let progress = CallProgress {
+                carries_on: self.token,
+                ..CallProgress::default()
+            };
             tokio::select! {
                 biased;
                 outcome = self.translator.calls.exchange_unlimited(&call, &progress) => match outcome {
@@ -72,7 +75,10 @@ impl RequestedWait<'_> {
         let context = Arc::new(without_progress(self.context));
         loop {
             pace.wait().await;
-            let outcome = self.translator.query(Method::GetTask, task_params(self.id), &context).await;
+            let outcome = self
+                .translator
+                .query(Method::GetTask, task_params(self.id), &context)
+                .await;
             match pace.judge(outcome, &[code::INVALID_PARAMS])? {
                 Step::Result(task) => {
                     pace.follow(task.get("pollInterval").as_ref());

@@ -51,7 +51,10 @@ impl Liveness {
 
     /// A request has timed out that was sent when so many messages had been received.
     pub(super) fn timeout(&self, received: u64) {
-        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let timeouts = self
+            .timeouts
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         if received == self.received() || timeouts >= self.most_timeouts {
             self.doubted.notify_one();
         }

@@ -62,7 +62,10 @@ struct Warnings {
 impl Channel {
     /// A channel on which `writer` sends. The transport reads with a [`Reader`] until [`Shared::end`] is cancelled, and
     /// then calls [`Shared::close`].
-    pub(crate) fn new(writer: impl MessageWriter + 'static, context: Arc<TransportContext>) -> Self {
+    pub(crate) fn new(
+        writer: impl MessageWriter + 'static,
+        context: Arc<TransportContext>,
+    ) -> Self {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
             liveness: Liveness::new(context.health.most_timeouts()),
@@ -76,7 +79,10 @@ impl Channel {
             is_unread: AtomicBool::new(false),
             warnings: Warnings::default(),
         });
-        Self { shared, _end: end.drop_guard() }
+        Self {
+            shared,
+            _end: end.drop_guard(),
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -102,12 +108,21 @@ impl Channel {
         &'a self,
         outgoing: OutgoingRequest<'a>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
-        let OutgoingRequest { request, task, text, propagation, .. } = outgoing;
+        let OutgoingRequest {
+            request,
+            task,
+            text,
+            propagation,
+            ..
+        } = outgoing;
         let (answer, answered) = oneshot::channel();
         // Without declared capabilities the server may send no request.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
-            false => Some(mpsc::channel(2 * self.shared.context.limits.open_server_requests)).unzip(),
+            false => Some(mpsc::channel(
+                2 * self.shared.context.limits.open_server_requests,
+            ))
+            .unzip(),
         };
         let waiting = PendingCall {
             answer,
@@ -122,7 +137,12 @@ impl Channel {
         };
         let shared = &self.shared;
         let begun = match shared.pending.insert(request.id, waiting) {
-            Ok(()) => shared.writer.begin(text, shared.revision(), Some(&propagation), Some(request.deadline)),
+            Ok(()) => shared.writer.begin(
+                text,
+                shared.revision(),
+                Some(&propagation),
+                Some(request.deadline),
+            ),
             // Nothing was sent on a channel that has ended already.
             Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
@@ -140,14 +160,26 @@ impl Channel {
 
     /// Sends a notification.
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
-        let sent = match self.shared.writer.begin(text, self.shared.revision(), None, None).await? {
+        let sent = match self
+            .shared
+            .writer
+            .begin(text, self.shared.revision(), None, None)
+            .await?
+        {
             Some(sending) => sending.await?,
             None => Sent::Accepted,
         };
         match sent {
-            Sent::Rejected { status: status @ (401 | 403), .. } => Err(BackendError::Unauthorized { status }),
+            Sent::Rejected {
+                status: status @ (401 | 403),
+                ..
+            } => Err(BackendError::Unauthorized { status }),
             Sent::Rejected { status, .. } => {
-                tracing::debug!(backend = &*self.shared.context.name, status, "notification not accepted");
+                tracing::debug!(
+                    backend = &*self.shared.context.name,
+                    status,
+                    "notification not accepted"
+                );
                 Ok(())
             }
             Sent::Accepted => Ok(()),
@@ -157,7 +189,9 @@ impl Channel {
 
 /// The outcome of sending a message; pends forever once it is known.
 async fn next_sent(sending: &mut Option<SendFuture>) -> Result<Sent, BackendError> {
-    let Some(under_way) = sending else { return pending().await };
+    let Some(under_way) = sending else {
+        return pending().await;
+    };
     let sent = under_way.await;
     *sending = None;
     sent
@@ -174,7 +208,10 @@ async fn next_asked(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>) -> S
 
 /// Adds what has arrived and was not looked at, such as a request right before the answer to its call: it needs a reply as
 /// well.
-fn take_waiting(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>, requests: &mut OpenServerRequests) {
+fn take_waiting(
+    asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>,
+    requests: &mut OpenServerRequests,
+) {
     while let Some(event) = asked.as_mut().and_then(|asked| asked.try_recv().ok()) {
         event.apply_to(requests);
     }
@@ -193,8 +230,14 @@ impl Shared {
             let mut place = place;
             let mut sending = begun.await?;
             place.sent = true;
-            let mut open = OpenRequestsGuard { shared: self, requests: OpenServerRequests::default(), asked };
-            let OpenRequestsGuard { requests, asked, .. } = &mut open;
+            let mut open = OpenRequestsGuard {
+                shared: self,
+                requests: OpenServerRequests::default(),
+                asked,
+            };
+            let OpenRequestsGuard {
+                requests, asked, ..
+            } = &mut open;
             loop {
                 tokio::select! {
                     biased;
@@ -231,16 +274,21 @@ impl Shared {
     /// error, at the latest when the client's time is over or the channel ends.
     fn reply_after_call(self: &Arc<Self>, mut requests: OpenServerRequests) {
         let shared = Arc::clone(self);
-        self.context.tasks.spawn(self.replies.track_future(async move {
-            while !requests.is_empty() {
-                let Some(reply) = shared.end.run_until_cancelled(requests.next()).await else {
-                    return requests.refuse_all(CALL_HAS_ENDED).into_iter().for_each(|text| shared.send_detached(text));
-                };
-                if shared.writer.reply(reply, shared.revision()).await.is_err() {
-                    return;
+        self.context
+            .tasks
+            .spawn(self.replies.track_future(async move {
+                while !requests.is_empty() {
+                    let Some(reply) = shared.end.run_until_cancelled(requests.next()).await else {
+                        return requests
+                            .refuse_all(CALL_HAS_ENDED)
+                            .into_iter()
+                            .for_each(|text| shared.send_detached(text));
+                    };
+                    if shared.writer.reply(reply, shared.revision()).await.is_err() {
+                        return;
+                    }
                 }
-            }
-        }));
+            }));
     }
 
     fn revision(&self) -> Option<Revision> {
@@ -248,19 +296,27 @@ impl Shared {
     }
 
     fn is_modern(&self) -> bool {
-        self.revision().is_some_and(|revision| revision.era() == Era::Modern)
+        self.revision()
+            .is_some_and(|revision| revision.era() == Era::Modern)
     }
 
     /// Sends a message without waiting for it.
     fn send_detached(&self, text: Bytes) {
         if !self.writer.send_detached(text, self.revision()) {
-            tracing::debug!(backend = &*self.context.name, "message to server dropped: queue full");
+            tracing::debug!(
+                backend = &*self.context.name,
+                "message to server dropped: queue full"
+            );
         }
     }
 
     /// Ends the channel, since the server does not behave. `reason` completes "was ended: …".
     pub(crate) fn give_up(&self, reason: String) {
-        tracing::warn!(backend = &*self.context.name, reason, "connection to backend is given up");
+        tracing::warn!(
+            backend = &*self.context.name,
+            reason,
+            "connection to backend is given up"
+        );
         self.liveness.give_up(reason);
         self.end.cancel();
     }
@@ -281,7 +337,8 @@ impl Shared {
         self.end.cancel();
         // First, so that whoever sends a request once more that fails by this does so over the next connection.
         self.gone.cancel();
-        self.pending.close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
+        self.pending
+            .close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
     }
 }
 
@@ -315,7 +372,9 @@ struct PendingGuard<'a> {
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        let Some(unanswered) = self.shared.pending.remove(self.id) else { return };
+        let Some(unanswered) = self.shared.pending.remove(self.id) else {
+            return;
+        };
         // Fanlight drops its own requests when they take too long, and no others.
         let is_own = unanswered.context.caller.is_gateway();
         if self.is_open && (is_own || unanswered.deadline.has_expired()) {

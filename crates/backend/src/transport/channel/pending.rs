@@ -131,13 +131,21 @@ impl PendingCalls {
     /// Where the messages of a subscription go.
     pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
         let table = self.lock();
-        table.calls.get(&id).filter(|waiting| waiting.subscription).map(|waiting| waiting.messages.clone())
+        table
+            .calls
+            .get(&id)
+            .filter(|waiting| waiting.subscription)
+            .map(|waiting| waiting.messages.clone())
     }
 
     /// The only pending call, if there is exactly one.
     pub(super) fn only(&self) -> Option<i64> {
         let table = self.lock();
-        let mut ids = table.calls.iter().filter(|(_, waiting)| !waiting.subscription).map(|(id, _)| *id);
+        let mut ids = table
+            .calls
+            .iter()
+            .filter(|(_, waiting)| !waiting.subscription)
+            .map(|(id, _)| *id);
         let only = ids.next();
         only.filter(|_| ids.next().is_none())
     }
@@ -146,9 +154,16 @@ impl PendingCalls {
     pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
         let table = self.lock();
         // Almost always a request's token is its id.
-        let same_id = table.calls.get(&token).filter(|waiting| waiting.token == token);
-        let waiting = same_id.or_else(|| table.calls.values().find(|waiting| waiting.token == token))?;
-        waiting.context.wants_progress.then(|| waiting.messages.clone())
+        let same_id = table
+            .calls
+            .get(&token)
+            .filter(|waiting| waiting.token == token);
+        let waiting =
+            same_id.or_else(|| table.calls.values().find(|waiting| waiting.token == token))?;
+        waiting
+            .context
+            .wants_progress
+            .then(|| waiting.messages.clone())
     }
 
     /// Whom a log message is for. On one channel it names no request, so it is delivered only where one
@@ -162,7 +177,9 @@ impl PendingCalls {
             (Some(_), None) => true,
         };
         let mut candidates = table.calls.values().filter(asked);
-        let Some(oldest) = candidates.next() else { return LogTarget::None };
+        let Some(oldest) = candidates.next() else {
+            return LogTarget::None;
+        };
         if candidates.any(|other| other.context.caller != oldest.context.caller) {
             return LogTarget::Ambiguous;
         }
@@ -178,28 +195,56 @@ impl PendingCalls {
     /// progress token in the request does not help: the server makes it up for progress on its own request (2025-11-25 basic/utilities/progress), and small numbers are often both.
     pub(super) fn request_target(&self, task: Option<&str>) -> RequestTarget {
         let table = self.lock();
-        let can_be_asked = |waiting: &&PendingCall| waiting.asks.is_some() && waiting.messages.is_connected();
+        let can_be_asked =
+            |waiting: &&PendingCall| waiting.asks.is_some() && waiting.messages.is_connected();
         let waits = |waiting: &&PendingCall| task.is_some() && waiting.task.as_deref() == task;
-        if let Some(PendingCall { messages, deadline, asks: Some(asks), trace, .. }) =
-            table.calls.values().filter(can_be_asked).find(waits)
+        if let Some(PendingCall {
+            messages,
+            deadline,
+            asks: Some(asks),
+            trace,
+            ..
+        }) = table.calls.values().filter(can_be_asked).find(waits)
         {
-            let (messages, deadline, trace) = (messages.clone(), Arc::clone(deadline), trace.clone());
-            return RequestTarget::Call { messages, deadline, asks: asks.clone(), trace };
+            let (messages, deadline, trace) =
+                (messages.clone(), Arc::clone(deadline), trace.clone());
+            return RequestTarget::Call {
+                messages,
+                deadline,
+                asks: asks.clone(),
+                trace,
+            };
         }
         let mut candidates = table.calls.values().filter(can_be_asked);
-        let Some(oldest) = candidates.next() else { return RequestTarget::None };
-        let Some(asks) = oldest.asks.clone() else { return RequestTarget::None };
+        let Some(oldest) = candidates.next() else {
+            return RequestTarget::None;
+        };
+        let Some(asks) = oldest.asks.clone() else {
+            return RequestTarget::None;
+        };
         if candidates.any(|other| other.context.caller != oldest.context.caller) {
             return RequestTarget::Ambiguous;
         }
-        let (messages, deadline, trace) = (oldest.messages.clone(), Arc::clone(&oldest.deadline), oldest.trace.clone());
-        RequestTarget::Call { messages, deadline, asks, trace }
+        let (messages, deadline, trace) = (
+            oldest.messages.clone(),
+            Arc::clone(&oldest.deadline),
+            oldest.trace.clone(),
+        );
+        RequestTarget::Call {
+            messages,
+            deadline,
+            asks,
+            trace,
+        }
     }
 
     /// The sender to the only client with running calls, of its oldest call.
     pub(super) fn only_client(&self) -> Option<ServerMessages> {
         let table = self.lock();
-        let mut candidates = table.calls.values().filter(|waiting| waiting.messages.is_connected());
+        let mut candidates = table
+            .calls
+            .values()
+            .filter(|waiting| waiting.messages.is_connected());
         let oldest = candidates.next()?;
         let alone = candidates.all(|other| other.context.caller == oldest.context.caller);
         alone.then(|| oldest.messages.clone())
@@ -207,7 +252,12 @@ impl PendingCalls {
 
     /// The server has cancelled a request. All calls are notified, since it is not known here which one it is for.
     pub(super) fn withdraw(&self, id: &Json) {
-        for asks in self.lock().calls.values().filter_map(|waiting| waiting.asks.as_ref()) {
+        for asks in self
+            .lock()
+            .calls
+            .values()
+            .filter_map(|waiting| waiting.asks.as_ref())
+        {
             // A call whose queue is full is about to end.
             let _ = asks.try_send(ServerRequestEvent::Withdrawn(id.clone()));
         }
@@ -252,7 +302,10 @@ mod tests {
             asks: Some(asks),
         };
         pending.insert(id, waiting).unwrap();
-        Running { answered, _inbox: inbox }
+        Running {
+            answered,
+            _inbox: inbox,
+        }
     }
 
     fn internal(answer: oneshot::Sender<Result<Response, BackendError>>) -> PendingCall {
@@ -314,22 +367,41 @@ mod tests {
         let (answer, _answered) = oneshot::channel();
         let messages = ServerMessages::discard();
         let (asks, _) = mpsc::channel(1);
-        let own = PendingCall { messages, asks: Some(asks), ..internal(answer) };
+        let own = PendingCall {
+            messages,
+            asks: Some(asks),
+            ..internal(answer)
+        };
         pending.insert(1, own).unwrap();
         assert!(matches!(pending.request_target(None), RequestTarget::None));
         let _a = call(&pending, 2, 1, None);
         let _b = call(&pending, 3, 1, None);
-        assert!(matches!(pending.request_target(None), RequestTarget::Call { .. }));
+        assert!(matches!(
+            pending.request_target(None),
+            RequestTarget::Call { .. }
+        ));
         let gone = call(&pending, 4, 2, None);
-        assert!(matches!(pending.request_target(None), RequestTarget::Ambiguous));
+        assert!(matches!(
+            pending.request_target(None),
+            RequestTarget::Ambiguous
+        ));
         assert!(pending.only_client().is_none());
         // A request of a task is for the call that waits for the task.
         let _waits = call(&pending, 9, 3, None);
-        assert!(matches!(pending.request_target(Some("t")), RequestTarget::Call { .. }));
-        assert!(matches!(pending.request_target(Some("u")), RequestTarget::Ambiguous));
+        assert!(matches!(
+            pending.request_target(Some("t")),
+            RequestTarget::Call { .. }
+        ));
+        assert!(matches!(
+            pending.request_target(Some("u")),
+            RequestTarget::Ambiguous
+        ));
         pending.remove(9);
         drop(gone);
-        assert!(matches!(pending.request_target(None), RequestTarget::Call { .. }));
+        assert!(matches!(
+            pending.request_target(None),
+            RequestTarget::Call { .. }
+        ));
         assert!(pending.only_client().is_some());
     }
 
@@ -347,7 +419,9 @@ mod tests {
     fn closing_fails_all_calls_and_rejects_new_ones() {
         let pending = PendingCalls::default();
         let mut callers = [call(&pending, 1, 1, None), call(&pending, 2, 2, None)];
-        let error = BackendError::Exited { status: Some("signal: 9".into()) };
+        let error = BackendError::Exited {
+            status: Some("signal: 9".into()),
+        };
         pending.close(&error);
         for caller in &mut callers {
             assert_eq!(caller.answered.try_recv().unwrap().unwrap_err(), error);

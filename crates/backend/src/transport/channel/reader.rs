@@ -15,7 +15,9 @@ use crate::request::server_request::{
     ImmediateReply, PendingServerRequest, cancelled_id, cannot_ask_text, reply_immediately,
 };
 use crate::request::trace;
-use crate::request::{meant_for, messages, no_server_requests, pong_text, refusal_text, request_number};
+use crate::request::{
+    meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
+};
 use crate::subscriptions::subscription_id;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
@@ -34,7 +36,11 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
-        Self { shared, valid: 0, garbage: 0 }
+        Self {
+            shared,
+            valid: 0,
+            garbage: 0,
+        }
     }
 
     /// The number of valid messages.
@@ -67,14 +73,22 @@ impl<'a> Reader<'a> {
                 let id = request_number(&response.id());
                 // Late: its request was cancelled.
                 if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
-                    tracing::debug!(backend = &*self.shared.context.name, ?id, "answer to no pending request");
+                    tracing::debug!(
+                        backend = &*self.shared.context.name,
+                        ?id,
+                        "answer to no pending request"
+                    );
                 }
             }
             Message::Notification(notification) => self.take_notification(notification),
             Message::Request(request) if self.shared.is_modern() => {
                 let is_ping = request.method == Method::Ping;
                 let refusal = || refusal_text(&request.id, &no_server_requests());
-                self.shared.send_detached(if is_ping { pong_text(&request.id) } else { refusal() });
+                self.shared.send_detached(if is_ping {
+                    pong_text(&request.id)
+                } else {
+                    refusal()
+                });
                 if let Some(suppressed) = self.shared.warnings.server_request.admit() {
                     let method = excerpt(request.method.as_str().as_bytes(), 80);
                     let backend = &*self.shared.context.name;
@@ -104,17 +118,31 @@ impl<'a> Reader<'a> {
     /// Sends a request of the server to the client of a call; returns the reply to the server if that is not possible.
     fn ask(&self, request: &Request) -> Result<(), Bytes> {
         let unasked = |why: &str| cannot_ask_text(&request.id, why);
-        let (messages, deadline, asks, trace) =
-            match self.shared.pending.request_target(related_task(request).as_deref()) {
-                RequestTarget::Call { messages, deadline, asks, trace } => (messages, deadline, asks, trace),
-                RequestTarget::None if self.shared.context.outlet.ask(request) => return Ok(()),
-                RequestTarget::None => return Err(unasked("no call is running that the request could belong to")),
-                RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
-            };
+        let (messages, deadline, asks, trace) = match self
+            .shared
+            .pending
+            .request_target(related_task(request).as_deref())
+        {
+            RequestTarget::Call {
+                messages,
+                deadline,
+                asks,
+                trace,
+            } => (messages, deadline, asks, trace),
+            RequestTarget::None if self.shared.context.outlet.ask(request) => return Ok(()),
+            RequestTarget::None => {
+                return Err(unasked(
+                    "no call is running that the request could belong to",
+                ));
+            }
+            RequestTarget::Ambiguous => return Err(unasked("several clients are possible")),
+        };
         let span = trace::asked(&self.shared.context.telemetry, &trace, request);
         let limits = self.shared.context.server_request_limits();
         let (pending, for_client) = PendingServerRequest::new(request, &deadline, limits, span)?;
-        let place = asks.try_reserve().map_err(|_| unasked("the call is ending"))?;
+        let place = asks
+            .try_reserve()
+            .map_err(|_| unasked("the call is ending"))?;
         if !messages.try_send(ServerMessage::Request(for_client)) {
             return Err(unasked("its queue is full"));
         }
@@ -149,13 +177,22 @@ impl<'a> Reader<'a> {
                 }
             }
             Method::LogMessage => {
-                match self.shared.pending.log_target(notification.log_level(), self.shared.is_modern()) {
+                match self
+                    .shared
+                    .pending
+                    .log_target(notification.log_level(), self.shared.is_modern())
+                {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
                     LogTarget::None => self.shared.context.outlet.deliver(notification),
                     LogTarget::Ambiguous => {
                         if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
                             let why = "several clients are possible";
-                            tracing::warn!(backend, suppressed, why, "log message of shared connection dropped");
+                            tracing::warn!(
+                                backend,
+                                suppressed,
+                                why,
+                                "log message of shared connection dropped"
+                            );
                         }
                     }
                 }
@@ -181,21 +218,34 @@ impl<'a> Reader<'a> {
             && let Some(suppressed) = self.shared.warnings.slow_client.admit()
         {
             let backend = &*self.shared.context.name;
-            tracing::warn!(backend, suppressed, "notification dropped: queue of the client is full");
+            tracing::warn!(
+                backend,
+                suppressed,
+                "notification dropped: queue of the client is full"
+            );
         }
     }
 
     fn take_garbage(&mut self, text: &Bytes, error: &MessageError) {
         // An invalid answer fails its request.
         if let Some(id) = meant_for(text, error)
-            && self.shared.pending.resolve(id, Err(BackendError::Malformed { reason: error.to_string() }))
+            && self.shared.pending.resolve(
+                id,
+                Err(BackendError::Malformed {
+                    reason: error.to_string(),
+                }),
+            )
         {
             return;
         }
         self.garbage += 1;
         if self.garbage == 1 {
             let (backend, line) = (&*self.shared.context.name, excerpt(text, SHOWN));
-            tracing::warn!(backend, line, "invalid message from server; further ones are only counted");
+            tracing::warn!(
+                backend,
+                line,
+                "invalid message from server; further ones are only counted"
+            );
         }
     }
 
@@ -207,7 +257,10 @@ impl<'a> Reader<'a> {
             false => self.shared.context.memory.spent(),
         };
         let pending = &self.shared.pending;
-        let found = partial::id(head, tail).as_ref().and_then(request_number).or_else(|| pending.only());
+        let found = partial::id(head, tail)
+            .as_ref()
+            .and_then(request_number)
+            .or_else(|| pending.only());
         let resolved = found.is_some_and(|id| pending.resolve(id, Err(error.clone())));
         if !resolved && let Some(suppressed) = self.shared.warnings.dropped.admit() {
             let backend = &*self.shared.context.name;
@@ -219,6 +272,10 @@ impl<'a> Reader<'a> {
 /// The task that a request belongs to (2025-11-25 basic/utilities/tasks, Associating Task-Related
 /// Messages).
 fn related_task(request: &Request) -> Option<String> {
-    let related = request.params.as_ref()?.get("_meta")?.get(meta::RELATED_TASK)?;
+    let related = request
+        .params
+        .as_ref()?
+        .get("_meta")?
+        .get(meta::RELATED_TASK)?;
     Some(related.get("taskId")?.as_str()?.into_owned())
 }

@@ -45,7 +45,8 @@ pub(crate) type SendFuture = Pin<Box<dyn Future<Output = Result<Sent, BackendErr
 
 /// The outcome of [`MessageWriter::begin`]: `None` if the server neither accepts nor refuses messages. Most are ready at
 /// once, and need no allocation.
-pub(crate) type Begun<'a> = Either<Ready<Result<Option<SendFuture>, BackendError>>, Pending<'a, Option<SendFuture>>>;
+pub(crate) type Begun<'a> =
+    Either<Ready<Result<Option<SendFuture>, BackendError>>, Pending<'a, Option<SendFuture>>>;
 
 /// What the server did with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,11 @@ enum Form {
 
 impl HttpTransport {
     /// Reads a response that is no answer in JSON.
-    pub(super) fn read_other<'a>(&'a self, http: HttpResponse, request: &'a ActiveRequest<'_>) -> Pending<'a, Reply> {
+    pub(super) fn read_other<'a>(
+        &'a self,
+        http: HttpResponse,
+        request: &'a ActiveRequest<'_>,
+    ) -> Pending<'a, Reply> {
         // Large: boxed to keep the future of a call with an answer in JSON small.
         match form(&http) {
             Form::Events if may_answer(&http) => Box::pin(self.read_events(http, request)),
@@ -43,9 +47,9 @@ impl HttpTransport {
     ) -> Result<Reply, BackendError> {
         match (http.status.as_u16(), &form) {
             (status @ (202 | 204), _) => Err(malformed(format!("HTTP {status} without an answer"))),
-            (200..=299, Form::Other(found)) => {
-                Err(malformed(format!("content type {found:?}, neither JSON nor an event stream")))
-            }
+            (200..=299, Form::Other(found)) => Err(malformed(format!(
+                "content type {found:?}, neither JSON nor an event stream"
+            ))),
             _ => Ok(self.read_rejection(http, &form, request.id).await),
         }
     }
@@ -64,21 +68,36 @@ impl HttpTransport {
                 Message::Response(response) => Some(response),
                 _ => None,
             });
-            let response = answers.find(|response| request_number(&response.id()) == Some(request.id));
-            let response = response.ok_or_else(|| malformed("the body does not answer the request"))?;
-            Ok(Reply::Answer { response, session: session(http, request) })
+            let response =
+                answers.find(|response| request_number(&response.id()) == Some(request.id));
+            let response =
+                response.ok_or_else(|| malformed("the body does not answer the request"))?;
+            Ok(Reply::Answer {
+                response,
+                session: session(http, request),
+            })
         }
     }
 
     /// The whole body, without a copy if it came in one piece.
-    fn read_body(&self, http: &mut HttpResponse) -> impl Future<Output = Result<Bytes, BackendError>> + Send {
+    fn read_body(
+        &self,
+        http: &mut HttpResponse,
+    ) -> impl Future<Output = Result<Bytes, BackendError>> + Send {
         async move {
-            let too_large = || BackendError::ResponseTooLarge { limit: self.context.limits.message_bytes };
-            if http.content_length().is_some_and(|length| length > self.context.limits.message_bytes as u64) {
+            let too_large = || BackendError::ResponseTooLarge {
+                limit: self.context.limits.message_bytes,
+            };
+            if http
+                .content_length()
+                .is_some_and(|length| length > self.context.limits.message_bytes as u64)
+            {
                 return Err(too_large());
             }
             let failure = |error| self.endpoint.failure(&error);
-            let Some(first) = http.chunk().await.map_err(failure)? else { return Ok(Bytes::new()) };
+            let Some(first) = http.chunk().await.map_err(failure)? else {
+                return Ok(Bytes::new());
+            };
             self.count_read(first.len());
             let second = match http.content_length() {
                 Some(0) => return Ok(first),
@@ -96,14 +115,25 @@ impl HttpTransport {
     }
 
     /// The whole body, of which these have been read.
-    async fn read_on(&self, http: &mut HttpResponse, first: Bytes, second: Bytes) -> Result<Bytes, BackendError> {
+    async fn read_on(
+        &self,
+        http: &mut HttpResponse,
+        first: Bytes,
+        second: Bytes,
+    ) -> Result<Bytes, BackendError> {
         let limit = self.context.limits.message_bytes;
         let failure = |error| self.endpoint.failure(&error);
         // Memory for all of it at once. If the server sends less than it announced, that costs addresses, not memory.
-        let left = http.content_length().and_then(|left| usize::try_from(left).ok()).unwrap_or_default();
+        let left = http
+            .content_length()
+            .and_then(|left| usize::try_from(left).ok())
+            .unwrap_or_default();
         let mut arriving = Arriving::body(&self.context.memory);
         arriving.cover(first.len() + second.len() + left).await?;
-        let mut whole = BodyBuffer::new(first.len() + second.len() + left, self.context.limits.spare_bytes);
+        let mut whole = BodyBuffer::new(
+            first.len() + second.len() + left,
+            self.context.limits.spare_bytes,
+        );
         whole.extend_from_slice(&first);
         whole.extend_from_slice(&second);
         drop((first, second));
@@ -125,7 +155,10 @@ impl HttpTransport {
     }
 
     fn count_read(&self, bytes: usize) {
-        self.context.telemetry.metrics().io(Direction::Receive, bytes as u64);
+        self.context
+            .telemetry
+            .metrics()
+            .io(Direction::Receive, bytes as u64);
     }
 
     /// An error status: with a body that answers the request it is an answer like any other.
@@ -140,21 +173,41 @@ impl HttpTransport {
             }
             Form::Events => None,
         };
-        let Some(body) = body else { return Reply::Rejected { status, error: None, pause } };
+        let Some(body) = body else {
+            return Reply::Rejected {
+                status,
+                error: None,
+                pause,
+            };
+        };
         match Message::parse(body.clone(), self.context.limits.nesting) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
-                Reply::Answer { response, session: None }
+                Reply::Answer {
+                    response,
+                    session: None,
+                }
             }
             // An error that names no request may lack the id (2026-07-28 streamable-http, Sending
             // Messages), which makes it an invalid message, but it still says what happened.
             _ => {
-                let error = Json::parse(body, self.context.limits.nesting).ok().and_then(|body| body.get("error"));
+                let error = Json::parse(body, self.context.limits.nesting)
+                    .ok()
+                    .and_then(|body| body.get("error"));
                 let error = error.filter(Json::is_object);
                 if let Some(message) = error.as_ref().and_then(|error| error.get("message")) {
                     let message = excerpt(message.bytes(), 200);
-                    tracing::debug!(backend = &*self.context.name, status, message, "request rejected");
+                    tracing::debug!(
+                        backend = &*self.context.name,
+                        status,
+                        message,
+                        "request rejected"
+                    );
                 }
-                Reply::Rejected { status, error, pause }
+                Reply::Rejected {
+                    status,
+                    error,
+                    pause,
+                }
             }
         }
     }
@@ -163,11 +216,17 @@ impl HttpTransport {
 /// How long the server asks to be left alone: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), a day at most.
 pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(86_400);
-    let value = http.headers.get(header::RETRY_AFTER).filter(|_| matches!(http.status.as_u16(), 429 | 503))?;
+    let value = http
+        .headers
+        .get(header::RETRY_AFTER)
+        .filter(|_| matches!(http.status.as_u16(), 429 | 503))?;
     let value = value.to_str().ok()?.trim();
     let pause = match value.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(SystemTime::now()).unwrap_or_default(),
+        Err(_) => httpdate::parse_http_date(value)
+            .ok()?
+            .duration_since(SystemTime::now())
+            .unwrap_or_default(),
     };
     Some(pause.min(LONGEST))
 }
@@ -175,7 +234,10 @@ pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
 /// The session that the server assigned with its answer to `initialize`. In memory of its own, since a header keeps the
 /// whole head in memory.
 pub(super) fn session(http: &HttpResponse, request: &ActiveRequest<'_>) -> Option<HeaderValue> {
-    let session = http.headers.get(SESSION_ID).filter(|_| HttpTransport::is_initialize(request))?;
+    let session = http
+        .headers
+        .get(SESSION_ID)
+        .filter(|_| HttpTransport::is_initialize(request))?;
     HeaderValue::from_bytes(session.as_bytes()).ok()
 }
 
@@ -195,8 +257,16 @@ pub(super) fn is_events(http: &HttpResponse) -> bool {
 }
 
 fn form(http: &HttpResponse) -> Form {
-    let value = http.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
-    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let value = http
+        .headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.as_bytes())
+        .unwrap_or_default();
+    let essence = value
+        .split(|byte| *byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
     if essence.eq_ignore_ascii_case(b"application/json") {
         Form::Json
     } else if essence.eq_ignore_ascii_case(sse::CONTENT_TYPE.as_bytes()) {
@@ -207,5 +277,7 @@ fn form(http: &HttpResponse) -> Form {
 }
 
 fn malformed(reason: impl Into<String>) -> BackendError {
-    BackendError::Malformed { reason: reason.into() }
+    BackendError::Malformed {
+        reason: reason.into(),
+    }
 }

@@ -17,7 +17,9 @@ pub(super) struct Authorities(Vec<Certificate>);
 impl Authorities {
     /// Those in a file, in PEM; none without a file. The error names the file: it is for operators.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, String> {
-        let Some(file) = file else { return Ok(Self::default()) };
+        let Some(file) = file else {
+            return Ok(Self::default());
+        };
         let shown = excerpt(file.as_os_str().as_encoded_bytes(), 200);
         let cannot = |why: String| format!("its `caFile` {shown} cannot be used: {why}");
         let pem = read_bounded(file, LONGEST).map_err(|error| cannot(error.to_string()))?;

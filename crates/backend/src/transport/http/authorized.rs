@@ -49,10 +49,20 @@ pub(super) struct AuthorizedRequest {
 }
 
 impl AuthorizedRequest {
-    pub(super) fn new(client: &Arc<HttpClient>, source: &Arc<dyn CredentialSource>, request: HttpRequest) -> Self {
+    pub(super) fn new(
+        client: &Arc<HttpClient>,
+        source: &Arc<dyn CredentialSource>,
+        request: HttpRequest,
+    ) -> Self {
         let may_be_sent = Arc::<AtomicBool>::default();
-        let sending = Sending { client: Arc::clone(client), may_be_sent: Arc::clone(&may_be_sent) };
-        Self { request: Box::pin(sending.run(Arc::clone(source), request)), may_be_sent }
+        let sending = Sending {
+            client: Arc::clone(client),
+            may_be_sent: Arc::clone(&may_be_sent),
+        };
+        Self {
+            request: Box::pin(sending.run(Arc::clone(source), request)),
+            may_be_sent,
+        }
     }
 
     /// Whether something of the request may have been written.
@@ -75,11 +85,20 @@ struct Sending {
 }
 
 impl Sending {
-    async fn run(self, source: Arc<dyn CredentialSource>, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let target = MessageTarget { method: &request.method, url: request.target.url() };
+    async fn run(
+        self,
+        source: Arc<dyn CredentialSource>,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, HttpError> {
+        let target = MessageTarget {
+            method: &request.method,
+            url: request.target.url(),
+        };
         let shown = source.credentials(&target).headers().await?;
         let response = self.send(request.clone(), &shown).await?;
-        let Some(refused) = refusal(&response, &request, shown) else { return Ok(response) };
+        let Some(refused) = refusal(&response, &request, shown) else {
+            return Ok(response);
+        };
         // It certainly did not run: with other credentials it is sent for the first time, and no third time.
         match source.replace(refused) {
             None => Ok(response),
@@ -95,7 +114,11 @@ impl Sending {
         }
     }
 
-    async fn send(&self, mut request: HttpRequest, shown: &HeaderMap) -> Result<HttpResponse, HttpError> {
+    async fn send(
+        &self,
+        mut request: HttpRequest,
+        shown: &HeaderMap,
+    ) -> Result<HttpResponse, HttpError> {
         for (name, value) in shown {
             request.headers.insert(name, value.clone());
         }
@@ -114,7 +137,12 @@ impl Sending {
 /// What a response refuses, if it refuses credentials: 401, or 403 with a challenge (2026-07-28 basic/authorization, Scope
 /// Challenge Handling). Any other 403 is about what was requested.
 fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> Option<Refusal> {
-    let challenges: Vec<_> = response.headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect();
+    let challenges: Vec<_> = response
+        .headers
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
+        .cloned()
+        .collect();
     let is_refusal = match response.status.as_u16() {
         401 => true,
         403 => !challenges.is_empty(),

@@ -123,12 +123,22 @@ impl HttpClient {
         authorities: Authorities,
     ) -> Result<Self, HttpError> {
         let is_loopback = target.is_loopback();
-        if target.url.scheme() == "http" && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none()) {
+        if target.url.scheme() == "http"
+            && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none())
+        {
             let at_address = address.and_then(|address| format!("http://{address}/").parse().ok());
-            return Ok(Self::Pooled(PooledClient::new(at_address.unwrap_or_else(|| target.uri.clone()), settings)));
+            return Ok(Self::Pooled(PooledClient::new(
+                at_address.unwrap_or_else(|| target.uri.clone()),
+                settings,
+            )));
         }
         let address = target.url.host_str().map(str::to_owned).zip(address);
-        let making = Making { settings, is_loopback, authorities, address };
+        let making = Making {
+            settings,
+            is_loopback,
+            authorities,
+            address,
+        };
         ReplaceableClient::new(making).map(|client| Self::Reqwest(Box::new(client)))
     }
 
@@ -142,7 +152,13 @@ impl HttpClient {
 
     /// Sends a request once the future is polled; its worker is the current one.
     pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
-        let HttpRequest { method, target, headers, body, may_last } = request;
+        let HttpRequest {
+            method,
+            target,
+            headers,
+            body,
+            may_last,
+        } = request;
         match self {
             Self::Pooled(client) => {
                 let mut request = http::Request::new(Full::new(body));
@@ -171,10 +187,15 @@ impl HttpClient {
 }
 
 /// Sends a request; waits while the process has as many files open as it may. The caller bounds the time.
-async fn execute_with_files(client: reqwest::Client, request: reqwest::Request) -> reqwest::Result<reqwest::Response> {
+async fn execute_with_files(
+    client: reqwest::Client,
+    request: reqwest::Request,
+) -> reqwest::Result<reqwest::Response> {
     loop {
         // Always there, since the body is in memory.
-        let Some(copy) = request.try_clone() else { return client.execute(request).await };
+        let Some(copy) = request.try_clone() else {
+            return client.execute(request).await;
+        };
         match client.execute(copy).await {
             Err(error) if error.is_connect() && pooled::is_out_of_files(&error) => {
                 Connecting(Box::pin(sleep(RETRY_WITHOUT_FILES))).await;
@@ -188,7 +209,12 @@ impl ReplaceableClient {
     fn new(making: Making) -> Result<Self, HttpError> {
         let current = ArcSwap::from_pointee(build(&making)?);
         let (is_suspected, built) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        Ok(Self { current, making, is_suspected, built })
+        Ok(Self {
+            current,
+            making,
+            is_suspected,
+            built,
+        })
     }
 
     fn current(&self) -> Arc<reqwest::Client> {
@@ -205,7 +231,8 @@ impl ReplaceableClient {
     /// Whether the current client is to be replaced now, by the caller.
     fn is_due(&self) -> bool {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = built.elapsed() >= REPLACEMENT && self.is_suspected.swap(false, Ordering::Relaxed);
+        let is_due =
+            built.elapsed() >= REPLACEMENT && self.is_suspected.swap(false, Ordering::Relaxed);
         if is_due {
             *built = Instant::now();
         }
@@ -214,7 +241,12 @@ impl ReplaceableClient {
 }
 
 fn build(making: &Making) -> Result<reqwest::Client, HttpError> {
-    let Making { settings, is_loopback, authorities, address } = making;
+    let Making {
+        settings,
+        is_loopback,
+        authorities,
+        address,
+    } = making;
     let mut builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -235,7 +267,10 @@ fn build(making: &Making) -> Result<reqwest::Client, HttpError> {
     if let Some((host, address)) = address {
         builder = builder.resolve(host, *address);
     }
-    authorities.add_to(builder).build().map_err(HttpError::Reqwest)
+    authorities
+        .add_to(builder)
+        .build()
+        .map_err(HttpError::Reqwest)
 }
 
 impl Target {
@@ -253,11 +288,17 @@ impl Target {
     /// The host, and the port unless the scheme implies it.
     pub(super) fn host(&self) -> Option<String> {
         let host = self.uri.host()?;
-        Some(self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
+        Some(
+            self.url
+                .port()
+                .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")),
+        )
     }
 
     fn is_loopback(&self) -> bool {
-        self.url.host_str().is_some_and(fanlight_settings::is_loopback)
+        self.url
+            .host_str()
+            .is_some_and(fanlight_settings::is_loopback)
     }
 }
 
@@ -271,17 +312,27 @@ impl HttpResponse {
     }
 
     /// The next bytes of the body; `None` at its end. Can be dropped and called again.
-    pub(super) fn chunk(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
+    pub(super) fn chunk(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
         match &mut self.body {
-            Body::Pooled(body) => Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Pooled))),
+            Body::Pooled(body) => {
+                Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Pooled)))
+            }
             Body::Reqwest(response) => Either::Right(response.chunk().map_err(HttpError::Reqwest)),
         }
     }
 
     /// Reads more of a long body into `buffer`: see [`pooled::ResponseBody::read_into`].
-    pub(super) async fn read_into(&mut self, buffer: &mut BodyBuffer) -> Result<Option<usize>, HttpError> {
+    pub(super) async fn read_into(
+        &mut self,
+        buffer: &mut BodyBuffer,
+    ) -> Result<Option<usize>, HttpError> {
         match &mut self.body {
-            Body::Pooled(body) => body.read_into(&self.headers, buffer).await.map_err(HttpError::Pooled),
+            Body::Pooled(body) => body
+                .read_into(&self.headers, buffer)
+                .await
+                .map_err(HttpError::Pooled),
             Body::Reqwest(_) => Ok(None),
         }
     }
@@ -302,16 +353,26 @@ impl Future for ResponseFuture {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match self.get_mut() {
-            Self::Pooled(future) => ready!(Pin::new(future).poll(cx)).map_err(HttpError::Pooled).map(|response| {
-                let (head, body) = response.into_parts();
-                HttpResponse { status: head.status, headers: head.headers, body: Body::Pooled(body) }
-            }),
-            Self::Reqwest(future) => {
-                ready!(Pin::new(future).poll(cx)).map_err(HttpError::Reqwest).map(|mut response| {
+            Self::Pooled(future) => ready!(Pin::new(future).poll(cx))
+                .map_err(HttpError::Pooled)
+                .map(|response| {
+                    let (head, body) = response.into_parts();
+                    HttpResponse {
+                        status: head.status,
+                        headers: head.headers,
+                        body: Body::Pooled(body),
+                    }
+                }),
+            Self::Reqwest(future) => ready!(Pin::new(future).poll(cx))
+                .map_err(HttpError::Reqwest)
+                .map(|mut response| {
                     let headers = std::mem::take(response.headers_mut());
-                    HttpResponse { status: response.status(), headers, body: Body::Reqwest(Box::new(response)) }
-                })
-            }
+                    HttpResponse {
+                        status: response.status(),
+                        headers,
+                        body: Body::Reqwest(Box::new(response)),
+                    }
+                }),
         })
     }
 }
@@ -320,8 +381,12 @@ impl HttpError {
     /// Whether certainly nothing was sent that the server has read: there was no connection, or no request.
     pub(super) fn nothing_was_sent(&self) -> bool {
         match self {
-            Self::Pooled(error) => matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_)),
-            Self::Reqwest(error) => error.is_connect() || error.is_builder() || is_refused_handshake(error),
+            Self::Pooled(error) => {
+                matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_))
+            }
+            Self::Reqwest(error) => {
+                error.is_connect() || error.is_builder() || is_refused_handshake(error)
+            }
             Self::NoCredentials(_) => true,
         }
     }
@@ -336,7 +401,10 @@ impl HttpError {
         while let Some(next) = innermost.and_then(Error::source) {
             innermost = Some(next);
         }
-        innermost.map_or_else(|| "unknown reason".into(), |cause| excerpt(cause.to_string().as_bytes(), 200))
+        innermost.map_or_else(
+            || "unknown reason".into(),
+            |cause| excerpt(cause.to_string().as_bytes(), 200),
+        )
     }
 }
 
@@ -346,8 +414,18 @@ mod tests {
 
     #[test]
     fn host_has_a_port_unless_the_scheme_implies_it() {
-        for (url, host) in [("http://a.b:80/x", "a.b"), ("http://a.b:81", "a.b:81"), ("https://[::1]:1/", "[::1]:1")] {
-            assert_eq!(Target::new(Url::parse(url).unwrap()).unwrap().host().as_deref(), Some(host));
+        for (url, host) in [
+            ("http://a.b:80/x", "a.b"),
+            ("http://a.b:81", "a.b:81"),
+            ("https://[::1]:1/", "[::1]:1"),
+        ] {
+            assert_eq!(
+                Target::new(Url::parse(url).unwrap())
+                    .unwrap()
+                    .host()
+                    .as_deref(),
+                Some(host)
+            );
         }
     }
 
@@ -358,12 +436,17 @@ mod tests {
             connect_timeout: time,
             idle_timeout: time,
             max_idle: 4,
-            probes: fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time },
+            probes: fanlight_http_pool::TcpProbes {
+                interval: time,
+                unacknowledged: time,
+            },
         };
         for (url, plain) in [("http://127.0.0.1:1", true), ("https://127.0.0.1:1", false)] {
             let target = Target::new(Url::parse(url).unwrap()).unwrap();
             assert_eq!(
-                HttpClient::new((&target, None), settings, Authorities::default()).unwrap().needs_host(),
+                HttpClient::new((&target, None), settings, Authorities::default())
+                    .unwrap()
+                    .needs_host(),
                 plain,
                 "{url}"
             );

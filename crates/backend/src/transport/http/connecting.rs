@@ -27,7 +27,10 @@ pub(super) struct WatchedRequest<T> {
 impl<T> WatchedRequest<T> {
     /// `request` makes connections through a [`ConnectingLayer`] only.
     pub(super) fn new(request: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { request: Box::pin(request), is_connecting: true }
+        Self {
+            request: Box::pin(request),
+            is_connecting: true,
+        }
     }
 
     /// Whether it certainly had no connection when it was polled last.
@@ -115,7 +118,10 @@ mod tests {
             let _ = Connecting(connected).await;
             pending::<()>().await;
         });
-        assert!(request.is_connecting(), "nothing is sent before it is polled");
+        assert!(
+            request.is_connecting(),
+            "nothing is sent before it is polled"
+        );
         assert!(poll(&mut request) && poll(&mut request));
         connect.send(()).unwrap();
         assert!(!poll(&mut request), "it may be sent from now on");

@@ -69,22 +69,36 @@ impl HttpEndpoint {
             Some(address) => format!("{} at {address}", origin_of(url)),
             None => origin_of(url),
         };
-        let url = Url::parse(url).map_err(|error| unusable(format!("its URL is not valid: {error}")))?;
+        let url =
+            Url::parse(url).map_err(|error| unusable(format!("its URL is not valid: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(unusable(format!("its URL begins with {}:, not http: or https:", url.scheme())));
+            return Err(unusable(format!(
+                "its URL begins with {}:, not http: or https:",
+                url.scheme()
+            )));
         }
         let (url, credentials) = without_credentials(url);
-        let target = Target::new(url).ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
+        let target = Target::new(url)
+            .ok_or_else(|| unusable("its URL is not one that HTTP can name".into()))?;
         let authorities = Authorities::read(ca_file).map_err(unusable)?;
         let client = HttpClient::new((&target, address), bounds, authorities)
             .map_err(|error| unusable(format!("no HTTP client: {}", error.reason())))?;
         let mut headers = HeaderMap::new();
-        let host = target.host().filter(|_| client.needs_host()).and_then(|host| HeaderValue::try_from(host).ok());
+        let host = target
+            .host()
+            .filter(|_| client.needs_host())
+            .and_then(|host| HeaderValue::try_from(host).ok());
         headers.extend(host.map(|host| (header::HOST, host)));
         headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
         headers.extend(user_agent(identity));
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
         let headers = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
         Ok(Self {
@@ -106,26 +120,57 @@ impl HttpEndpoint {
     }
 
     /// [`Self::execute`] for a request whose response may be an event stream that lasts with little to read.
-    pub(super) fn execute_lasting(&self, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
+    pub(super) fn execute_lasting(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Exchange {
         let target = Arc::clone(&self.target);
-        self.send(HttpRequest { method, target, headers, body, may_last: true })
+        self.send(HttpRequest {
+            method,
+            target,
+            headers,
+            body,
+            may_last: true,
+        })
     }
 
     /// Sends a request to another URL of the same origin.
-    pub(super) fn execute_at(&self, target: &Arc<Target>, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
-        self.send(HttpRequest { method, target: Arc::clone(target), headers, body, may_last: false })
+    pub(super) fn execute_at(
+        &self,
+        target: &Arc<Target>,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Exchange {
+        self.send(HttpRequest {
+            method,
+            target: Arc::clone(target),
+            headers,
+            body,
+            may_last: false,
+        })
     }
 
     fn send(&self, request: HttpRequest) -> Exchange {
         match &self.source {
             None => Exchange::Plain(self.client.execute(request)),
-            Some(source) => Exchange::Authorized(AuthorizedRequest::new(&self.client, source, request)),
+            Some(source) => {
+                Exchange::Authorized(AuthorizedRequest::new(&self.client, source, request))
+            }
         }
     }
 
     /// Runs a task whose outcome is not needed, unless too many such tasks are running.
-    pub(super) fn spawn_detached(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
-        let Ok(permit) = Arc::clone(&self.aside).try_acquire_owned() else { return };
+    pub(super) fn spawn_detached(
+        &self,
+        tasks: &TaskTracker,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let Ok(permit) = Arc::clone(&self.aside).try_acquire_owned() else {
+            return;
+        };
         let task = async move {
             task.await;
             drop(permit);
@@ -147,7 +192,11 @@ impl HttpEndpoint {
             let reason = format!("cannot connect to {}: {what}", self.origin);
             return BackendError::Unreachable { reason }.with_details(details);
         }
-        tracing::debug!(origin = self.origin, reason = error.reason(), "exchange failed");
+        tracing::debug!(
+            origin = self.origin,
+            reason = error.reason(),
+            "exchange failed"
+        );
         self.suspect_connections();
         BackendError::ClosedEarly
     }
@@ -155,14 +204,23 @@ impl HttpEndpoint {
     /// Notes what a refusal of credentials says of those that are wanted.
     pub(super) fn note_challenge(&self, response: &HttpResponse) {
         if matches!(response.status.as_u16(), 401 | 403) {
-            let text = response.headers.get(header::WWW_AUTHENTICATE).map(|value| excerpt(value.as_bytes(), CHALLENGE));
-            *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = text;
+            let text = response
+                .headers
+                .get(header::WWW_AUTHENTICATE)
+                .map(|value| excerpt(value.as_bytes(), CHALLENGE));
+            *self
+                .challenge
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = text;
         }
     }
 
     /// What the last refusal of credentials said, if it said anything.
     pub(crate) fn challenge(&self) -> Option<String> {
-        self.challenge.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.challenge
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Sends these configured headers from the next message on.
@@ -182,7 +240,9 @@ impl HttpEndpoint {
 
     /// Whether a server that was tried without TLS speaks that. Nothing but a handshake tells it.
     pub(crate) async fn speaks_tls(&self) -> bool {
-        self.try_tls().await.is_some_and(|tried| tried.map_or_else(|error| !error.is_connect(), |_| true))
+        self.try_tls()
+            .await
+            .is_some_and(|tried| tried.map_or_else(|error| !error.is_connect(), |_| true))
     }
 
     /// Why a server that closed a connection over TLS has refused the handshake, if it has. With HTTP/2, the client library
@@ -191,13 +251,19 @@ impl HttpEndpoint {
         let error = self.try_tls().await?.err()?;
         let Problem { what, details } = problem::of_refused_handshake(&error)?;
         let Remedy { kind, text } = details.remedy?;
-        Some(Remedy { kind, text: format!("{what}: {text}").into() })
+        Some(Remedy {
+            kind,
+            text: format!("{what}: {text}").into(),
+        })
     }
 
     /// Requests the root of the server over TLS, whoever it is: nothing secret is sent, and only the handshake matters.
     async fn try_tls(&self) -> Option<reqwest::Result<reqwest::Response>> {
         let mut url = self.target.url().clone();
-        let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).http1_only();
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .http1_only();
         let client = builder.tls_danger_accept_invalid_certs(true).build().ok()?;
         url.set_scheme("https").ok()?;
         url.set_path("/");
@@ -213,10 +279,21 @@ impl HttpEndpoint {
         url.set_path(&format!("/.well-known/oauth-protected-resource{path}"));
         url.set_query(None);
         let mut headers = HeaderMap::new();
-        headers.extend(self.headers.current().get(header::HOST).map(|host| (header::HOST, host.clone())));
+        headers.extend(
+            self.headers
+                .current()
+                .get(header::HOST)
+                .map(|host| (header::HOST, host.clone())),
+        );
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let target = Arc::new(Target::new(url)?);
-        let request = HttpRequest { method: Method::GET, target, headers, body: Bytes::new(), may_last: false };
+        let request = HttpRequest {
+            method: Method::GET,
+            target,
+            headers,
+            body: Bytes::new(),
+            may_last: false,
+        };
         let mut response = self.client.execute(request).await.ok()?;
         let mut body = BytesMut::new();
         while response.status.is_success()
@@ -262,21 +339,43 @@ mod tests {
     use super::*;
 
     fn endpoint(url: &str, headers: &[(&str, &str)]) -> Result<HttpEndpoint, BackendError> {
-        let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-        let identity = Identity { name: "fanlight".into(), version: "1".into() };
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+            .collect();
+        let identity = Identity {
+            name: "fanlight".into(),
+            version: "1".into(),
+        };
         let time = std::time::Duration::from_secs(1);
-        let probes = fanlight_http_pool::TcpProbes { interval: time, unacknowledged: time };
-        let bounds = PoolSettings { connect_timeout: time, idle_timeout: time, max_idle: 8, probes };
+        let probes = fanlight_http_pool::TcpProbes {
+            interval: time,
+            unacknowledged: time,
+        };
+        let bounds = PoolSettings {
+            connect_timeout: time,
+            idle_timeout: time,
+            max_idle: 8,
+            probes,
+        };
         HttpEndpoint::new((url, None), &headers, &identity, bounds, None, None)
     }
 
     #[tokio::test]
     async fn configuration_sets_headers_but_not_those_of_the_protocol() {
-        let configured = [("Authorization", "Bearer t"), ("Mcp-Session-Id", "x"), ("accept", "*/*"), ("X-A", "1")];
+        let configured = [
+            ("Authorization", "Bearer t"),
+            ("Mcp-Session-Id", "x"),
+            ("accept", "*/*"),
+            ("X-A", "1"),
+        ];
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &configured).unwrap();
         assert_eq!(endpoint.target.url().as_str(), "http://127.0.0.1:1/mcp");
         assert_eq!(endpoint.headers.current()["authorization"], "Bearer t");
-        assert_eq!(endpoint.headers.current()["accept"], "application/json, text/event-stream");
+        assert_eq!(
+            endpoint.headers.current()["accept"],
+            "application/json, text/event-stream"
+        );
         assert_eq!(endpoint.headers.current()["x-a"], "1");
         assert_eq!(endpoint.headers.current()["user-agent"], "fanlight/1");
         assert!(!endpoint.headers.current().contains_key("mcp-session-id"));
@@ -285,15 +384,25 @@ mod tests {
     #[tokio::test]
     async fn user_information_of_the_url_becomes_a_header() {
         let endpoint = endpoint("http://me:pw@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.headers.current()["authorization"], "Basic bWU6cHc=");
+        assert_eq!(
+            endpoint.headers.current()["authorization"],
+            "Basic bWU6cHc="
+        );
         let endpoint = self::endpoint("http://m%C3%A9@127.0.0.1:1/mcp", &[]).unwrap();
-        assert_eq!(endpoint.headers.current()["authorization"], format!("Basic {}", STANDARD.encode("mé:")));
+        assert_eq!(
+            endpoint.headers.current()["authorization"],
+            format!("Basic {}", STANDARD.encode("mé:"))
+        );
         assert!(endpoint.headers.current()["authorization"].is_sensitive());
     }
 
     #[tokio::test]
     async fn unusable_settings_are_named_without_secrets() {
-        for (url, header) in [("ftp://a/s3cret", None), ("s3cret", None), ("http://a", Some(("x", "s3cret\n")))] {
+        for (url, header) in [
+            ("ftp://a/s3cret", None),
+            ("s3cret", None),
+            ("http://a", Some(("x", "s3cret\n"))),
+        ] {
             let error = endpoint(url, header.as_slice()).err().unwrap().to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }

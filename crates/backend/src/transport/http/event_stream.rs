@@ -47,15 +47,28 @@ impl EventStream {
     pub(super) fn new(mut http: HttpResponse, context: &TransportContext) -> Self {
         // They keep the buffer in memory that the head was read into, as long as the stream lasts.
         http.headers = HeaderMap::new();
-        let (limit, counters) = (context.limits.message_bytes, Arc::clone(context.telemetry.metrics()));
+        let (limit, counters) = (
+            context.limits.message_bytes,
+            Arc::clone(context.telemetry.metrics()),
+        );
         let arriving = Arriving::messages(&context.memory);
-        Self { http, events: EventDecoder::new(limit), arriving, limit, counters, received: false }
+        Self {
+            http,
+            events: EventDecoder::new(limit),
+            arriving,
+            limit,
+            counters,
+            received: false,
+        }
     }
 
     /// The next event, as far as it is there already. Waits for memory if the server's messages take all of it: the
     /// server then has to wait, too.
     pub(super) async fn next_event(&mut self) -> Result<Option<Event>, BackendError> {
-        let next = self.events.next_event().map_err(|_| BackendError::ResponseTooLarge { limit: self.limit })?;
+        let next = self
+            .events
+            .next_event()
+            .map_err(|_| BackendError::ResponseTooLarge { limit: self.limit })?;
         let Some(mut event) = next else {
             self.arriving.cover(self.events.buffered()).await?;
             return Ok(None);
@@ -67,7 +80,9 @@ impl EventStream {
     /// Waits for more; says whether there was more. Can be dropped and called again. To be called
     /// once there are no further events.
     pub(super) async fn more(&mut self) -> Result<bool, HttpError> {
-        let Some(chunk) = self.http.chunk().await? else { return Ok(false) };
+        let Some(chunk) = self.http.chunk().await? else {
+            return Ok(false);
+        };
         self.counters.io(Direction::Receive, chunk.len() as u64);
         self.received |= !chunk.is_empty();
         self.events.push(&chunk);
@@ -85,7 +100,11 @@ impl EventStream {
             position.last_event = HeaderValue::from_bytes(id).ok();
         }
         if let Some(millis) = self.events.retry_millis() {
-            position.retry = Some(Duration::from_millis(millis).min(bounds.longest).max(bounds.shortest));
+            position.retry = Some(
+                Duration::from_millis(millis)
+                    .min(bounds.longest)
+                    .max(bounds.shortest),
+            );
         }
     }
 
@@ -96,20 +115,34 @@ impl EventStream {
 
 impl HttpTransport {
     /// Asks for a stream by GET: for what belongs to no call, or for the rest of one that broke off.
-    pub(super) async fn get(&self, last_event: Option<&HeaderValue>) -> Result<Opened, BackendError> {
+    pub(super) async fn get(
+        &self,
+        last_event: Option<&HeaderValue>,
+    ) -> Result<Opened, BackendError> {
         let mut headers = self.headers.of_message();
         headers.remove(header::CONTENT_TYPE);
         headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
         if let Some(id) = last_event {
             let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
         }
-        let asked = self.endpoint.execute_lasting(http::Method::GET, headers, Bytes::new());
+        let asked = self
+            .endpoint
+            .execute_lasting(http::Method::GET, headers, Bytes::new());
         let http = asked.await.map_err(|error| self.endpoint.failure(&error))?;
         let status = http.status;
         if status.is_success() && super::answer::is_events(&http) {
-            return Ok(Opened::Stream(Box::new(EventStream::new(http, &self.context))));
+            return Ok(Opened::Stream(Box::new(EventStream::new(
+                http,
+                &self.context,
+            ))));
         }
         // A success that is no stream is none that could be read.
-        Ok(Opened::Refused { status: if status.is_success() { 405 } else { status.as_u16() } })
+        Ok(Opened::Refused {
+            status: if status.is_success() {
+                405
+            } else {
+                status.as_u16()
+            },
+        })
     }
 }

@@ -47,7 +47,9 @@ impl ConfiguredHeaders {
 
 fn merged(own: &HeaderMap, configured: &[(String, Secret)]) -> Result<HeaderMap, String> {
     let mut headers = own.clone();
-    configured.iter().try_for_each(|(name, value)| set(&mut headers, name, value))?;
+    configured
+        .iter()
+        .try_for_each(|(name, value)| set(&mut headers, name, value))?;
     // A clone has as much room to find headers in, so that a message does not need to make more.
     headers.reserve(OF_MESSAGE);
     Ok(headers)
@@ -56,9 +58,11 @@ fn merged(own: &HeaderMap, configured: &[(String, Secret)]) -> Result<HeaderMap,
 /// Sets a configured header, unless it is one of the protocol's or of HTTP's own.
 fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String> {
     let shown = excerpt(name.as_bytes(), 64);
-    let name: HeaderName = name.parse().map_err(|_| format!("the header name {shown:?} is not valid"))?;
-    let mut value =
-        HeaderValue::from_str(value.expose()).map_err(|_| format!("the value of the header {name} is not valid"))?;
+    let name: HeaderName = name
+        .parse()
+        .map_err(|_| format!("the header name {shown:?} is not valid"))?;
+    let mut value = HeaderValue::from_str(value.expose())
+        .map_err(|_| format!("the value of the header {name} is not valid"))?;
     value.set_sensitive(true);
     if is_set_by_transport(&name) {
         tracing::warn!(header = %name, "configured header ignored: the transport sets it");
@@ -92,7 +96,11 @@ pub(super) struct MessageHeaders {
 
 impl MessageHeaders {
     pub(super) fn new(configured: Arc<ConfiguredHeaders>) -> Self {
-        Self { configured, revision: None, session: None }
+        Self {
+            configured,
+            revision: None,
+            session: None,
+        }
     }
 
     /// Sets what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18; in the modern era it belongs to
@@ -117,7 +125,11 @@ impl MessageHeaders {
     pub(super) fn of_message(&self) -> HeaderMap {
         let mut headers = HeaderMap::clone(&self.configured.current());
         if let Some(revision) = self.revision {
-            insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+            insert(
+                &mut headers,
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            );
         }
         if let Some(session) = &self.session {
             insert(&mut headers, SESSION_ID, session.clone());
@@ -126,13 +138,29 @@ impl MessageHeaders {
     }
 
     /// The headers of a request, with what they repeat of it and with its trace context.
-    pub(super) fn of_request(&self, mirror: Option<Mirror>, propagation: &Propagation) -> HeaderMap {
+    pub(super) fn of_request(
+        &self,
+        mirror: Option<Mirror>,
+        propagation: &Propagation,
+    ) -> HeaderMap {
         let mut headers = self.of_message();
-        if let Some(Mirror { revision, method, name, params }) = mirror {
-            insert(&mut headers, PROTOCOL_VERSION, HeaderValue::from_static(revision));
+        if let Some(Mirror {
+            revision,
+            method,
+            name,
+            params,
+        }) = mirror
+        {
+            insert(
+                &mut headers,
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(revision),
+            );
             insert(&mut headers, METHOD, method);
             let name = name.map(|name| (NAME, name));
-            name.into_iter().chain(params).for_each(|(name, value)| insert(&mut headers, name, value));
+            name.into_iter()
+                .chain(params)
+                .for_each(|(name, value)| insert(&mut headers, name, value));
         }
         insert_trace_context(&mut headers, propagation);
         headers
@@ -162,13 +190,17 @@ mod tests {
             revision: "2026-07-28",
             method: HeaderValue::from_static("tools/call"),
             name: name.map(HeaderValue::from_static),
-            params: vec![(HeaderName::from_static("mcp-param-r"), HeaderValue::from_static("1"))],
+            params: vec![(
+                HeaderName::from_static("mcp-param-r"),
+                HeaderValue::from_static("1"),
+            )],
         }
     }
 
     fn agreed(adopted: Option<Revision>) -> MessageHeaders {
         let every = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("*/*"))]);
-        let mut headers = MessageHeaders::new(Arc::new(ConfiguredHeaders::new(every, &[]).unwrap()));
+        let mut headers =
+            MessageHeaders::new(Arc::new(ConfiguredHeaders::new(every, &[]).unwrap()));
         if let Some(revision) = adopted {
             headers.adopt(revision, Some(HeaderValue::from_static("s")));
         }
@@ -176,25 +208,37 @@ mod tests {
     }
 
     fn text(headers: &HeaderMap) -> String {
-        let mut lines: Vec<_> =
-            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        let mut lines: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect();
         lines.sort();
         lines.join(" ")
     }
 
     #[test]
     fn headers_without_a_value_are_absent() {
-        for headers in [agreed(None), agreed(Some(Revision::V2026_07_28)), agreed(Some(Revision::V2024_11_05))] {
+        for headers in [
+            agreed(None),
+            agreed(Some(Revision::V2026_07_28)),
+            agreed(Some(Revision::V2024_11_05)),
+        ] {
             let without_session = text(&headers.of_message()).replace(" mcp-session-id=s", "");
             assert_eq!(without_session, "accept=*/*");
         }
-        let unnamed = agreed(Some(Revision::V2026_07_28)).of_request(Some(mirror(None)), &Propagation::default());
-        assert_eq!(text(&unnamed), "accept=*/* mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28");
+        let unnamed = agreed(Some(Revision::V2026_07_28))
+            .of_request(Some(mirror(None)), &Propagation::default());
+        assert_eq!(
+            text(&unnamed),
+            "accept=*/* mcp-method=tools/call mcp-param-r=1 mcp-protocol-version=2026-07-28"
+        );
     }
 
     #[test]
     fn modern_headers_are_equal_before_and_after_the_handshake() {
-        let of = |headers: MessageHeaders| text(&headers.of_request(Some(mirror(Some("n"))), &Propagation::default()));
+        let of = |headers: MessageHeaders| {
+            text(&headers.of_request(Some(mirror(Some("n"))), &Propagation::default()))
+        };
         assert_eq!(of(agreed(None)), of(agreed(Some(Revision::V2026_07_28))));
         assert!(of(agreed(None)).contains("mcp-name=n"));
     }
@@ -202,7 +246,10 @@ mod tests {
     #[test]
     fn legacy_headers_contain_revision_and_session() {
         let headers = agreed(Some(Revision::V2025_06_18)).of_request(None, &Propagation::default());
-        assert_eq!(text(&headers), "accept=*/* mcp-protocol-version=2025-06-18 mcp-session-id=s");
+        assert_eq!(
+            text(&headers),
+            "accept=*/* mcp-protocol-version=2025-06-18 mcp-session-id=s"
+        );
         assert_eq!(agreed(Some(Revision::V2026_07_28)).session(), None);
     }
 }

@@ -20,7 +20,9 @@ struct Replier {
 
 impl Replier {
     async fn send(&self, text: Bytes) {
-        let post = self.endpoint.execute(http::Method::POST, self.headers.of_message(), text);
+        let post = self
+            .endpoint
+            .execute(http::Method::POST, self.headers.of_message(), text);
         if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!("reply to a request of the server not accepted");
         }
@@ -52,15 +54,20 @@ impl HttpTransport {
     /// Sends these replies, best effort.
     pub(super) fn refuse_later(&self, texts: Vec<Bytes>) {
         let replier = self.replier();
-        self.endpoint.spawn_detached(&self.context.tasks, async move {
-            for text in texts {
-                replier.send(text).await;
-            }
-        });
+        self.endpoint
+            .spawn_detached(&self.context.tasks, async move {
+                for text in texts {
+                    replier.send(text).await;
+                }
+            });
     }
 
     fn replier(&self) -> Replier {
         let limit = self.context.timeouts.delivery;
-        Replier { endpoint: Arc::clone(&self.endpoint), headers: self.headers.clone(), limit }
+        Replier {
+            endpoint: Arc::clone(&self.endpoint),
+            headers: self.headers.clone(),
+            limit,
+        }
     }
 }

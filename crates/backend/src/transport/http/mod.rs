@@ -56,7 +56,12 @@ pub(crate) struct HttpTransport {
 impl HttpTransport {
     pub(crate) fn new(endpoint: Arc<HttpEndpoint>, context: Arc<TransportContext>) -> Self {
         let headers = MessageHeaders::new(Arc::clone(&endpoint.headers));
-        Self { endpoint, context, headers, revision: None }
+        Self {
+            endpoint,
+            context,
+            headers,
+            revision: None,
+        }
     }
 
     /// Sets what the handshake agreed on.
@@ -78,14 +83,23 @@ impl HttpTransport {
         &'a self,
         outgoing: OutgoingRequest<'a>,
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
-        let OutgoingRequest { request, text, mirror, propagation, .. } = outgoing;
+        let OutgoingRequest {
+            request,
+            text,
+            mirror,
+            propagation,
+            ..
+        } = outgoing;
         let headers = self.headers.of_request(mirror, &propagation);
         let executing = match self.may_last(&request) {
             true => self.post_lasting(headers, text),
             false => self.post_with(headers, text),
         };
         async move {
-            let mut unanswered = Unanswered { transport: self, request: Some(&request) };
+            let mut unanswered = Unanswered {
+                transport: self,
+                request: Some(&request),
+            };
             let mut executing = executing;
             let response = poll_fn(|cx| {
                 let polled = Pin::new(&mut executing).poll(cx);
@@ -114,13 +128,18 @@ impl HttpTransport {
     /// that is suspended once the server asks its client, which has no session.
     fn may_last(&self, request: &ActiveRequest<'_>) -> bool {
         *request.method == Method::Listen
-            || (request.context.session().is_none() && !self.is_modern() && self.context.declared.can_be_asked())
+            || (request.context.session().is_none()
+                && !self.is_modern()
+                && self.context.declared.can_be_asked())
     }
 
     /// A legacy server needs a notification; a modern one sees the stream close (2026-07-28
     /// basic/patterns/cancellation).
     fn cancels(&self, request: &ActiveRequest<'_>) -> bool {
-        request.cancellable && self.revision.is_some_and(|revision| revision.era() == Era::Legacy)
+        request.cancellable
+            && self
+                .revision
+                .is_some_and(|revision| revision.era() == Era::Legacy)
     }
 
     /// Sends a notification.
@@ -130,7 +149,11 @@ impl HttpTransport {
         match status.as_u16() {
             status @ (401 | 403) => Err(BackendError::Unauthorized { status }),
             status @ 400.. => {
-                tracing::debug!(backend = &*self.context.name, status, "notification not accepted");
+                tracing::debug!(
+                    backend = &*self.context.name,
+                    status,
+                    "notification not accepted"
+                );
                 Ok(())
             }
             _ => Ok(()),
@@ -149,7 +172,11 @@ impl HttpTransport {
                 return;
             }
         }
-        let ending = self.endpoint.execute(http::Method::DELETE, self.headers.of_message(), Bytes::new());
+        let ending = self.endpoint.execute(
+            http::Method::DELETE,
+            self.headers.of_message(),
+            Bytes::new(),
+        );
         // Servers may refuse (405), and a failure affects no call.
         let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
@@ -160,13 +187,20 @@ impl HttpTransport {
     }
 
     fn post_with(&self, headers: HeaderMap, text: Bytes) -> Exchange {
-        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
+        self.context
+            .telemetry
+            .metrics()
+            .io(Direction::Transmit, text.len() as u64);
         self.endpoint.execute(http::Method::POST, headers, text)
     }
 
     fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> Exchange {
-        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
-        self.endpoint.execute_lasting(http::Method::POST, headers, text)
+        self.context
+            .telemetry
+            .metrics()
+            .io(Direction::Transmit, text.len() as u64);
+        self.endpoint
+            .execute_lasting(http::Method::POST, headers, text)
     }
 
     /// Sends the answer to a question of the server's, while the stream of the call goes on being
@@ -175,10 +209,16 @@ impl HttpTransport {
     fn send_reply(&self, reply: ServerRequestReply) {
         let ServerRequestReply { text, pause } = reply;
         let post = self.post(text);
-        let (backend, limit) = (Arc::clone(&self.context.name), self.context.timeouts.delivery);
+        let (backend, limit) = (
+            Arc::clone(&self.context.name),
+            self.context.timeouts.delivery,
+        );
         self.context.tasks.spawn(async move {
             if !matches!(timeout(limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
-                tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
+                tracing::debug!(
+                    backend = &*backend,
+                    "reply to a request of the server not accepted"
+                );
             }
             drop(pause);
         });
@@ -186,8 +226,14 @@ impl HttpTransport {
 
     /// Answers a request of the server's, best effort.
     async fn reply_to_server(&self, text: Bytes) {
-        if !matches!(timeout(self.context.timeouts.own_message, self.post(text)).await, Ok(Ok(_))) {
-            tracing::debug!(backend = &*self.context.name, "reply to a request of the server not delivered");
+        if !matches!(
+            timeout(self.context.timeouts.own_message, self.post(text)).await,
+            Ok(Ok(_))
+        ) {
+            tracing::debug!(
+                backend = &*self.context.name,
+                "reply to a request of the server not delivered"
+            );
         }
     }
 
@@ -229,14 +275,19 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let Some(request) = self.request else { return };
-        let HttpTransport { endpoint, context, .. } = self.transport;
+        let HttpTransport {
+            endpoint, context, ..
+        } = self.transport;
         // Fanlight's own requests have no deadline; they are dropped when they take too long.
         let is_own = request.context.caller.is_gateway() && *request.method != Method::Listen;
         if is_own || request.deadline.has_expired() {
             endpoint.suspect_connections();
         }
         if self.transport.cancels(request) {
-            let (post, limit) = (self.transport.post(cancelled_text(request.id)), context.timeouts.own_message);
+            let (post, limit) = (
+                self.transport.post(cancelled_text(request.id)),
+                context.timeouts.own_message,
+            );
             endpoint.spawn_detached(&context.tasks, async move {
                 let _ = timeout(limit, post).await;
             });

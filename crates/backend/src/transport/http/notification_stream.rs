@@ -9,7 +9,9 @@ use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position};
 use crate::backoff::Backoff;
 use crate::request::messages;
-use crate::request::server_request::{ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately};
+use crate::request::server_request::{
+    ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
+};
 
 /// The state of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,10 @@ impl HttpTransport {
         may_be_expired: bool,
         report: impl Fn(StreamState),
     ) -> StreamUnavailable {
-        let (mut position, mut backoff) = (Position::default(), Backoff::new(self.context.timeouts.reconnect));
+        let (mut position, mut backoff) = (
+            Position::default(),
+            Backoff::new(self.context.timeouts.reconnect),
+        );
         let (mut opened, mut missed) = (may_be_expired, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
@@ -57,17 +62,26 @@ impl HttpTransport {
                 Ok(Opened::Refused { status: 404 }) if opened && self.has_session() => {
                     return StreamUnavailable::SessionGone;
                 }
-                Ok(Opened::Refused { status: 400 | 404 }) if position.last_event.take().is_some() => {
+                Ok(Opened::Refused { status: 400 | 404 })
+                    if position.last_event.take().is_some() =>
+                {
                     missed = true;
                     continue;
                 }
                 // 409: the server still counts an earlier stream of the session, and allows one.
-                Ok(Opened::Refused { status: 408 | 409 | 429 | 500 | 502..=504 }) | Err(_) => {
+                Ok(Opened::Refused {
+                    status: 408 | 409 | 429 | 500 | 502..=504,
+                })
+                | Err(_) => {
                     (failing, missed) = (true, position.last_event.is_none());
                     report(StreamState::Failing);
                 }
                 Ok(Opened::Refused { status }) => {
-                    tracing::debug!(backend = &*self.context.name, status, "server has no notification stream");
+                    tracing::debug!(
+                        backend = &*self.context.name,
+                        status,
+                        "server has no notification stream"
+                    );
                     return StreamUnavailable::NoStream;
                 }
             }
@@ -75,7 +89,13 @@ impl HttpTransport {
                 backoff.reset();
             }
             let delay = backoff.next_delay();
-            sleep(position.retry.filter(|retry| !failing || *retry > delay).unwrap_or(delay)).await;
+            sleep(
+                position
+                    .retry
+                    .filter(|retry| !failing || *retry > delay)
+                    .unwrap_or(delay),
+            )
+            .await;
         }
     }
 
@@ -135,8 +155,9 @@ impl HttpTransport {
             None => cannot_ask_text(&request.id, "no client listens"),
         };
         let (post, limit) = (self.post(text), self.context.timeouts.own_message);
-        self.endpoint.spawn_detached(&self.context.tasks, async move {
-            let _: Result<_, _> = timeout(limit, post).await;
-        });
+        self.endpoint
+            .spawn_detached(&self.context.tasks, async move {
+                let _: Result<_, _> = timeout(limit, post).await;
+            });
     }
 }

@@ -25,7 +25,10 @@ pub(super) struct Problem {
 
 impl Problem {
     fn new(what: impl Into<String>, kind: RemedyKind, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), details: FailureDetails::of_remedy(kind, remedy.into()) }
+        Self {
+            what: what.into(),
+            details: FailureDetails::of_remedy(kind, remedy.into()),
+        }
     }
 }
 
@@ -34,7 +37,12 @@ pub(super) fn of(error: &HttpError) -> Problem {
     let outermost: &(dyn Error + 'static) = match error {
         HttpError::Pooled(error) => error,
         HttpError::Reqwest(error) => error,
-        HttpError::NoCredentials(_) => return Problem { what: error.reason(), details: FailureDetails::default() },
+        HttpError::NoCredentials(_) => {
+            return Problem {
+                what: error.reason(),
+                details: FailureDetails::default(),
+            };
+        }
     };
     if let Some(error) = find(outermost) {
         return of_tls(error);
@@ -43,22 +51,37 @@ pub(super) fn of(error: &HttpError) -> Problem {
     let text = cause.to_lowercase();
     let is_any = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let address = RemedyKind::Address;
-    if is_any(&["failed to lookup address", "name or service not known", "nodename nor servname", "dns error"]) {
-        return Problem::new("its host name is not known", address, "check the spelling of the host in `url`");
+    if is_any(&[
+        "failed to lookup address",
+        "name or service not known",
+        "nodename nor servname",
+        "dns error",
+    ]) {
+        return Problem::new(
+            "its host name is not known",
+            address,
+            "check the spelling of the host in `url`",
+        );
     }
     match io_kind(outermost) {
         Some(io::ErrorKind::ConnectionRefused) => {
-            let remedy = "nothing listens there: start the server, or correct host and port in `url`";
+            let remedy =
+                "nothing listens there: start the server, or correct host and port in `url`";
             Problem::new("connection refused", address, remedy)
         }
-        Some(io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable) => {
-            Problem::new(cause, address, "check the network of this machine, and the address in `url`")
-        }
+        Some(io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable) => Problem::new(
+            cause,
+            address,
+            "check the network of this machine, and the address in `url`",
+        ),
         _ if is_any(&["timed out", "deadline has elapsed"]) => {
             let remedy = "check the address in `url`, and firewalls in between";
             Problem::new("no answer to the attempt to connect", address, remedy)
         }
-        _ => Problem { what: cause, details: FailureDetails::default() },
+        _ => Problem {
+            what: cause,
+            details: FailureDetails::default(),
+        },
     }
 }
 
@@ -73,25 +96,32 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
 
 /// The problem behind an error, if the server refused what the client had to say of itself in the handshake.
 pub(super) fn of_refused_handshake(error: &reqwest::Error) -> Option<Problem> {
-    find(error).filter(|_| tls_error::is_refused_handshake(error)).map(of_tls)
+    find(error)
+        .filter(|_| tls_error::is_refused_handshake(error))
+        .map(of_tls)
 }
 
 fn of_tls(error: &rustls::Error) -> Problem {
     let tls = RemedyKind::Tls;
     match error {
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            Problem::new("it speaks http, not https", tls, "write `http://` instead of `https://` in `url`")
-        }
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Problem::new(
+            "it speaks http, not https",
+            tls,
+            "write `http://` instead of `https://` in `url`",
+        ),
         rustls::Error::InvalidCertificate(error) => of_certificate(error),
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => Problem::new(
             "it wants a client certificate",
             tls,
             "the gateway has none to show: put a proxy that has one in between",
         ),
-        rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => {
-            Problem::new("it does not serve this host name", tls, "use the name that its certificate is for in `url`")
-        }
-        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) | rustls::Error::PeerIncompatible(_) => {
+        rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => Problem::new(
+            "it does not serve this host name",
+            tls,
+            "use the name that its certificate is for in `url`",
+        ),
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => {
             let what = "it and the gateway have no version or cipher of TLS in common";
             Problem::new(what, tls, "have the server accept TLS 1.2 or 1.3")
         }
@@ -101,44 +131,80 @@ fn of_tls(error: &rustls::Error) -> Problem {
             "see the log of the server, or of the proxy in front of it",
         ),
         rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. } => {
-            Problem::new("it does not speak TLS", tls, "correct host and port in `url`")
+            Problem::new(
+                "it does not speak TLS",
+                tls,
+                "correct host and port in `url`",
+            )
         }
-        _ => Problem::new("the TLS handshake failed", tls, "see the log of the server, or of the proxy in front of it"),
+        _ => Problem::new(
+            "the TLS handshake failed",
+            tls,
+            "see the log of the server, or of the proxy in front of it",
+        ),
     }
 }
 
 fn of_certificate(error: &CertificateError) -> Problem {
     let tls = RemedyKind::Tls;
     match error {
-        CertificateError::NotValidForNameContext { expected, presented } => {
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
             let expected = shown_name(expected);
-            let names: Vec<_> = presented.iter().take(NAMES).map(|name| quoted_part(name)).collect();
+            let names: Vec<_> = presented
+                .iter()
+                .take(NAMES)
+                .map(|name| quoted_part(name))
+                .collect();
             let what = match names.is_empty() {
                 true => format!("its certificate is for no host, and so not for {expected}"),
-                false => format!("its certificate is for {}, not for {expected}", names.join(", ")),
+                false => format!(
+                    "its certificate is for {}, not for {expected}",
+                    names.join(", ")
+                ),
             };
-            Problem::new(what, tls, "use a host name that the certificate is for in `url`, or give the server another")
+            Problem::new(
+                what,
+                tls,
+                "use a host name that the certificate is for in `url`, or give the server another",
+            )
         }
-        CertificateError::NotValidForName => {
-            Problem::new("its certificate is for another host", tls, "use the host name that it is for in `url`")
-        }
+        CertificateError::NotValidForName => Problem::new(
+            "its certificate is for another host",
+            tls,
+            "use the host name that it is for in `url`",
+        ),
         CertificateError::UnknownIssuer => Problem::new(
             "its certificate is of an authority that this machine does not know",
             tls,
             "put the authority's certificate into a file, and name that as `caFile` of the server",
         ),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            Problem::new("its certificate has expired", tls, "renew it, or set the clock of this machine")
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            Problem::new("its certificate is not valid yet", tls, "set the clock of this machine, or of the server")
-        }
-        CertificateError::Revoked => Problem::new("its certificate has been revoked", tls, "give the server another"),
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => Problem::new(
-            "its certificate is not one for servers",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Problem::new(
+            "its certificate has expired",
             tls,
-            "give the server one with the purpose `serverAuth`",
+            "renew it, or set the clock of this machine",
         ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            Problem::new(
+                "its certificate is not valid yet",
+                tls,
+                "set the clock of this machine, or of the server",
+            )
+        }
+        CertificateError::Revoked => Problem::new(
+            "its certificate has been revoked",
+            tls,
+            "give the server another",
+        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            Problem::new(
+                "its certificate is not one for servers",
+                tls,
+                "give the server one with the purpose `serverAuth`",
+            )
+        }
         CertificateError::BadSignature => Problem::new(
             "its certificate was not signed by the authority that it names",
             tls,
@@ -149,7 +215,11 @@ fn of_certificate(error: &CertificateError) -> Problem {
             tls,
             "make one for the server with that authority (`basicConstraints=CA:FALSE`), and name the authority's as `caFile`",
         ),
-        _ => Problem::new("its certificate is not valid", tls, "have a look at it with `openssl s_client -connect`"),
+        _ => Problem::new(
+            "its certificate is not valid",
+            tls,
+            "have a look at it with `openssl s_client -connect`",
+        ),
     }
 }
 
@@ -159,8 +229,13 @@ fn shown_name(name: &ServerName<'_>) -> String {
 
 /// What stands in quotes in a name as TLS shows it, or in brackets: `DnsName("a.example")`.
 fn quoted_part(name: &str) -> String {
-    let inner = name.split_once('"').and_then(|(_, rest)| rest.split_once('"'));
-    let inner = inner.or_else(|| name.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')')));
+    let inner = name
+        .split_once('"')
+        .and_then(|(_, rest)| rest.split_once('"'));
+    let inner = inner.or_else(|| {
+        name.split_once('(')
+            .and_then(|(_, rest)| rest.rsplit_once(')'))
+    });
     excerpt(inner.map_or(name, |(inner, _)| inner).as_bytes(), 100)
 }
 
@@ -170,18 +245,41 @@ mod tests {
 
     #[test]
     fn errors_of_tls_are_found_and_put_in_plain_words() {
-        let nested = |error: rustls::Error| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+        let nested = |error: rustls::Error| {
+            io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error))
+        };
         let context = CertificateError::NotValidForNameContext {
             expected: ServerName::try_from("b.example").unwrap(),
-            presented: vec!["DnsName(\"a.example\")".into(), "IpAddress(10.0.0.7)".into()],
+            presented: vec![
+                "DnsName(\"a.example\")".into(),
+                "IpAddress(10.0.0.7)".into(),
+            ],
         };
         for (error, expected) in [
-            (rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType), "speaks http, not https"),
-            (rustls::Error::InvalidCertificate(context), "is for a.example, 10.0.0.7, not for b.example"),
-            (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "does not know"),
-            (rustls::Error::InvalidCertificate(CertificateError::Expired), "has expired"),
-            (rustls::Error::AlertReceived(AlertDescription::HandshakeFailure), "broke off"),
-            (rustls::Error::General("Debug { text }".into()), "the TLS handshake failed"),
+            (
+                rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType),
+                "speaks http, not https",
+            ),
+            (
+                rustls::Error::InvalidCertificate(context),
+                "is for a.example, 10.0.0.7, not for b.example",
+            ),
+            (
+                rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer),
+                "does not know",
+            ),
+            (
+                rustls::Error::InvalidCertificate(CertificateError::Expired),
+                "has expired",
+            ),
+            (
+                rustls::Error::AlertReceived(AlertDescription::HandshakeFailure),
+                "broke off",
+            ),
+            (
+                rustls::Error::General("Debug { text }".into()),
+                "the TLS handshake failed",
+            ),
         ] {
             let error = nested(error);
             let problem = of_tls(find(&error).unwrap());
@@ -197,6 +295,9 @@ mod tests {
         }
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert!(find(&refused).is_none());
-        assert_eq!(io_kind(&io::Error::other(refused)), Some(io::ErrorKind::ConnectionRefused));
+        assert_eq!(
+            io_kind(&io::Error::other(refused)),
+            Some(io::ErrorKind::ConnectionRefused)
+        );
     }
 }

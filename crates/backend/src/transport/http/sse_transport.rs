@@ -33,7 +33,10 @@ impl HttpTransport {
     /// Opens a channel if the server has this transport, which it shows by naming an endpoint in the first event of the
     /// stream at its URL, within `limit` (2025-11-25 basic/transports, Backwards Compatibility). The endpoint must be of
     /// the same origin, since it gets the configured headers, credentials included.
-    pub(crate) async fn open_sse_transport(&self, limit: Duration) -> Result<Option<Channel>, BackendError> {
+    pub(crate) async fn open_sse_transport(
+        &self,
+        limit: Duration,
+    ) -> Result<Option<Channel>, BackendError> {
         let deadline = Instant::now() + limit;
         let mut stream = match timeout_at(deadline, self.get(None)).await {
             Ok(Ok(Opened::Stream(stream))) => stream,
@@ -45,9 +48,15 @@ impl HttpTransport {
             _ => return Ok(None),
         };
         let url = message_url(self.endpoint.target.url(), &first.data)?;
-        let unnamed = || BackendError::Malformed { reason: "its \"endpoint\" event names no URI".into() };
+        let unnamed = || BackendError::Malformed {
+            reason: "its \"endpoint\" event names no URI".into(),
+        };
         let target = Arc::new(Target::new(url).ok_or_else(unnamed)?);
-        let poster = MessagePoster { endpoint: Arc::clone(&self.endpoint), target, context: Arc::clone(&self.context) };
+        let poster = MessagePoster {
+            endpoint: Arc::clone(&self.endpoint),
+            target,
+            context: Arc::clone(&self.context),
+        };
         let channel = Channel::new(poster, Arc::clone(&self.context));
         let shared = Arc::clone(channel.shared());
         self.context.tasks.spawn(async move {
@@ -71,8 +80,12 @@ async fn first_event(stream: &mut EventStream) -> Option<Event> {
 
 /// The URL for messages: `uri`, relative to the URL of the stream.
 fn message_url(stream: &Url, uri: &[u8]) -> Result<Url, BackendError> {
-    let refuse = |why: &str| BackendError::Malformed { reason: format!("its \"endpoint\" event {why}") };
-    let uri = std::str::from_utf8(uri).ok().filter(|uri| uri.len() <= MAX_URI);
+    let refuse = |why: &str| BackendError::Malformed {
+        reason: format!("its \"endpoint\" event {why}"),
+    };
+    let uri = std::str::from_utf8(uri)
+        .ok()
+        .filter(|uri| uri.len() <= MAX_URI);
     let joined = uri.and_then(|uri| stream.join(uri).ok());
     let url = joined.ok_or_else(|| refuse("names no URI"))?;
     if url.origin() != stream.origin() {
@@ -118,22 +131,42 @@ struct MessagePoster {
 
 impl MessagePoster {
     /// Sends a message. The response says only whether the server accepts it; an answer arrives on the stream.
-    fn post(&self, text: Bytes, revision: Option<Revision>, propagation: Option<&Propagation>) -> SendFuture {
+    fn post(
+        &self,
+        text: Bytes,
+        revision: Option<Revision>,
+        propagation: Option<&Propagation>,
+    ) -> SendFuture {
         let mut headers = http::HeaderMap::clone(&self.endpoint.headers.current());
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
-            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
+            headers.insert(
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            );
         }
         if let Some(propagation) = propagation {
             insert_trace_context(&mut headers, propagation);
         }
-        self.context.telemetry.metrics().io(Direction::Transmit, text.len() as u64);
-        let response = self.endpoint.execute_at(&self.target, http::Method::POST, headers, text);
+        self.context
+            .telemetry
+            .metrics()
+            .io(Direction::Transmit, text.len() as u64);
+        let response = self
+            .endpoint
+            .execute_at(&self.target, http::Method::POST, headers, text);
         let (endpoint, tasks) = (Arc::clone(&self.endpoint), self.context.tasks.clone());
         Box::pin(async move {
             let response = response.await.map_err(|error| endpoint.failure(&error))?;
             let (status, pause) = (response.status, retry_after(&response));
             drain(&endpoint, &tasks, response);
-            Ok(if status.is_success() { Sent::Accepted } else { Sent::Rejected { status: status.as_u16(), pause } })
+            Ok(if status.is_success() {
+                Sent::Accepted
+            } else {
+                Sent::Rejected {
+                    status: status.as_u16(),
+                    pause,
+                }
+            })
         })
     }
 }
@@ -155,11 +188,17 @@ impl MessageWriter for MessagePoster {
     /// The pauses of a call bound how many replies are being sent.
     fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()> {
         let ServerRequestReply { text, pause } = reply;
-        let (post, backend) = (self.post(text, revision, None), Arc::clone(&self.context.name));
+        let (post, backend) = (
+            self.post(text, revision, None),
+            Arc::clone(&self.context.name),
+        );
         let limit = self.context.timeouts.delivery;
         self.context.tasks.spawn(async move {
             if !matches!(timeout(limit, post).await, Ok(Ok(Sent::Accepted))) {
-                tracing::debug!(backend = &*backend, "reply to a request of the server not accepted");
+                tracing::debug!(
+                    backend = &*backend,
+                    "reply to a request of the server not accepted"
+                );
             }
             drop(pause);
         });
@@ -173,13 +212,16 @@ impl MessageWriter for MessagePoster {
 
     fn detach(&self, sending: SendFuture) {
         let limit = self.context.timeouts.own_message;
-        self.endpoint.spawn_detached(&self.context.tasks, async move {
-            let _: Result<_, _> = timeout(limit, sending).await;
-        });
+        self.endpoint
+            .spawn_detached(&self.context.tasks, async move {
+                let _: Result<_, _> = timeout(limit, sending).await;
+            });
     }
 
     fn ended(&self) -> BackendError {
-        BackendError::Unreachable { reason: "its event stream has ended".into() }
+        BackendError::Unreachable {
+            reason: "its event stream has ended".into(),
+        }
     }
 }
 
@@ -191,7 +233,10 @@ mod tests {
     fn message_url_is_of_the_origin_of_the_stream() {
         let stream = Url::parse("http://h:81/a/sse?k=v").unwrap();
         for (uri, url) in [
-            ("/messages/?session_id=1", "http://h:81/messages/?session_id=1"),
+            (
+                "/messages/?session_id=1",
+                "http://h:81/messages/?session_id=1",
+            ),
             ("m?x=1", "http://h:81/a/m?x=1"),
             ("?x=1", "http://h:81/a/sse?x=1"),
             ("http://H:81/m", "http://h:81/m"),
@@ -199,9 +244,20 @@ mod tests {
             assert_eq!(message_url(&stream, uri.as_bytes()).unwrap().as_str(), url);
         }
         let long = "x".repeat(MAX_URI + 1);
-        for uri in ["//evil/m", "http://h/m", "https://h:81/m", "http://u:p@h:81/m", "file:///m", "http://", &long] {
+        for uri in [
+            "//evil/m",
+            "http://h/m",
+            "https://h:81/m",
+            "http://u:p@h:81/m",
+            "file:///m",
+            "http://",
+            &long,
+        ] {
             let refused = message_url(&stream, uri.as_bytes());
-            assert!(matches!(refused, Err(BackendError::Malformed { .. })), "{uri}");
+            assert!(
+                matches!(refused, Err(BackendError::Malformed { .. })),
+                "{uri}"
+            );
         }
         assert!(message_url(&stream, b"\xff").is_err());
     }

@@ -15,12 +15,13 @@ use super::{HttpTransport, drain};
 use crate::log::excerpt;
 use crate::request::dialect::concerns;
 use crate::request::server_request::{
-    CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id, cannot_ask_text,
-    reply_immediately,
+    CALL_HAS_ENDED, ImmediateReply, OpenServerRequests, PendingServerRequest, cancelled_id,
+    cannot_ask_text, reply_immediately,
 };
 use crate::request::trace;
 use crate::request::{
-    ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
+    ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text,
+    request_number,
 };
 use crate::settings::RetryDelays;
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
@@ -40,19 +41,29 @@ impl Drop for Reading<'_> {
     /// The call was cancelled or has failed: the server gets errors for what it still asks.
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            self.transport.refuse_later(self.requests.refuse_all(CALL_HAS_ENDED));
+            self.transport
+                .refuse_later(self.requests.refuse_all(CALL_HAS_ENDED));
         }
     }
 }
 
 impl<'a> Reading<'a> {
     fn new(transport: &'a HttpTransport) -> Self {
-        Self { transport, requests: OpenServerRequests::default(), skipped: None, refused: None }
+        Self {
+            transport,
+            requests: OpenServerRequests::default(),
+            skipped: None,
+            refused: None,
+        }
     }
 
     /// There will be no answer.
     fn ended(&mut self) -> BackendError {
-        self.skipped.take().map_or(BackendError::ClosedEarly, |reason| BackendError::Malformed { reason })
+        self.skipped
+            .take()
+            .map_or(BackendError::ClosedEarly, |reason| {
+                BackendError::Malformed { reason }
+            })
     }
 }
 
@@ -80,7 +91,8 @@ impl HttpTransport {
                 stream.advance(&mut position, self.context.timeouts.server_retry);
                 futile = if stream.has_received() { 0 } else { futile + 1 };
                 // Boxed, since it is large and most streams do not break off.
-                stream = Box::pin(self.resume(&position, request, &mut reading, &mut futile)).await?;
+                stream =
+                    Box::pin(self.resume(&position, request, &mut reading, &mut futile)).await?;
             }
         }
     }
@@ -141,14 +153,26 @@ impl HttpTransport {
             if *futile >= self.context.limits.stream_attempts {
                 return Err(reading.ended());
             }
-            let _ = request.messages.try_send(ServerMessage::Stream(StreamSignal::Paused { retry }));
-            self.pause(retry.unwrap_or(shortest), &mut reading.requests).await;
+            let _ = request
+                .messages
+                .try_send(ServerMessage::Stream(StreamSignal::Paused { retry }));
+            self.pause(retry.unwrap_or(shortest), &mut reading.requests)
+                .await;
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
-                Ok(Opened::Refused { status: 408 | 429 | 500 | 502..=504 }) | Err(_) => *futile += 1,
+                Ok(Opened::Refused {
+                    status: 408 | 429 | 500 | 502..=504,
+                })
+                | Err(_) => *futile += 1,
                 Ok(Opened::Refused { .. }) => return Err(reading.ended()),
             }
-            retry = Some(retry.unwrap_or(shortest).saturating_mul(2).min(longest).max(retry.unwrap_or_default()));
+            retry = Some(
+                retry
+                    .unwrap_or(shortest)
+                    .saturating_mul(2)
+                    .min(longest)
+                    .max(retry.unwrap_or_default()),
+            );
         }
     }
 
@@ -172,11 +196,17 @@ impl HttpTransport {
         if !is_message || event.data.is_empty() {
             // Only clients with a session have streams that can be resumed.
             if event.data.is_empty() && event.id.is_some() && request.context.session().is_some() {
-                let _ = request.messages.try_send(ServerMessage::Stream(StreamSignal::Begun));
+                let _ = request
+                    .messages
+                    .try_send(ServerMessage::Stream(StreamSignal::Begun));
             }
             return Ok(None);
         }
-        let messages = match messages(event.data.clone(), self.context.limits.nesting, self.revision) {
+        let messages = match messages(
+            event.data.clone(),
+            self.context.limits.nesting,
+            self.revision,
+        ) {
             Ok(messages) => messages,
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
@@ -192,7 +222,9 @@ impl HttpTransport {
         let mut answer = None;
         for message in messages {
             match message {
-                Message::Response(response) if request_number(&response.id()) == Some(request.id) => {
+                Message::Response(response)
+                    if request_number(&response.id()) == Some(request.id) =>
+                {
                     answer = Some(response);
                 }
                 Message::Response(response) => {
@@ -204,7 +236,8 @@ impl HttpTransport {
                 },
                 Message::Request(asked) if self.is_modern() => {
                     let waits = self.refuse_request(&asked);
-                    reading.refused = waits.then(|| Instant::now() + self.context.timeouts.refused_request);
+                    reading.refused =
+                        waits.then(|| Instant::now() + self.context.timeouts.refused_request);
                 }
                 Message::Request(asked) => {
                     Box::pin(self.take_request(&asked, request, &mut reading.requests)).await;
@@ -218,12 +251,22 @@ impl HttpTransport {
     /// once: some do, and wait. Returns whether the server may not be able to continue.
     fn refuse_request(&self, asked: &Request) -> bool {
         let is_ping = asked.method == Method::Ping;
-        let text = if is_ping { pong_text(&asked.id) } else { refusal_text(&asked.id, &no_server_requests()) };
+        let text = if is_ping {
+            pong_text(&asked.id)
+        } else {
+            refusal_text(&asked.id, &no_server_requests())
+        };
         let post = self.post(text);
         let limit = self.context.timeouts.own_message;
-        self.endpoint.spawn_detached(&self.context.tasks, async move { drop(timeout(limit, post).await) });
+        self.endpoint
+            .spawn_detached(&self.context.tasks, async move {
+                drop(timeout(limit, post).await)
+            });
         if let Some(suppressed) = self.endpoint.warnings.admit() {
-            let (backend, method) = (&*self.context.name, excerpt(asked.method.as_str().as_bytes(), 80));
+            let (backend, method) = (
+                &*self.context.name,
+                excerpt(asked.method.as_str().as_bytes(), 80),
+            );
             tracing::warn!(
                 backend,
                 method,
@@ -236,8 +279,15 @@ impl HttpTransport {
 
     /// A request on the stream of a call is for the client of that call (2025-11-25
     /// basic/transports, Sending Messages to the Server).
-    async fn take_request(&self, asked: &Request, request: &ActiveRequest<'_>, requests: &mut OpenServerRequests) {
-        if let Some(ImmediateReply { text, missing }) = reply_immediately(asked, &self.context.declared) {
+    async fn take_request(
+        &self,
+        asked: &Request,
+        request: &ActiveRequest<'_>,
+        requests: &mut OpenServerRequests,
+    ) {
+        if let Some(ImmediateReply { text, missing }) =
+            reply_immediately(asked, &self.context.declared)
+        {
             if let Some(missing) = missing {
                 // Dropped if the client does not keep up: it only explains an answer.
                 let _ = request.messages.try_send(ServerMessage::Refused(missing));
@@ -245,12 +295,20 @@ impl HttpTransport {
             return self.reply_to_server(text).await;
         }
         let span = trace::asked(&self.context.telemetry, &request.sending.parent(), asked);
-        match PendingServerRequest::new(asked, request.deadline, self.context.server_request_limits(), span) {
+        match PendingServerRequest::new(
+            asked,
+            request.deadline,
+            self.context.server_request_limits(),
+            span,
+        ) {
             Ok((pending, for_client)) => {
                 let sent = request.messages.send(ServerMessage::Request(for_client));
                 match timeout_at(pending.deadline(), sent).await {
                     Ok(()) => requests.add(pending),
-                    Err(_) => self.reply_to_server(cannot_ask_text(&asked.id, "it does not keep up")).await,
+                    Err(_) => {
+                        self.reply_to_server(cannot_ask_text(&asked.id, "it does not keep up"))
+                            .await
+                    }
                 }
             }
             Err(text) => self.reply_to_server(text).await,
@@ -269,23 +327,38 @@ impl HttpTransport {
                 | Method::TaskStatus
         );
         if changed && !self.is_modern() {
-            self.context.outlet.deliver_beside(notification.clone(), &request.context.caller);
+            self.context
+                .outlet
+                .deliver_beside(notification.clone(), &request.context.caller);
         }
         if concerns(&notification, request.token, request.context) {
-            request.messages.send(ServerMessage::Notification(notification)).await;
+            request
+                .messages
+                .send(ServerMessage::Notification(notification))
+                .await;
         } else if notification.method == Method::Progress && !self.is_modern() {
-            self.context.outlet.deliver_progress(notification, &request.context.caller, request.messages);
+            self.context.outlet.deliver_progress(
+                notification,
+                &request.context.caller,
+                request.messages,
+            );
         }
     }
 
     pub(super) fn warn_of(&self, what: &str, named: &[u8]) {
         if let Some(suppressed) = self.endpoint.warnings.admit() {
             let (backend, named) = (&*self.context.name, excerpt(named, 80));
-            tracing::warn!(backend, named, suppressed, "ignored on an event stream: {what}");
+            tracing::warn!(
+                backend,
+                named,
+                suppressed,
+                "ignored on an event stream: {what}"
+            );
         }
     }
 
     pub(super) fn is_modern(&self) -> bool {
-        self.revision.is_none_or(|revision| revision.era() == Era::Modern)
+        self.revision
+            .is_none_or(|revision| revision.era() == Era::Modern)
     }
 }

@@ -25,7 +25,9 @@ pub(super) fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::E
     if let Some(found) = error.downcast_ref() {
         return Some(found);
     }
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
     match inner {
         Some(inner) => find(inner),
         None => error.source().and_then(find),

@@ -57,19 +57,31 @@ pub(super) async fn spawn(settings: &ProcessSettings) -> Result<Spawned, Backend
     let spawned = with_files(|| match &settings.policy.guard {
         Some(guard) => spawn_guarded(settings, env.clone(), guard),
         // Never without what the sandbox was to restrict.
-        None if !settings.policy.sandbox.is_empty() => {
-            Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sandbox for it"))
-        }
+        None if !settings.policy.sandbox.is_empty() => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this system has no sandbox for it",
+        )),
         None => spawn_group(settings, env.clone()),
     })
     .await;
-    let (mut process, order) = spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
+    let (mut process, order) =
+        spawned.map_err(|error| unreachable(settings, &reason(&error, settings)))?;
     let child = &mut process.child;
-    let pipes = (child.stdin().take(), child.stdout().take(), child.stderr().take());
+    let pipes = (
+        child.stdin().take(),
+        child.stdout().take(),
+        child.stderr().take(),
+    );
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
         return Err(unreachable(settings, "it has no pipes"));
     };
-    Ok(Spawned { process, stdin, stdout, stderr, order })
+    Ok(Spawned {
+        process,
+        stdin,
+        stdout,
+        stderr,
+        order,
+    })
 }
 
 type Environment = BTreeMap<OsString, OsString>;
@@ -82,13 +94,28 @@ fn spawn_group(settings: &ProcessSettings, env: Environment) -> io::Result<(Proc
             command.current_dir(cwd);
         }
     });
-    let child = command.wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?;
-    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    Ok((Process { child, extent: Extent::Group(group) }, Bytes::new()))
+    let child = command
+        .wrap(ProcessGroup::leader())
+        .wrap(KillOnDrop)
+        .spawn()?;
+    let group = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    Ok((
+        Process {
+            child,
+            extent: Extent::Group(group),
+        },
+        Bytes::new(),
+    ))
 }
 
 #[cfg(target_os = "linux")]
-fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> io::Result<(Process, Bytes)> {
+fn spawn_guarded(
+    settings: &ProcessSettings,
+    env: Environment,
+    guard: &Path,
+) -> io::Result<(Process, Bytes)> {
     use fanlight_child_guard::{Order, STEP, SUBCOMMAND, encode_sandbox};
 
     // The guard would find out, but could say it only in the log.
@@ -104,13 +131,36 @@ fn spawn_guarded(settings: &ProcessSettings, env: Environment, guard: &Path) -> 
     // The guard starts the step before the server, which reads what follows.
     let args = vec![STEP.into(), settings.name.to_string().into()];
     let Order { parent, grace, .. } = order;
-    let step = Order { parent, grace, command: guard.into(), args, env: Vec::new(), cwd: None };
-    let orders = [step.encode()?, encode_sandbox(&settings.policy.sandbox)?, order.encode()?].concat();
+    let step = Order {
+        parent,
+        grace,
+        command: guard.into(),
+        args,
+        env: Vec::new(),
+        cwd: None,
+    };
+    let orders = [
+        step.encode()?,
+        encode_sandbox(&settings.policy.sandbox)?,
+        order.encode()?,
+    ]
+    .concat();
     let mut command = Command::new(guard);
-    command.arg0("fanlight").arg(SUBCOMMAND).arg(&*settings.name).env_clear().process_group(0);
+    command
+        .arg0("fanlight")
+        .arg(SUBCOMMAND)
+        .arg(&*settings.name)
+        .env_clear()
+        .process_group(0);
     pipes(&mut command);
     let child = Box::new(command.spawn()?);
-    Ok((Process { child, extent: Extent::Guarded }, orders.into()))
+    Ok((
+        Process {
+            child,
+            extent: Extent::Guarded,
+        },
+        orders.into(),
+    ))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -119,7 +169,10 @@ fn spawn_guarded(_: &ProcessSettings, _: Environment, _: &Path) -> io::Result<(P
 }
 
 fn pipes(command: &mut Command) {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
 }
 
 /// Whether the working directory is there and the command can be found in it or in the process's own `PATH`.
@@ -132,36 +185,59 @@ fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
     if files.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
-    let can_run = files.iter().any(|file| access(file, Access::EXEC_OK).is_ok());
-    if can_run { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    let can_run = files
+        .iter()
+        .any(|file| access(file, Access::EXEC_OK).is_ok());
+    if can_run {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
 }
 
 /// The files that may be the command: in folders of `path`, if it is only a name.
 fn candidates(folder: &Path, command: &str, path: &OsStr) -> Vec<PathBuf> {
     let files: Vec<PathBuf> = match command.contains('/') {
         true => vec![folder.join(command)],
-        false => std::env::split_paths(path).map(|place| folder.join(place).join(command)).collect(),
+        false => std::env::split_paths(path)
+            .map(|place| folder.join(place).join(command))
+            .collect(),
     };
     files.into_iter().filter(|file| file.is_file()).collect()
 }
 
 fn path_of(env: &Environment) -> &OsStr {
-    env.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str)
+    env.get(OsStr::new("PATH"))
+        .map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str)
 }
 
 /// The `PATH` that programs of a process with these settings are looked up in.
 fn search_path(settings: &ProcessSettings) -> OsString {
-    path_of(&environment(std::env::vars_os(), &settings.policy, &settings.env)).to_owned()
+    path_of(&environment(
+        std::env::vars_os(),
+        &settings.policy,
+        &settings.env,
+    ))
+    .to_owned()
 }
 
 /// The files that may be this command of a process with these settings.
 pub(crate) fn find_program(settings: &ProcessSettings, command: &str) -> Vec<PathBuf> {
-    candidates(settings.cwd.as_deref().unwrap_or(Path::new("")), command, &search_path(settings))
+    candidates(
+        settings.cwd.as_deref().unwrap_or(Path::new("")),
+        command,
+        &search_path(settings),
+    )
 }
 
 fn unreachable(settings: &ProcessSettings, reason: &str) -> BackendError {
-    let file = Path::new(&settings.command).file_name().unwrap_or_default().to_string_lossy();
-    BackendError::Unreachable { reason: format!("cannot start {:?}: {reason}", excerpt(file.as_bytes(), 80)) }
+    let file = Path::new(&settings.command)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    BackendError::Unreachable {
+        reason: format!("cannot start {:?}: {reason}", excerpt(file.as_bytes(), 80)),
+    }
 }
 
 fn reason(error: &io::Error, settings: &ProcessSettings) -> String {
@@ -192,7 +268,11 @@ impl Process {
         if timeout(grace, self.wait()).await.is_err() {
             self.signal(Signal::TERM);
             // A guard kills what is left after `grace`, and gives up after as much again.
-            let patience = if matches!(self.extent, Extent::Guarded) { 3 * grace } else { grace };
+            let patience = if matches!(self.extent, Extent::Guarded) {
+                3 * grace
+            } else {
+                grace
+            };
             if timeout(patience, self.wait()).await.is_err() {
                 self.signal(Signal::KILL);
                 let _ = timeout(grace, self.wait()).await;
@@ -233,7 +313,10 @@ impl Process {
             Extent::Group(None) => {}
             Extent::Guarded => {
                 // Without a number it has been waited for.
-                let guard = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+                let guard = self
+                    .child
+                    .id()
+                    .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
                 if let Some(guard) = guard {
                     let _ = kill_process(guard, signal);
                     // In case something has stopped it.

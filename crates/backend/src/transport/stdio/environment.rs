@@ -9,7 +9,9 @@ use crate::settings::{ProcessPolicy, Secret};
 
 /// Variables that every process inherits: what the SDKs' clients let servers inherit, and time zone, language and
 /// temporary folder.
-const COMMON: &[&str] = &["HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
+const COMMON: &[&str] = &[
+    "HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+];
 
 /// Common variables that describe the user, who is another in a sandbox with `user`.
 const OF_USER: &[&str] = &["HOME", "LOGNAME", "SHELL", "USER"];
@@ -27,10 +29,20 @@ pub(super) fn environment(
         let is_common = COMMON.iter().any(|pattern| fits(name, pattern))
             && !value.as_encoded_bytes().starts_with(b"()")
             && !(is_other_user && OF_USER.iter().any(|own| name == *own));
-        is_common || (!is_own(name) && policy.inherit_env.iter().any(|pattern| is_passed_on(name, pattern, policy)))
+        is_common
+            || (!is_own(name)
+                && policy
+                    .inherit_env
+                    .iter()
+                    .any(|pattern| is_passed_on(name, pattern, policy)))
     };
-    let mut all: BTreeMap<_, _> = own.filter(|(name, value)| is_inherited(name, value)).collect();
-    all.extend(set.iter().map(|(name, value)| (name.into(), value.expose().into())));
+    let mut all: BTreeMap<_, _> = own
+        .filter(|(name, value)| is_inherited(name, value))
+        .collect();
+    all.extend(
+        set.iter()
+            .map(|(name, value)| (name.into(), value.expose().into())),
+    );
     all
 }
 
@@ -42,7 +54,8 @@ fn is_own(name: &OsStr) -> bool {
 /// Whether a pattern passes a variable on. Those that Fanlight's own options use may hold secrets, so they must be named in
 /// full.
 fn is_passed_on(name: &OsStr, pattern: &str, policy: &ProcessPolicy) -> bool {
-    name == pattern || (fits(name, pattern) && !policy.own_variables.iter().any(|own| name == own.as_str()))
+    name == pattern
+        || (fits(name, pattern) && !policy.own_variables.iter().any(|own| name == own.as_str()))
 }
 
 /// Whether a name fits a pattern, in which `*` at the end stands for any text.
@@ -75,15 +88,30 @@ mod tests {
             ("AWS_KEY", "k"),
             ("AWS_REGION", "r"),
         ];
-        let own = own.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let own = own
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
         let inherit: Vec<String> = inherit.iter().map(|name| (*name).to_owned()).collect();
-        let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        let set: Vec<_> = set
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+            .collect();
         let user = user.map(str::to_owned);
-        let sandbox = Sandbox { user, ..Sandbox::default() };
+        let sandbox = Sandbox {
+            user,
+            ..Sandbox::default()
+        };
         let own_variables = vec!["AWS_KEY".to_owned()];
-        let policy = ProcessPolicy { inherit_env: inherit, own_variables, sandbox, ..ProcessPolicy::default() };
+        let policy = ProcessPolicy {
+            inherit_env: inherit,
+            own_variables,
+            sandbox,
+            ..ProcessPolicy::default()
+        };
         let all = environment(own, &policy, &set);
-        all.into_iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
+        all.into_iter()
+            .map(|(name, value)| format!("{}={}", name.display(), value.display()))
+            .collect()
     }
 
     #[test]
@@ -94,21 +122,36 @@ mod tests {
     #[test]
     fn environment_of_another_user_has_no_home_of_this_one() {
         assert_eq!(names_of(Some("other"), &[], &[]), ["LC_ALL=C", "PATH=/bin"]);
-        assert_eq!(names_of(Some("other"), &["HOME"], &[]), ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
-        assert_eq!(names_of(Some("other"), &[], &[("HOME", "/srv")]), ["HOME=/srv", "LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(
+            names_of(Some("other"), &["HOME"], &[]),
+            ["HOME=/home/me", "LC_ALL=C", "PATH=/bin"]
+        );
+        assert_eq!(
+            names_of(Some("other"), &[], &[("HOME", "/srv")]),
+            ["HOME=/srv", "LC_ALL=C", "PATH=/bin"]
+        );
     }
 
     #[test]
     fn environment_has_what_the_entry_names() {
-        assert_eq!(names(&["AWS_REGION"], &[]), ["AWS_REGION=r", "HOME=/home/me", "LC_ALL=C", "PATH=/bin"]);
-        assert_eq!(names(&["AWS_R*"], &[("HOME", "/")]), ["AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]);
+        assert_eq!(
+            names(&["AWS_REGION"], &[]),
+            ["AWS_REGION=r", "HOME=/home/me", "LC_ALL=C", "PATH=/bin"]
+        );
+        assert_eq!(
+            names(&["AWS_R*"], &[("HOME", "/")]),
+            ["AWS_REGION=r", "HOME=/", "LC_ALL=C", "PATH=/bin"]
+        );
     }
 
     #[test]
     fn environment_never_has_secrets_of_fanlight() {
         for pattern in ["*", "F*", "FANLIGHT_*", "FANLIGHT_ADMIN_TOKEN"] {
             let names = names(&[pattern, "O*"], &[]);
-            assert!(!names.iter().any(|name| name.contains("s3cret")), "{names:?}");
+            assert!(
+                !names.iter().any(|name| name.contains("s3cret")),
+                "{names:?}"
+            );
         }
         assert_eq!(names(&["*"], &[]).len(), 7);
         // One that Fanlight's own options use is passed on if it is named in full.

@@ -20,8 +20,19 @@ use fanlight_canonical::BackendError;
 const ALIGNMENT: Duration = Duration::from_millis(500);
 
 /// Runs the tasks of a process. They end with the process, which ends when it is asked to.
-pub(super) fn run(spawned: Spawned, queue: mpsc::Receiver<QueuedLine>, log: ProcessLogWriter, shared: &Arc<Shared>) {
-    let Spawned { process, stdin, stdout, stderr, order } = spawned;
+pub(super) fn run(
+    spawned: Spawned,
+    queue: mpsc::Receiver<QueuedLine>,
+    log: ProcessLogWriter,
+    shared: &Arc<Shared>,
+) {
+    let Spawned {
+        process,
+        stdin,
+        stdout,
+        stderr,
+        order,
+    } = spawned;
     let tasks = &shared.context.tasks;
     let (end, replies) = (shared.end.clone(), shared.replies.clone());
     let counters = Arc::clone(shared.context.telemetry.metrics());
@@ -114,7 +125,9 @@ async fn mind(
             shared.set_unread();
         }
     }
-    shared.close(&BackendError::Exited { status: status.map(|status| status.to_string()) });
+    shared.close(&BackendError::Exited {
+        status: status.map(|status| status.to_string()),
+    });
     let mut ending = pin!(process.end(shared.context.timeouts.process_stop));
     if read_all {
         return ending.await;

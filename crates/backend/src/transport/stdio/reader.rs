@@ -21,7 +21,11 @@ const INVALID_LINE: usize = 1 << 10;
 
 /// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of
 /// output that is none of the protocol's, is not waited for.
-pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWriter, shared: &Shared) {
+pub(super) async fn read(
+    mut stdout: impl AsyncRead + Unpin,
+    log: &ProcessLogWriter,
+    shared: &Shared,
+) {
     let mut lines = LineDecoder::new(shared.context.limits.message_bytes);
     let mut reader = Reader::new(shared);
     let mut arriving = Arriving::messages(&shared.context.memory);
@@ -51,7 +55,9 @@ pub(super) async fn read(mut stdout: impl AsyncRead + Unpin, log: &ProcessLogWri
             lines.drop_line();
         }
         if without_message > most {
-            shared.give_up(format!("it wrote {most} bytes to its standard output without a message among them"));
+            shared.give_up(format!(
+                "it wrote {most} bytes to its standard output without a message among them"
+            ));
             return;
         }
     }

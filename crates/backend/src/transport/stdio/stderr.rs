@@ -42,7 +42,11 @@ pub(super) async fn log(
 ) {
     let mut lines = LineDecoder::new(LINE);
     let mut meter = Meter::new(rate);
-    let mut dropped = Dropped { counters, unsaid: 0, said: None };
+    let mut dropped = Dropped {
+        counters,
+        unsaid: 0,
+        said: None,
+    };
     loop {
         lines.buffer_mut().reserve(LINE);
         tokio::select! {
@@ -87,7 +91,13 @@ struct Meter {
 
 impl Meter {
     fn new(rate: usize) -> Self {
-        Self { rate, since: Instant::now(), read: 0, logged: 0, dropped: 0 }
+        Self {
+            rate,
+            since: Instant::now(),
+            read: 0,
+            logged: 0,
+            dropped: 0,
+        }
     }
 
     /// Begins an interval; returns how many lines were dropped in the last.
@@ -129,7 +139,8 @@ impl Dropped<'_> {
             return;
         }
         self.counters.lines_dropped(lines);
-        let text = format!("({lines} lines were dropped here: the process wrote too much in a second)");
+        let text =
+            format!("({lines} lines were dropped here: the process wrote too much in a second)");
         log.add(ProcessStream::Stderr, &text);
         self.unsaid += lines;
         if self.said.is_none_or(|said| said.elapsed() >= SAID) {
@@ -183,7 +194,10 @@ mod tests {
         let began = Instant::now();
         let writing = async move {
             for number in 0..100_000 {
-                process.write_all(format!("line {number}\n").as_bytes()).await.unwrap();
+                process
+                    .write_all(format!("line {number}\n").as_bytes())
+                    .await
+                    .unwrap();
             }
             let took = began.elapsed();
             tokio::time::sleep(2 * INTERVAL).await;
@@ -195,8 +209,15 @@ mod tests {
         assert_eq!(took, Duration::ZERO, "the process has waited");
         let output = kept.output();
         let texts: Vec<&str> = output.lines.iter().map(|line| &*line.text).collect();
-        assert_eq!((texts.len(), texts[99], texts[101]), (102, "line 99", "last"));
-        assert!(texts[100].starts_with("(99900 lines were dropped here"), "{}", texts[100]);
+        assert_eq!(
+            (texts.len(), texts[99], texts[101]),
+            (102, "line 99", "last")
+        );
+        assert!(
+            texts[100].starts_with("(99900 lines were dropped here"),
+            "{}",
+            texts[100]
+        );
         assert_eq!(counters.dropped_lines(), 99_900);
     }
 

@@ -47,7 +47,11 @@ impl<W> CountingWriter<W> {
 }
 
 impl<W: AsyncWrite + Unpin> AsyncWrite for CountingWriter<W> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = poll_ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
         self.written += written as u64;
         Poll::Ready(Ok(written))
@@ -74,7 +78,10 @@ pub(super) struct QueuedLine {
 
 impl From<Bytes> for QueuedLine {
     fn from(text: Bytes) -> Self {
-        Self { text: on_one_line(&text), deadline: None }
+        Self {
+            text: on_one_line(&text),
+            deadline: None,
+        }
     }
 }
 
@@ -86,7 +93,10 @@ impl MessageWriter for LineQueue {
         _propagation: Option<&Propagation>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
-        let line = QueuedLine { deadline: deadline.map(Arc::clone), ..text.into() };
+        let line = QueuedLine {
+            deadline: deadline.map(Arc::clone),
+            ..text.into()
+        };
         Either::Left(ready(match self.0.try_send(line) {
             Ok(()) => Ok(None),
             Err(TrySendError::Closed(_)) => Err(self.ended()),
@@ -99,7 +109,12 @@ impl MessageWriter for LineQueue {
 
     fn reply(&self, reply: ServerRequestReply, _revision: Option<Revision>) -> Pending<'_, ()> {
         drop(reply.pause);
-        Box::pin(async move { self.0.send(reply.text.into()).await.map_err(|_| self.ended()) })
+        Box::pin(async move {
+            self.0
+                .send(reply.text.into())
+                .await
+                .map_err(|_| self.ended())
+        })
     }
 
     fn send_detached(&self, text: Bytes, _revision: Option<Revision>) -> bool {
@@ -109,7 +124,9 @@ impl MessageWriter for LineQueue {
     fn detach(&self, _sending: SendFuture) {}
 
     fn ended(&self) -> BackendError {
-        BackendError::Unreachable { reason: "its process has ended".into() }
+        BackendError::Unreachable {
+            reason: "its process has ended".into(),
+        }
     }
 }
 
@@ -163,7 +180,10 @@ async fn write_all(
     bytes: &[u8],
     calls: &[Arc<PausableDeadline>],
 ) -> io::Result<()> {
-    let before: SmallVec<[bool; 8]> = calls.iter().map(|deadline| deadline.set_sent(true)).collect();
+    let before: SmallVec<[bool; 8]> = calls
+        .iter()
+        .map(|deadline| deadline.set_sent(true))
+        .collect();
     let written = match stdin.write(bytes).await {
         Ok(written @ 1..) => written,
         refused => {
@@ -173,7 +193,9 @@ async fn write_all(
             return refused.and(Err(io::ErrorKind::WriteZero.into()));
         }
     };
-    stdin.write_all(bytes.get(written..).unwrap_or_default()).await
+    stdin
+        .write_all(bytes.get(written..).unwrap_or_default())
+        .await
 }
 
 #[cfg(test)]
@@ -194,12 +216,16 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(1 << 20);
         let (sender, queue) = mpsc::channel(8);
         for message in ["a", "bb", "ccc"] {
-            sender.try_send(Bytes::from_static(message.as_bytes()).into()).unwrap();
+            sender
+                .try_send(Bytes::from_static(message.as_bytes()).into())
+                .unwrap();
         }
         let big = Bytes::from(vec![b'x'; 5 * GATHERED]);
         sender.try_send(big.clone().into()).unwrap();
         drop(sender);
-        write(ours, Bytes::new(), queue, pending(), &counters()).await.unwrap();
+        write(ours, Bytes::new(), queue, pending(), &counters())
+            .await
+            .unwrap();
         let mut all = Vec::new();
         theirs.read_to_end(&mut all).await.unwrap();
         assert!(all.starts_with(b"a\nbb\nccc\nxxx"));
@@ -215,11 +241,23 @@ mod tests {
         let calls: Vec<Arc<PausableDeadline>> = (0..3).map(|_| Arc::default()).collect();
         for deadline in &calls {
             let deadline = Some(Arc::clone(deadline));
-            sender.try_send(QueuedLine { text: Bytes::from_static(b"a"), deadline }).unwrap();
+            sender
+                .try_send(QueuedLine {
+                    text: Bytes::from_static(b"a"),
+                    deadline,
+                })
+                .unwrap();
         }
-        assert!(write(ours, Bytes::new(), queue, pending(), &counters()).await.is_err());
+        assert!(
+            write(ours, Bytes::new(), queue, pending(), &counters())
+                .await
+                .is_err()
+        );
         assert!(sender.is_closed());
-        assert!(calls.iter().all(|deadline| !deadline.is_sent()), "nothing was taken");
+        assert!(
+            calls.iter().all(|deadline| !deadline.is_sent()),
+            "nothing was taken"
+        );
     }
 
     #[tokio::test]
@@ -227,7 +265,10 @@ mod tests {
         let (ours, theirs) = tokio::io::duplex(1);
         let (sender, queue) = mpsc::channel(8);
         let deadline = Arc::<PausableDeadline>::default();
-        let line = QueuedLine { text: Bytes::from_static(b"abc"), deadline: Some(Arc::clone(&deadline)) };
+        let line = QueuedLine {
+            text: Bytes::from_static(b"abc"),
+            deadline: Some(Arc::clone(&deadline)),
+        };
         sender.try_send(line).unwrap();
         let counters = counters();
         let mut writing = pin!(write(ours, Bytes::new(), queue, pending(), &counters));

@@ -24,7 +24,12 @@ impl Child {
     pub(crate) fn transport_with(&self, habits: &[Habit]) -> TransportSettings {
         let (command, args) = self.0.command(habits);
         let command = command.to_string_lossy().into_owned();
-        TransportSettings::Stdio { command, args, env: Vec::new(), cwd: None }
+        TransportSettings::Stdio {
+            command,
+            args,
+            env: Vec::new(),
+            cwd: None,
+        }
     }
 
     /// The messages of this method so far.

@@ -21,7 +21,9 @@ thread_local! {
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false);
         tracing::subscriber::set_global_default(subscriber.with_writer(Caught).finish()).unwrap();
     });
 }
@@ -57,7 +59,11 @@ impl<'a> MakeWriter<'a> for Caught {
 
 impl io::Write for Caught {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        CAUGHT.with_borrow_mut(|caught| caught.iter_mut().for_each(|caught| caught.extend_from_slice(text)));
+        CAUGHT.with_borrow_mut(|caught| {
+            caught
+                .iter_mut()
+                .for_each(|caught| caught.extend_from_slice(text))
+        });
         Ok(text.len())
     }
 

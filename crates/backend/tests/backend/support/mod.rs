@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
-    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity, SessionPolicy,
-    TelemetrySettings, TransportSettings,
+    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity,
+    SessionPolicy, TelemetrySettings, TransportSettings,
 };
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest, Listen, Listening,
-    Principal, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, HandleSeal, Interest,
+    Listen, Listening, Principal, ServerMessage, ServerMessages, ServerRequest, SessionKey,
+    StreamSignal,
 };
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::seal::Keys;
@@ -33,7 +34,11 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         transport,
         credentials: Default::default(),
         ca_file: None,
-        health: HealthPolicy { interval: None, timeout: Duration::from_secs(5), timeouts: 3 },
+        health: HealthPolicy {
+            interval: None,
+            timeout: Duration::from_secs(5),
+            timeouts: 3,
+        },
         processes: Default::default(),
         era: EraChoice::Auto,
         sessions: SessionPolicy::PerClient,
@@ -110,7 +115,10 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             server_requests: 1000,
             spare_bytes: 4 << 20,
         },
-        identity: Identity { name: "fanlight".into(), version: "0.0.1".into() },
+        identity: Identity {
+            name: "fanlight".into(),
+            version: "0.0.1".into(),
+        },
         telemetry: TelemetrySettings::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),
         endpoints: Default::default(),
@@ -153,7 +161,10 @@ impl MessageReceiver {
     }
 
     pub(crate) async fn recv(&mut self) -> Option<Notification> {
-        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no message")? {
+        match tokio::time::timeout(PATIENCE, self.next())
+            .await
+            .expect("no message")?
+        {
             ServerMessage::Notification(notification) => Some(notification),
             other => panic!("not a notification: {other:?}"),
         }
@@ -161,7 +172,12 @@ impl MessageReceiver {
 
     /// The text of the next notification.
     pub(crate) async fn text(&mut self) -> String {
-        self.recv().await.expect("the end").text.as_text().to_owned()
+        self.recv()
+            .await
+            .expect("the end")
+            .text
+            .as_text()
+            .to_owned()
     }
 
     /// Whether nothing is there that was not taken yet.
@@ -171,14 +187,20 @@ impl MessageReceiver {
 
     /// The next message, which must be a pause.
     pub(crate) async fn pause(&mut self) -> Option<Duration> {
-        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no pause") {
+        match tokio::time::timeout(PATIENCE, self.next())
+            .await
+            .expect("no pause")
+        {
             Some(ServerMessage::Stream(StreamSignal::Paused { retry })) => retry,
             other => panic!("not a pause: {other:?}"),
         }
     }
 
     pub(crate) async fn question(&mut self) -> ServerRequest {
-        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no question") {
+        match tokio::time::timeout(PATIENCE, self.next())
+            .await
+            .expect("no question")
+        {
             Some(ServerMessage::Request(request)) => request,
             other => panic!("not a question: {other:?}"),
         }
@@ -186,7 +208,10 @@ impl MessageReceiver {
 
     /// What the client was found to lack for a question that was refused for its sake.
     pub(crate) async fn refused(&mut self) -> ClientCapability {
-        match tokio::time::timeout(PATIENCE, self.next()).await.expect("no refusal") {
+        match tokio::time::timeout(PATIENCE, self.next())
+            .await
+            .expect("no refusal")
+        {
             Some(ServerMessage::Refused(missing)) => missing.capability,
             other => panic!("not a refusal: {other:?}"),
         }
@@ -203,7 +228,10 @@ pub(crate) fn of_session(session: u64, capabilities: &str) -> impl FnOnce(&mut C
 }
 
 /// The same call with a way for what the server sends, and its other end.
-pub(crate) fn listening(mut call: Call, change: impl FnOnce(&mut CallContext)) -> (Call, MessageReceiver) {
+pub(crate) fn listening(
+    mut call: Call,
+    change: impl FnOnce(&mut CallContext),
+) -> (Call, MessageReceiver) {
     let (notifications, inbox) = ServerMessages::channel(16);
     let mut context = (*call.context).clone();
     change(&mut context);
@@ -229,8 +257,14 @@ pub(crate) async fn listen_to(
     let (messages, inbox) = ServerMessages::channel(16);
     let mut context = (*CallContext::internal()).clone();
     change(&mut context);
-    let listen = Listen { interest, context: Arc::new(context), messages };
-    let listening = tokio::time::timeout(PATIENCE, backend.listen(listen)).await.expect("no outcome")?;
+    let listen = Listen {
+        interest,
+        context: Arc::new(context),
+        messages,
+    };
+    let listening = tokio::time::timeout(PATIENCE, backend.listen(listen))
+        .await
+        .expect("no outcome")?;
     Ok((listening, MessageReceiver(inbox)))
 }
 
@@ -238,7 +272,11 @@ pub(crate) async fn listen_to(
 pub(crate) fn without_session(_context: &mut CallContext) {}
 
 /// Sends a request and gives the text of its result or error.
-pub(crate) async fn ask(backend: &Backend, method: &str, params: &str) -> Result<String, BackendError> {
+pub(crate) async fn ask(
+    backend: &Backend,
+    method: &str,
+    params: &str,
+) -> Result<String, BackendError> {
     send(backend, call(method, params)).await
 }
 
@@ -246,8 +284,13 @@ pub(crate) async fn send(backend: &Backend, call: Call) -> Result<String, Backen
     send_to(backend, call).await
 }
 
-pub(crate) async fn send_to(backend: &dyn BackendClient, call: Call) -> Result<String, BackendError> {
-    let answer = tokio::time::timeout(PATIENCE, backend.request(call)).await.expect("no outcome");
+pub(crate) async fn send_to(
+    backend: &dyn BackendClient,
+    call: Call,
+) -> Result<String, BackendError> {
+    let answer = tokio::time::timeout(PATIENCE, backend.request(call))
+        .await
+        .expect("no outcome");
     answer.map(|response: Response| response.body().as_text().to_owned())
 }
 
@@ -261,5 +304,8 @@ pub(crate) async fn revision(backend: &Backend) -> &'static str {
 pub(crate) fn client(number: u64) -> Caller {
     static CLIENTS: LazyLock<Mutex<HashMap<u64, Caller>>> = LazyLock::new(Mutex::default);
     let mut clients = CLIENTS.lock().unwrap();
-    clients.entry(number).or_insert_with(|| Caller::request_of(Principal::anonymous())).clone()
+    clients
+        .entry(number)
+        .or_insert_with(|| Caller::request_of(Principal::anonymous()))
+        .clone()
 }

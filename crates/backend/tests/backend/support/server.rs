@@ -71,7 +71,9 @@ impl Feed {
 
     /// Waits until the peer has closed the stream.
     pub(crate) async fn closed(&self) {
-        tokio::time::timeout(PATIENCE, self.events.closed()).await.expect("not closed");
+        tokio::time::timeout(PATIENCE, self.events.closed())
+            .await
+            .expect("not closed");
     }
 
     /// Whether the stream is still open.
@@ -85,7 +87,10 @@ pub(crate) struct Feeds(mpsc::UnboundedReceiver<Feed>);
 
 impl Feeds {
     pub(crate) async fn next(&mut self) -> Feed {
-        tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("no stream").unwrap()
+        tokio::time::timeout(PATIENCE, self.0.recv())
+            .await
+            .expect("no stream")
+            .unwrap()
     }
 
     /// Whether no further stream was opened so far.
@@ -100,7 +105,10 @@ pub(crate) fn feeds() -> (impl Fn(&Seen) -> Reply + Send + Sync + 'static, Feeds
     let open = move |seen: &Seen| {
         let (events, feed) = mpsc::unbounded_channel();
         // A test that has ended wants no streams any more.
-        let _ = opened.send(Feed { seen: seen.clone(), events });
+        let _ = opened.send(Feed {
+            seen: seen.clone(),
+            events,
+        });
         Reply::Feed(feed)
     };
     (open, Feeds(feeds))
@@ -118,15 +126,22 @@ impl Seen {
     }
 
     fn member(&self, name: &str) -> Option<Json> {
-        if self.body.is_empty() { None } else { json(&self.body).get(name) }
+        if self.body.is_empty() {
+            None
+        } else {
+            json(&self.body).get(name)
+        }
     }
 
     pub(crate) fn id(&self) -> String {
-        self.member("id").map_or_else(|| "null".into(), |id| id.as_text().to_owned())
+        self.member("id")
+            .map_or_else(|| "null".into(), |id| id.as_text().to_owned())
     }
 
     pub(crate) fn method(&self) -> String {
-        self.member("method").map(|method| method.as_str().unwrap().into_owned()).unwrap_or_default()
+        self.member("method")
+            .map(|method| method.as_str().unwrap().into_owned())
+            .unwrap_or_default()
     }
 
     pub(crate) fn params(&self) -> Json {
@@ -135,7 +150,10 @@ impl Seen {
 
     /// A JSON answer to this request.
     pub(crate) fn result(&self, result: &str) -> Reply {
-        ok(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.id()))
+        ok(format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+            self.id()
+        ))
     }
 
     /// An error answer to this request.
@@ -172,9 +190,16 @@ pub(crate) fn legacy(seen: &Seen, session: &str) -> Option<Reply> {
                 r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"logging":{{}}}}}}}}"#,
                 seen.id()
             );
-            Reply::Whole(200, format!("Mcp-Session-Id: {session}\r\n"), "application/json", body)
+            Reply::Whole(
+                200,
+                format!("Mcp-Session-Id: {session}\r\n"),
+                "application/json",
+                body,
+            )
         }
-        method if method.starts_with("notifications/") => Reply::Whole(202, String::new(), "text/plain", String::new()),
+        method if method.starts_with("notifications/") => {
+            Reply::Whole(202, String::new(), "text/plain", String::new())
+        }
         _ if seen.verb == "DELETE" => status(200),
         _ => return None,
     })
@@ -194,16 +219,26 @@ impl Server {
                 connections.spawn(async move { serve(stream, &*answer, &told).await });
             }
         });
-        Self { url, seen, _tasks: tasks }
+        Self {
+            url,
+            seen,
+            _tasks: tasks,
+        }
     }
 
     pub(crate) fn transport(&self) -> TransportSettings {
-        TransportSettings::Http { url: self.url.clone(), headers: Vec::new() }
+        TransportSettings::Http {
+            url: self.url.clone(),
+            headers: Vec::new(),
+        }
     }
 
     /// The next request.
     pub(crate) async fn next(&mut self) -> Seen {
-        tokio::time::timeout(PATIENCE, self.seen.recv()).await.expect("no further request").unwrap()
+        tokio::time::timeout(PATIENCE, self.seen.recv())
+            .await
+            .expect("no further request")
+            .unwrap()
     }
 
     /// The next request that came in already.
@@ -213,7 +248,8 @@ impl Server {
 
     /// The next request with this method, or of this HTTP method.
     pub(crate) async fn next_of(&mut self, method: &str) -> Seen {
-        self.next_where(|seen| seen.method() == method || seen.verb == method).await
+        self.next_where(|seen| seen.method() == method || seen.verb == method)
+            .await
     }
 
     /// The next request of this kind.
@@ -239,7 +275,9 @@ impl Server {
 
     /// How many requests of this HTTP method came in that were not asked for yet.
     pub(crate) fn count_verb(&mut self, verb: &str) -> usize {
-        std::iter::from_fn(|| self.seen.try_recv().ok()).filter(|seen| seen.verb == verb).count()
+        std::iter::from_fn(|| self.seen.try_recv().ok())
+            .filter(|seen| seen.verb == verb)
+            .count()
     }
 
     /// How many requests with this method came in that were not asked for yet.
@@ -261,8 +299,9 @@ async fn serve(
     while let Some(seen) = receive(&mut stream, &mut buffer).await {
         let reply = answer(&seen);
         let _ = told.send(seen.clone());
-        let chunked =
-            |kind: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunked = |kind: &str| {
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n")
+        };
         let head = chunked("text/event-stream");
         let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
         let (text, goes_on) = match reply {
@@ -275,7 +314,15 @@ async fn serve(
             }
             Reply::Chunked(body) => {
                 let (first, second) = body.split_at(body.len() / 2);
-                (format!("{}{}{}0\r\n\r\n", chunked("application/json"), chunk(first), chunk(second)), true)
+                (
+                    format!(
+                        "{}{}{}0\r\n\r\n",
+                        chunked("application/json"),
+                        chunk(first),
+                        chunk(second)
+                    ),
+                    true,
+                )
             }
             Reply::Stream(events) => (format!("{head}{}0\r\n\r\n", chunk(&events)), true),
             Reply::Gated(first, gate, second) => {
@@ -318,7 +365,10 @@ async fn serve(
         if !goes_on {
             // Only the end of the connection is awaited: the peer sends nothing more on it.
             let _ = stream.read(&mut [0]).await;
-            let _ = told.send(Seen { verb: "closed".into(), ..seen });
+            let _ = told.send(Seen {
+                verb: "closed".into(),
+                ..seen
+            });
             return;
         }
     }
@@ -335,11 +385,18 @@ async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Seen> {
                 .filter_map(|line| line.split_once(": "))
                 .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
                 .collect();
-            let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+            let length = headers
+                .get("content-length")
+                .map_or(0, |length| length.parse().unwrap());
             if buffer.len() >= end + 4 + length {
                 let body = String::from_utf8(buffer[end + 4..end + 4 + length].to_vec()).unwrap();
                 buffer.drain(..end + 4 + length);
-                return Some(Seen { verb, target, headers, body });
+                return Some(Seen {
+                    verb,
+                    target,
+                    headers,
+                    body,
+                });
             }
         }
         if stream.read_buf(buffer).await.ok()? == 0 {

@@ -13,7 +13,8 @@ use crate::support::server::{Reply, Seen, event};
 use crate::support::{send, settings, start};
 
 const NEEDS: &str = r#"{"name":"needs","arguments":{"n":1.0}}"#;
-const RESULT: &str = r#"{ "n" : 1.0,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}"#;
+const RESULT: &str =
+    r#"{ "n" : 1.0,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}"#;
 const LEGACY_WORKING: &str = r#"{"taskId":"t1","status":"working","ttl":null,"pollInterval":1}"#;
 const WORKING: &str = r#"{"taskId":"t1","status":"working","ttlMs":null,"pollIntervalMs":1}"#;
 const DONE: &str = r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"result":{ "n" : 1.0 }}"#;
@@ -21,7 +22,8 @@ const ASKING: &str = r#"{"taskId":"t1","status":"input_required","ttlMs":6e4,"in
 
 #[tokio::test]
 async fn legacy_task_is_awaited_with_server_requests_and_progress() {
-    const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{ "n":1.0}}"#;
+    const QUESTION: &str =
+        r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{ "n":1.0}}"#;
     let (gate, token) = (Arc::new(Notify::new()), AtomicUsize::new(0));
     let answered = Arc::clone(&gate);
     let mut tasks = Tasks::legacy(&[LEGACY_WORKING, "!", LEGACY_WORKING], move |seen: &Seen| {
@@ -54,10 +56,18 @@ async fn legacy_task_is_awaited_with_server_requests_and_progress() {
         NEEDS,
     );
     let client = async {
-        assert_eq!(inbox.recv().await.unwrap().method.as_str(), "notifications/progress");
+        assert_eq!(
+            inbox.recv().await.unwrap().method.as_str(),
+            "notifications/progress"
+        );
         let question = inbox.question().await;
         assert_eq!(question.params.unwrap().as_text(), r#"{ "n":1.0}"#);
-        question.answer.send(Response::from_result(&Json::literal(r#"{"action":"accept"}"#))).unwrap();
+        question
+            .answer
+            .send(Response::from_result(&Json::literal(
+                r#"{"action":"accept"}"#,
+            )))
+            .unwrap();
         // Longer than a call may take.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         gate.notify_one();
@@ -66,7 +76,10 @@ async fn legacy_task_is_awaited_with_server_requests_and_progress() {
     assert_eq!(result.unwrap(), RESULT);
     let sent = tasks.server.next_of("tools/call").await.params();
     assert_eq!(sent.get("task").unwrap().as_text(), "{}");
-    assert!(tasks.server.count("tasks/get") > 5, "it is asked after meanwhile");
+    assert!(
+        tasks.server.count("tasks/get") > 5,
+        "it is asked after meanwhile"
+    );
 }
 
 #[tokio::test]
@@ -90,27 +103,48 @@ async fn wait_for_a_lost_or_failed_legacy_task_ends_with_its_error() {
     })
     .await;
     let backend = hurried(&tasks);
-    assert_eq!(get(&backend, plain(1), "tools/call", NEEDS).await, r#"{"code":-32602,"message":"gone"}"#);
+    assert_eq!(
+        get(&backend, plain(1), "tools/call", NEEDS).await,
+        r#"{"code":-32602,"message":"gone"}"#
+    );
 
     let tasks = Tasks::legacy(&[LEGACY_WORKING], |seen| {
-        (seen.method() == "tasks/result").then(|| seen.error(200, r#"{ "code":-7,"message":"\u0041"}"#))
+        (seen.method() == "tasks/result")
+            .then(|| seen.error(200, r#"{ "code":-7,"message":"\u0041"}"#))
     })
     .await;
     let backend = hurried(&tasks);
-    assert_eq!(get(&backend, plain(1), "tools/call", NEEDS).await, r#"{ "code":-7,"message":"\u0041"}"#);
+    assert_eq!(
+        get(&backend, plain(1), "tools/call", NEEDS).await,
+        r#"{ "code":-7,"message":"\u0041"}"#
+    );
 }
 
 #[tokio::test]
 async fn call_without_task_request_is_awaited_for_a_client_with_tasks() {
-    let tasks =
-        Tasks::legacy(&[LEGACY_WORKING], |seen| (seen.method() == "tasks/result").then(|| seen.result(RESULT))).await;
+    let tasks = Tasks::legacy(&[LEGACY_WORKING], |seen| {
+        (seen.method() == "tasks/result").then(|| seen.result(RESULT))
+    })
+    .await;
     let backend = start(settings(tasks.server.transport()));
-    assert_eq!(get(&backend, requested(1), "tools/call", NEEDS).await, RESULT);
-    assert_eq!(get(&backend, requested(1), "tools/call", r#"{"name":"may"}"#).await, r#"{"plain":1.0}"#);
+    assert_eq!(
+        get(&backend, requested(1), "tools/call", NEEDS).await,
+        RESULT
+    );
+    assert_eq!(
+        get(&backend, requested(1), "tools/call", r#"{"name":"may"}"#).await,
+        r#"{"plain":1.0}"#
+    );
     let tasks = Tasks::modern(&[DONE], r#"{"plain":1.0}"#).await;
     let backend = start(settings(tasks.server.transport()));
-    assert_eq!(get(&backend, requested(1), "tools/call", NEEDS).await, r#"{ "n" : 1.0 }"#);
-    assert_eq!(get(&backend, requested(1), "tools/call", r#"{"name":"may"}"#).await, r#"{"plain":1.0}"#);
+    assert_eq!(
+        get(&backend, requested(1), "tools/call", NEEDS).await,
+        r#"{ "n" : 1.0 }"#
+    );
+    assert_eq!(
+        get(&backend, requested(1), "tools/call", r#"{"name":"may"}"#).await,
+        r#"{"plain":1.0}"#
+    );
 }
 
 #[tokio::test]
@@ -123,35 +157,65 @@ async fn modern_task_is_awaited_with_server_requests() {
     let (call, mut inbox) = by(plain(1), "tools/call", NEEDS);
     let client = async {
         let question = inbox.question().await;
-        assert_eq!(question.params.unwrap().as_text(), r#"{ "n":1.0}"#, "the client knows of no task");
-        question.answer.send(Response::from_result(&Json::literal(r#"{"action":"accept"}"#))).unwrap();
+        assert_eq!(
+            question.params.unwrap().as_text(),
+            r#"{ "n":1.0}"#,
+            "the client knows of no task"
+        );
+        question
+            .answer
+            .send(Response::from_result(&Json::literal(
+                r#"{"action":"accept"}"#,
+            )))
+            .unwrap();
     };
     let (result, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(result.unwrap(), r#"{ "n" : 1.0 }"#);
-    let (first, second) = (tasks.server.next_of("tools/call").await, tasks.server.next_of("tools/call").await);
-    let declares = |seen: &Seen| seen.params().as_text().contains("io.modelcontextprotocol/tasks");
+    let (first, second) = (
+        tasks.server.next_of("tools/call").await,
+        tasks.server.next_of("tools/call").await,
+    );
+    let declares = |seen: &Seen| {
+        seen.params()
+            .as_text()
+            .contains("io.modelcontextprotocol/tasks")
+    };
     assert_eq!((declares(&first), declares(&second)), (false, true));
     let update = tasks.server.next_of("tasks/update").await.params();
-    assert_eq!(update.get("inputResponses").unwrap().as_text(), r#"{"k":{"action":"accept"}}"#);
+    assert_eq!(
+        update.get("inputResponses").unwrap().as_text(),
+        r#"{"k":{"action":"accept"}}"#
+    );
 }
 
 #[tokio::test]
 async fn client_without_tasks_gets_no_task() {
     let tasks = Tasks::modern(&[WORKING, DONE], r#"{"plain":1.0}"#).await;
     let backend = hurried(&tasks);
-    assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"may"}"#).await, r#"{"plain":1.0}"#);
+    assert_eq!(
+        get(&backend, plain(1), "tools/call", r#"{"name":"may"}"#).await,
+        r#"{"plain":1.0}"#
+    );
     // Not even one that the server should not have made.
-    assert_eq!(get(&backend, plain(1), "tools/call", r#"{"name":"unasked"}"#).await, r#"{ "n" : 1.0 }"#);
+    assert_eq!(
+        get(&backend, plain(1), "tools/call", r#"{"name":"unasked"}"#).await,
+        r#"{ "n" : 1.0 }"#
+    );
     // Other capabilities that are missed are none of Fanlight's to declare.
-    assert_eq!(code(&get(&backend, plain(1), "tools/call", r#"{"name":"picky"}"#).await), -32021);
+    assert_eq!(
+        code(&get(&backend, plain(1), "tools/call", r#"{"name":"picky"}"#).await),
+        -32021
+    );
     let asks = get(&backend, plain(1), "tools/call", r#"{"name":"asks"}"#).await;
     assert!(asks.contains("input_required"), "{asks}");
 }
 
 #[tokio::test]
 async fn task_is_cancelled_when_its_client_has_gone() {
-    let legacy =
-        Tasks::legacy(&[LEGACY_WORKING], |seen| (seen.method() == "tasks/result").then_some(Reply::Hang)).await;
+    let legacy = Tasks::legacy(&[LEGACY_WORKING], |seen| {
+        (seen.method() == "tasks/result").then_some(Reply::Hang)
+    })
+    .await;
     for mut tasks in [legacy, Tasks::modern(&[WORKING], "{}").await] {
         let backend = hurried(&tasks);
         let (call, _inbox) = by(plain(1), "tools/call", NEEDS);
@@ -160,7 +224,10 @@ async fn task_is_cancelled_when_its_client_has_gone() {
             seen = tasks.server.next_of("tasks/get") => assert_eq!(seen.params().get("taskId").unwrap().as_str().unwrap(), "t1"),
         }
         let cancelled = tasks.server.next_of("tasks/cancel").await;
-        assert_eq!(cancelled.params().get("taskId").unwrap().as_str().unwrap(), "t1");
+        assert_eq!(
+            cancelled.params().get("taskId").unwrap().as_str().unwrap(),
+            "t1"
+        );
     }
 }
 

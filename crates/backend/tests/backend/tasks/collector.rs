@@ -37,12 +37,18 @@ async fn requests(backend: &Backend, capabilities: &str) -> Json {
 }
 
 fn keys(requests: &Json) -> Vec<String> {
-    requests.members().map(|member| member.name(requests).unwrap()).collect()
+    requests
+        .members()
+        .map(|member| member.name(requests).unwrap())
+        .collect()
 }
 
 async fn update(backend: &Backend, responses: &str) {
     let params = format!(r#"{{"taskId":"t1","inputResponses":{responses}}}"#);
-    assert_eq!(get(backend, extension(ELICIT), "tasks/update", &params).await, ACKNOWLEDGED);
+    assert_eq!(
+        get(backend, extension(ELICIT), "tasks/update", &params).await,
+        ACKNOWLEDGED
+    );
 }
 
 #[tokio::test]
@@ -52,16 +58,26 @@ async fn server_requests_are_shown_until_answered() {
     let both = r#"{"elicitation":{},"roots":{}}"#;
     let shown = requests(&backend, both).await;
     // The second may come a moment later.
-    let shown = if keys(&shown).len() == 2 { shown } else { requests(&backend, both).await };
+    let shown = if keys(&shown).len() == 2 {
+        shown
+    } else {
+        requests(&backend, both).await
+    };
     let key = keys(&shown);
     assert_eq!(
         shown.get(&key[0]).unwrap().as_text(),
         r#"{"method":"elicitation/create","params":{ "message":"\u0041","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}}"#
     );
-    assert_eq!(shown.get(&key[1]).unwrap().as_text(), r#"{"method":"roots/list"}"#);
+    assert_eq!(
+        shown.get(&key[1]).unwrap().as_text(),
+        r#"{"method":"roots/list"}"#
+    );
     assert_eq!(keys(&requests(&backend, both).await), key);
 
-    let responses = format!(r#"{{"unknown":{{}},"{}":7,"{}":{{ "n":1E400}}}}"#, key[1], key[0]);
+    let responses = format!(
+        r#"{{"unknown":{{}},"{}":7,"{}":{{ "n":1E400}}}}"#,
+        key[1], key[0]
+    );
     update(&backend, &responses).await;
     let answered = loop {
         let seen = tasks.server.next().await;
@@ -69,7 +85,10 @@ async fn server_requests_are_shown_until_answered() {
             break seen.body;
         }
     };
-    assert_eq!(answered, r#"{"jsonrpc":"2.0","id":"q1","result":{ "n":1E400}}"#);
+    assert_eq!(
+        answered,
+        r#"{"jsonrpc":"2.0","id":"q1","result":{ "n":1E400}}"#
+    );
     // An invalid answer leaves the request open, and a second answer is ignored.
     tasks.is(ASKING);
     update(&backend, &responses).await;
@@ -82,7 +101,13 @@ async fn server_request_is_refused_if_the_client_lacks_the_capability() {
     let mut tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
     // The client of this call has the capability.
-    get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
+    get(
+        &backend,
+        extension(ELICIT),
+        "tools/call",
+        r#"{"name":"needs"}"#,
+    )
+    .await;
     assert_eq!(requests(&backend, r#"{"roots":{}}"#).await.as_text(), "{}");
     let refused = loop {
         let seen = tasks.server.next().await;
@@ -90,14 +115,23 @@ async fn server_request_is_refused_if_the_client_lacks_the_capability() {
             break seen.body;
         }
     };
-    assert!(refused.contains(r#""id":"q1""#) && refused.contains("-32601"), "{refused}");
+    assert!(
+        refused.contains(r#""id":"q1""#) && refused.contains("-32601"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn server_request_is_hidden_from_a_client_without_the_capability() {
     let tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
-    get(&backend, extension(ELICIT), "tools/call", r#"{"name":"needs"}"#).await;
+    get(
+        &backend,
+        extension(ELICIT),
+        "tools/call",
+        r#"{"name":"needs"}"#,
+    )
+    .await;
     assert_eq!(keys(&requests(&backend, ELICIT).await).len(), 1);
     assert!(keys(&requests(&backend, "{}").await).is_empty());
     assert_eq!(keys(&requests(&backend, ELICIT).await).len(), 1);
@@ -105,8 +139,10 @@ async fn server_request_is_hidden_from_a_client_without_the_capability() {
 
 #[tokio::test]
 async fn collector_ends_when_the_client_asks_no_more() {
-    let mut tasks =
-        Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
+    let mut tasks = Tasks::legacy(&[ASKING], |seen| {
+        (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))
+    })
+    .await;
     let mut settings = settings(tasks.server.transport());
     settings.timeouts.question = Duration::from_millis(300);
     let backend = start(settings);
@@ -120,11 +156,16 @@ async fn collector_ends_when_the_client_asks_no_more() {
 
 #[tokio::test]
 async fn collector_ends_with_the_task_and_with_the_backend() {
-    let mut tasks =
-        Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))).await;
+    let mut tasks = Tasks::legacy(&[ASKING], |seen| {
+        (seen.method() == "tasks/result").then(|| Reply::Open(event(QUESTION)))
+    })
+    .await;
     let backend = start(settings(tasks.server.transport()));
     requests(&backend, ELICIT).await;
-    assert_eq!(get(&backend, extension(ELICIT), "tasks/cancel", T1).await, ACKNOWLEDGED);
+    assert_eq!(
+        get(&backend, extension(ELICIT), "tasks/cancel", T1).await,
+        ACKNOWLEDGED
+    );
     tasks.server.next_of("closed").await;
     tasks.is(ASKING);
     requests(&backend, ELICIT).await;
@@ -134,14 +175,23 @@ async fn collector_ends_with_the_task_and_with_the_backend() {
 
 #[tokio::test]
 async fn answer_waits_only_briefly_for_the_first_server_request() {
-    let tasks =
-        Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| Reply::Open(": \n\n".into()))).await;
+    let tasks = Tasks::legacy(&[ASKING], |seen| {
+        (seen.method() == "tasks/result").then(|| Reply::Open(": \n\n".into()))
+    })
+    .await;
     let backend = start(settings(tasks.server.transport()));
     let began = std::time::Instant::now();
     assert_eq!(requests(&backend, ELICIT).await.as_text(), "{}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     // One that has ended meanwhile is not waited for at all.
-    let tasks = Tasks::legacy(&[ASKING], |seen| (seen.method() == "tasks/result").then(|| seen.result("{}"))).await;
+    let tasks = Tasks::legacy(&[ASKING], |seen| {
+        (seen.method() == "tasks/result").then(|| seen.result("{}"))
+    })
+    .await;
     let backend = start(settings(tasks.server.transport()));
     assert_eq!(requests(&backend, ELICIT).await.as_text(), "{}");
 }

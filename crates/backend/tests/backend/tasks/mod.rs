@@ -46,16 +46,29 @@ fn plain(key: u64) -> impl FnOnce(&mut CallContext) {
     crate::support::of_session(key, r#"{"elicitation":{},"roots":{}}"#)
 }
 
-fn by(client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> (Call, MessageReceiver) {
+fn by(
+    client: impl FnOnce(&mut CallContext),
+    method: &str,
+    params: &str,
+) -> (Call, MessageReceiver) {
     listening(call(method, params), client)
 }
 
 /// The text of the result or error that a client gets.
-async fn get(backend: &Backend, client: impl FnOnce(&mut CallContext), method: &str, params: &str) -> String {
+async fn get(
+    backend: &Backend,
+    client: impl FnOnce(&mut CallContext),
+    method: &str,
+    params: &str,
+) -> String {
     let (call, _inbox) = by(client, method, params);
     send(backend, call).await.unwrap()
 }
 
 fn code(error: &str) -> i64 {
-    json(error).get("code").unwrap_or_else(|| panic!("no error: {error}")).as_i64().unwrap()
+    json(error)
+        .get("code")
+        .unwrap_or_else(|| panic!("no error: {error}"))
+        .as_i64()
+        .unwrap()
 }

@@ -25,11 +25,17 @@ fn changed(params: &str) -> String {
 }
 
 fn task(id: &str) -> Interest {
-    Interest { tasks: vec![id.into()], ..Interest::default() }
+    Interest {
+        tasks: vec![id.into()],
+        ..Interest::default()
+    }
 }
 
 fn session() -> Interest {
-    Interest { session: true, ..Interest::default() }
+    Interest {
+        session: true,
+        ..Interest::default()
+    }
 }
 
 /// A legacy server whose streams the test writes to, with a session for each `initialize`.
@@ -37,7 +43,10 @@ async fn legacy() -> (Tasks, Feeds) {
     let ((open, feeds), sessions) = (feeds(), AtomicUsize::new(0));
     let tasks = Tasks::legacy(&[DONE], move |seen: &Seen| match seen.method().as_str() {
         _ if seen.verb == "GET" => Some(open(seen)),
-        "initialize" => Some(initialized(seen, &format!("s{}", sessions.fetch_add(1, Ordering::Relaxed)))),
+        "initialize" => Some(initialized(
+            seen,
+            &format!("s{}", sessions.fetch_add(1, Ordering::Relaxed)),
+        )),
         "tasks/result" => Some(seen.result(r#"{ "n" : 1.0 }"#)),
         _ => None,
     })
@@ -57,7 +66,14 @@ async fn modern() -> (Tasks, Feeds) {
 }
 
 fn task_ids(feed: &Feed) -> Option<String> {
-    Some(feed.seen.params().get("notifications")?.get("taskIds")?.as_text().to_owned())
+    Some(
+        feed.seen
+            .params()
+            .get("notifications")?
+            .get("taskIds")?
+            .as_text()
+            .to_owned(),
+    )
 }
 
 fn agree(feed: &Feed) {
@@ -85,14 +101,24 @@ async fn legacy_status_is_translated_for_the_extension() {
     assert_eq!(listening.honoured, task("t1"));
     let (other, mut deaf) = listen(&backend, task("t2"), client()).await.unwrap();
     let feed = stream_of(&mut feeds, "s1").await;
-    feed.send(&status(r#"{ "taskId":"\u0074\u0031","status":"working","ttl":6e4}"#));
-    assert_eq!(inbox.text().await, changed(r#"{ "taskId":"\u0074\u0031","status":"working","ttlMs":6e4}"#));
+    feed.send(&status(
+        r#"{ "taskId":"\u0074\u0031","status":"working","ttl":6e4}"#,
+    ));
+    assert_eq!(
+        inbox.text().await,
+        changed(r#"{ "taskId":"\u0074\u0031","status":"working","ttlMs":6e4}"#)
+    );
     feed.send(&status(DONE));
     // The outcome is read from the server.
     let told = r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"x":1.0,"result":{ "n" : 1.0 }}"#;
     assert_eq!(inbox.text().await, changed(told));
-    feed.send(&status(r#"{"taskId":"t2","status":"cancelled","ttl":null}"#));
-    assert_eq!(deaf.text().await, changed(r#"{"taskId":"t2","status":"cancelled","ttlMs":null}"#));
+    feed.send(&status(
+        r#"{"taskId":"t2","status":"cancelled","ttl":null}"#,
+    ));
+    assert_eq!(
+        deaf.text().await,
+        changed(r#"{"taskId":"t2","status":"cancelled","ttlMs":null}"#)
+    );
     assert!(inbox.is_empty());
     drop((listening, other));
     feed.closed().await;
@@ -103,18 +129,36 @@ async fn modern_status_is_translated_for_the_session_that_has_the_task() {
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
     let (listening, mut inbox) = listen(&backend, session(), requested(1)).await.unwrap();
-    let (_older, mut older_inbox) = listen(&backend, session(), of_session(2, "{}")).await.unwrap();
+    let (_older, mut older_inbox) = listen(&backend, session(), of_session(2, "{}"))
+        .await
+        .unwrap();
     assert!(feeds.is_empty(), "there is nothing to be told yet");
-    get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
+    get(
+        &backend,
+        requested(1),
+        "tools/call",
+        r#"{"name":"may","task":{}}"#,
+    )
+    .await;
     let feed = feeds.next().await;
     assert_eq!(task_ids(&feed).as_deref(), Some(r#"["t1"]"#));
     let declared = feed.seen.params().as_text().contains(EXTENSION);
     assert!(declared, "{}", feed.seen.params().as_text());
     agree(&feed);
-    feed.send(&changed(r#"{ "taskId":"t\u0031","status":"working","ttlMs":6e4,"x":1.0}"#));
-    assert_eq!(inbox.text().await, status(r#"{ "taskId":"t\u0031","status":"working","ttl":6e4,"x":1.0}"#));
-    feed.send(&changed(r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"result":{"isError":true}}"#));
-    assert_eq!(inbox.text().await, status(r#"{"taskId":"t1","status":"failed","ttl":6e4}"#));
+    feed.send(&changed(
+        r#"{ "taskId":"t\u0031","status":"working","ttlMs":6e4,"x":1.0}"#,
+    ));
+    assert_eq!(
+        inbox.text().await,
+        status(r#"{ "taskId":"t\u0031","status":"working","ttl":6e4,"x":1.0}"#)
+    );
+    feed.send(&changed(
+        r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"result":{"isError":true}}"#,
+    ));
+    assert_eq!(
+        inbox.text().await,
+        status(r#"{"taskId":"t1","status":"failed","ttl":6e4}"#)
+    );
     // The task has ended.
     feed.closed().await;
     assert!(older_inbox.is_empty());
@@ -128,7 +172,13 @@ async fn modern_status_is_translated_for_the_session_that_has_the_task() {
 async fn tasks_are_subscribed_to_only_while_their_session_listens() {
     let (tasks, mut feeds) = modern().await;
     let backend = start(settings(tasks.server.transport()));
-    get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
+    get(
+        &backend,
+        requested(1),
+        "tools/call",
+        r#"{"name":"may","task":{}}"#,
+    )
+    .await;
     assert!(feeds.is_empty());
     // The subscription names the tasks made before.
     let (heard, feed) = tokio::join!(listen(&backend, session(), requested(1)), async {
@@ -162,7 +212,13 @@ async fn notification_in_the_same_dialect_is_unchanged() {
     settings.sessions = SessionPolicy::Shared;
     let backend = start(settings);
     let (_listening, mut inbox) = listen(&backend, session(), requested(1)).await.unwrap();
-    get(&backend, requested(1), "tools/call", r#"{"name":"may","task":{}}"#).await;
+    get(
+        &backend,
+        requested(1),
+        "tools/call",
+        r#"{"name":"may","task":{}}"#,
+    )
+    .await;
     let feed = feeds.next().await;
     feed.send(&text);
     assert_eq!(inbox.text().await, text);

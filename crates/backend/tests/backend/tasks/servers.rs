@@ -100,7 +100,12 @@ impl Tasks {
         given: &[&str],
         answer: impl Fn(&Seen, &mut VecDeque<String>) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let states = Arc::new(Mutex::new(given.iter().map(|state| (*state).to_owned()).collect::<VecDeque<_>>()));
+        let states = Arc::new(Mutex::new(
+            given
+                .iter()
+                .map(|state| (*state).to_owned())
+                .collect::<VecDeque<_>>(),
+        ));
         let scripted = Arc::clone(&states);
         let server = Server::start(move |seen| answer(seen, &mut scripted.lock().unwrap())).await;
         Self { server, states }
@@ -117,17 +122,26 @@ pub(super) fn initialized(seen: &Seen, session: &str) -> Reply {
         r#"{{"jsonrpc":"2.0","id":{},"result":{{"protocolVersion":"2025-11-25","capabilities":{{"tasks":{{"list":{{}},"cancel":{{}},"requests":{{"tools":{{"call":{{}}}}}}}}}}}}}}"#,
         seen.id()
     );
-    Reply::Whole(200, format!("Mcp-Session-Id: {session}\r\n"), "application/json", body)
+    Reply::Whole(
+        200,
+        format!("Mcp-Session-Id: {session}\r\n"),
+        "application/json",
+        body,
+    )
 }
 
 /// An answer to this request as one event of its stream.
 pub(super) fn answer_event(seen: &Seen, result: &str) -> String {
-    event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, seen.id()))
+    event(&format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+        seen.id()
+    ))
 }
 
 pub(super) fn name(seen: &Seen) -> String {
     let name = seen.params().get("name");
-    name.map(|name| name.as_str().unwrap().into_owned()).unwrap_or_default()
+    name.map(|name| name.as_str().unwrap().into_owned())
+        .unwrap_or_default()
 }
 
 /// `!` closes the connection, and `#` before a text makes it an error.
@@ -139,7 +153,10 @@ fn state(seen: &Seen, states: &mut VecDeque<String>, stays: &str) -> Reply {
     match state.strip_prefix('#') {
         Some(error) => seen.error(200, error),
         None if state == "!" => Reply::Close,
-        None => ok(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{state}}}"#, seen.id())),
+        None => ok(format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{state}}}"#,
+            seen.id()
+        )),
     }
 }
 

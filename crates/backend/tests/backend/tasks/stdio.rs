@@ -7,27 +7,37 @@ use crate::support::child::Child;
 use crate::support::{json, settings, start};
 
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}}"#;
-const NEEDS: &str =
-    r#"{"tools":[{"name":"needs","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}"#;
+const NEEDS: &str = r#"{"tools":[{"name":"needs","inputSchema":{"type":"object"},"execution":{"taskSupport":"required"}}]}"#;
 
 /// A legacy server whose tool `needs` always runs as the task `t1`.
 async fn legacy() -> Child {
     let child = Child::legacy().await;
     child.declares(r#"{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}}"#);
     child.on("tools/list", Reply::result(NEEDS));
-    child.on("tools/call", Reply::result(task("working").created(Era::Legacy)));
+    child.on(
+        "tools/call",
+        Reply::result(task("working").created(Era::Legacy)),
+    );
     child
 }
 
 fn task(status: &str) -> Task<'_> {
-    Task { id: "t1", status, ttl: 60_000, poll: 1 }
+    Task {
+        id: "t1",
+        status,
+        ttl: 60_000,
+        poll: 1,
+    }
 }
 
 #[tokio::test]
 async fn legacy_task_survives_the_restart_of_its_server() {
     // The first process exits on the request for the result; the task is kept.
     let child = legacy().await;
-    child.on("tasks/get", Reply::result(task("working").got(Era::Legacy, "")));
+    child.on(
+        "tasks/get",
+        Reply::result(task("working").got(Era::Legacy, "")),
+    );
     child.once("tasks/result", Reply::fault(Fault::Die(1)));
     child.on("tasks/result", Reply::result(r#"{ "content":[],"n":1.0}"#));
     let backend = start(settings(child.transport()));
@@ -40,9 +50,15 @@ async fn legacy_task_survives_the_restart_of_its_server() {
 async fn modern_task_survives_the_restart_of_its_server() {
     let child = Child::modern().await;
     child.declares(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
-    child.on("tools/call", Reply::result(task("working").created(Era::Modern)));
+    child.on(
+        "tools/call",
+        Reply::result(task("working").created(Era::Modern)),
+    );
     child.once("tasks/get", Reply::fault(Fault::Die(1)));
-    child.on("tasks/get", Reply::result(task("completed").got(Era::Modern, r#""result":{ "content":[],"n":1.0}"#)));
+    child.on(
+        "tasks/get",
+        Reply::result(task("completed").got(Era::Modern, r#""result":{ "content":[],"n":1.0}"#)),
+    );
     let backend = start(settings(child.transport()));
     // It cannot be asked, so it shares the modern process.
     let client = crate::support::of_session(1, "{}");
@@ -54,7 +70,10 @@ async fn modern_task_survives_the_restart_of_its_server() {
 #[tokio::test]
 async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
     let child = legacy().await;
-    child.on("tasks/get", Reply::result(task("input_required").got(Era::Legacy, "")));
+    child.on(
+        "tasks/get",
+        Reply::result(task("input_required").got(Era::Legacy, "")),
+    );
     child.on("tasks/result", Reply::fault(Fault::Hang).after(&[ASK]));
     let backend = start(settings(child.transport()));
     let capabilities = r#"{"elicitation":{}}"#;
@@ -73,5 +92,8 @@ async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
     get(&backend, of(4), "tasks/update", &update).await;
     let waiting = child.wait_for("tasks/result", 1).await;
     let answer = child.answer_to(r#""q""#, &waiting[0]).await;
-    assert_eq!(answer.text, r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#);
+    assert_eq!(
+        answer.text,
+        r#"{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}"#
+    );
 }

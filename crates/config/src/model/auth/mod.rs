@@ -91,7 +91,11 @@ impl Kind for AuthKind {
                     "write `none`, or a mapping with `oauth`, `keys`, `certificates`, `proxy` or `socket`".to_owned()
                 }
             };
-            reader.error(text.span, format!("{} is not a value of `auth`", text.shown()), &help);
+            reader.error(
+                text.span,
+                format!("{} is not a value of `auth`", text.shown()),
+                &help,
+            );
             return None;
         }
         let auth: Auth = Nested::<Auth>::KIND.read(reader, entry)?;
@@ -112,15 +116,31 @@ impl Kind for AuthKind {
 fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
     let has_method = ["oauth", "keys", "certificates", "proxy", "socket"]
         .into_iter()
-        .any(|method| entry.value.field(method).is_some_and(|node| !node.is_null()));
+        .any(|method| {
+            entry
+                .value
+                .field(method)
+                .is_some_and(|node| !node.is_null())
+        });
     if !has_method {
-        let help = "add `oauth`, `keys`, `certificates`, `proxy` or `socket`, or write `auth: none`";
-        reader.error(entry.key_span, "`auth` names no way in which clients show who they are", help);
+        let help =
+            "add `oauth`, `keys`, `certificates`, `proxy` or `socket`, or write `auth: none`";
+        reader.error(
+            entry.key_span,
+            "`auth` names no way in which clients show who they are",
+            help,
+        );
     }
     let mut require = |section: &str, option: &str, is_missing: bool, help: &str| {
         let node = entry.value.field(section);
-        if let Some(node) = node.filter(|node| is_missing && !node.is_null() && node.field(option).is_none()) {
-            reader.error(node.span, format!("`{option}` is missing in `{section}`"), help);
+        if let Some(node) =
+            node.filter(|node| is_missing && !node.is_null() && node.field(option).is_none())
+        {
+            reader.error(
+                node.span,
+                format!("`{option}` is missing in `{section}`"),
+                help,
+            );
         }
     };
     let no_file = auth.keys.as_ref().is_some_and(|keys| keys.file.is_empty());
@@ -130,9 +150,20 @@ fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
         no_file,
         "name the file, such as `file: keys.yaml`; `fanlight keys new NAME` adds a key to it",
     );
-    let (no_header, no_from) =
-        auth.proxy.as_ref().map_or((false, false), |proxy| (proxy.header.is_empty(), proxy.from.is_empty()));
-    require("proxy", "header", no_header, "name the header, such as `header: X-Forwarded-User`");
-    require("proxy", "from", no_from, "list the addresses of the proxy, such as `from: [10.0.0.0/8]`");
+    let (no_header, no_from) = auth.proxy.as_ref().map_or((false, false), |proxy| {
+        (proxy.header.is_empty(), proxy.from.is_empty())
+    });
+    require(
+        "proxy",
+        "header",
+        no_header,
+        "name the header, such as `header: X-Forwarded-User`",
+    );
+    require(
+        "proxy",
+        "from",
+        no_from,
+        "list the addresses of the proxy, such as `from: [10.0.0.0/8]`",
+    );
     oauth::check(reader, entry, &auth.oauth);
 }

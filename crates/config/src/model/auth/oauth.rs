@@ -70,7 +70,10 @@ impl Kind for Algorithms {
     }
 
     fn show(&self, value: &Self::Value) -> serde_json::Value {
-        value.iter().map(|algorithm| ALGORITHM.show(algorithm)).collect()
+        value
+            .iter()
+            .map(|algorithm| ALGORITHM.show(algorithm))
+            .collect()
     }
 }
 
@@ -119,17 +122,27 @@ options! {
 
 /// Reports issuers that are incomplete, or there twice.
 pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
-    let Some(Value::List(nodes)) = auth.value.field("oauth").map(|node| &node.value) else { return };
+    let Some(Value::List(nodes)) = auth.value.field("oauth").map(|node| &node.value) else {
+        return;
+    };
     for node in nodes {
         if matches!(node.value, Value::Map(_)) && node.field("issuer").is_none() {
             let help = "write the issuer's identifier, such as `issuer: https://id.example.com`";
-            reader.error(node.span, "`issuer` is missing in an entry of `oauth`", help);
+            reader.error(
+                node.span,
+                "`issuer` is missing in an entry of `oauth`",
+                help,
+            );
         }
         if let Some(introspection) = node.field("introspection").filter(|node| !node.is_null()) {
             for option in ["clientId", "clientSecret"] {
                 if introspection.field(option).is_none() {
                     let help = "the issuer answers only to a client that it knows";
-                    reader.error(introspection.span, format!("`{option}` is missing in `introspection`"), help);
+                    reader.error(
+                        introspection.span,
+                        format!("`{option}` is missing in `introspection`"),
+                        help,
+                    );
                 }
             }
         }
@@ -139,15 +152,30 @@ pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
             && sign_in.client_secret.is_some()
             && sign_in.client_id.is_none()
         {
-            let span = node.field("signIn").map_or(node.span, |written| written.span);
-            reader.error(span, "`clientId` is missing beside `clientSecret`", "add it");
+            let span = node
+                .field("signIn")
+                .map_or(node.span, |written| written.span);
+            reader.error(
+                span,
+                "`clientId` is missing beside `clientSecret`",
+                "add it",
+            );
         }
         check_schemes(reader, issuer, node);
     }
     for (index, issuer) in issuers.iter().enumerate() {
-        if !issuer.issuer.is_empty() && issuers.iter().take(index).any(|other| other.issuer == issuer.issuer) {
+        if !issuer.issuer.is_empty()
+            && issuers
+                .iter()
+                .take(index)
+                .any(|other| other.issuer == issuer.issuer)
+        {
             let span = nodes.get(index).map_or(auth.key_span, |node| node.span);
-            reader.error(span, format!("the issuer {} is there twice", quoted(&issuer.issuer)), "remove one of them");
+            reader.error(
+                span,
+                format!("the issuer {} is there twice", quoted(&issuer.issuer)),
+                "remove one of them",
+            );
         }
     }
 }
@@ -160,13 +188,17 @@ fn check_schemes(reader: &mut Reader<'_>, issuer: &Issuer, node: &Node) {
         return;
     }
     let introspection = (node.field("introspection"), issuer.introspection.as_ref());
-    let endpoint = introspection.1.and_then(|introspection| introspection.endpoint.as_ref());
-    for (option, url, parent) in
-        [("jwksUri", issuer.jwks_uri.as_ref(), Some(node)), ("endpoint", endpoint, introspection.0)]
-    {
+    let endpoint = introspection
+        .1
+        .and_then(|introspection| introspection.endpoint.as_ref());
+    for (option, url, parent) in [
+        ("jwksUri", issuer.jwks_uri.as_ref(), Some(node)),
+        ("endpoint", endpoint, introspection.0),
+    ] {
         let written = parent.and_then(|parent| parent.field(option));
         if let Some(written) = written.filter(|_| url.is_some_and(is_http)) {
-            let message = format!("`{option}` is an http URL of an https issuer, and is never asked");
+            let message =
+                format!("`{option}` is an http URL of an https issuer, and is never asked");
             let help = "write an https URL: http is for an issuer on this machine whose `issuer` is an http URL, too";
             reader.error(written.span, message, help);
         }

@@ -16,11 +16,15 @@ use crate::report::mask::HIDDEN;
 pub(crate) const ISSUER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let is_issuer =
-            Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.query().is_none() && url.fragment().is_none());
+        let is_issuer = Url::parse(&text.value)
+            .is_ok_and(|url| is_safe(&url) && url.query().is_none() && url.fragment().is_none());
         if !is_issuer {
             let help = "write the https URL that its tokens have as `iss`, without query; http only on this machine";
-            reader.error(text.span, format!("{} is not the identifier of an issuer", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not the identifier of an issuer", text.shown()),
+                help,
+            );
         }
         is_issuer.then_some(text.value)
     },
@@ -31,10 +35,15 @@ pub(crate) const ISSUER: Parsed<String> = Parsed {
 pub(crate) const URI: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let is_url = Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.fragment().is_none());
+        let is_url =
+            Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.fragment().is_none());
         if !is_url {
             let help = "write an https URL; http only on this machine";
-            reader.error(text.span, format!("{} is not a URL that can be used here", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} is not a URL that can be used here", text.shown()),
+                help,
+            );
         }
         is_url.then_some(text.value)
     },
@@ -58,7 +67,11 @@ pub(crate) const TEXT: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
         if text.value.is_empty() {
-            reader.error(text.span, "this text is empty", "write a text, or remove it");
+            reader.error(
+                text.span,
+                "this text is empty",
+                "write a text, or remove it",
+            );
         }
         Some(text.value).filter(|text| !text.is_empty())
     },
@@ -74,7 +87,11 @@ pub(crate) const FILE: Parsed<String> = Parsed {
     parse: |reader, text| {
         let is_path = !text.value.is_empty() && !text.value.contains('\0');
         if !is_path {
-            reader.error(text.span, "this is not the path of a file", "write a path, such as `keys.yaml`");
+            reader.error(
+                text.span,
+                "this is not the path of a file",
+                "write a path, such as `keys.yaml`",
+            );
         }
         is_path.then_some(text.value)
     },
@@ -86,7 +103,11 @@ pub(crate) const CLIENT_SECRET: Parsed<Secret> = Parsed {
     visible: Visible::Nothing,
     parse: |reader, text| {
         if text.value.is_empty() {
-            reader.error(text.span, "this secret is empty", "write the secret that the issuer has given to Fanlight");
+            reader.error(
+                text.span,
+                "this secret is empty",
+                "write the secret that the issuer has given to Fanlight",
+            );
             return None;
         }
         Some(Secret::new(text.value))
@@ -98,13 +119,27 @@ pub(crate) const CLIENT_SECRET: Parsed<Secret> = Parsed {
 pub(super) const HEADER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let lower = text.value.to_ascii_lowercase();
-        let used = ["authorization", "connection", "content-length", "cookie", "host", "origin", "transfer-encoding"];
-        let is_name = !lower.is_empty() && lower.bytes().all(is_token) && !used.contains(&lower.as_str());
+        let used = [
+            "authorization",
+            "connection",
+            "content-length",
+            "cookie",
+            "host",
+            "origin",
+            "transfer-encoding",
+        ];
+        let is_name =
+            !lower.is_empty() && lower.bytes().all(is_token) && !used.contains(&lower.as_str());
         if !is_name {
             let help = "write the name of a header that the proxy sets, such as `X-Forwarded-User`";
-            reader.error(text.span, format!("{} cannot be used as such a header", text.shown()), help);
+            reader.error(
+                text.span,
+                format!("{} cannot be used as such a header", text.shown()),
+                help,
+            );
         }
         is_name.then_some(lower)
     },
@@ -118,9 +153,12 @@ pub(crate) const NETWORK: Parsed<IpNet> = Parsed {
         let address = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
         let network: Option<IpNet> = text.value.parse().ok().or_else(address);
         if network.is_none() {
-            let help =
-                "write an address with the length of its prefix, such as `10.0.0.0/8` or `::1/128`, or one address";
-            reader.error(text.span, format!("{} is not a network", text.shown()), help);
+            let help = "write an address with the length of its prefix, such as `10.0.0.0/8` or `::1/128`, or one address";
+            reader.error(
+                text.span,
+                format!("{} is not a network", text.shown()),
+                help,
+            );
         }
         network.map(|network| network.trunc())
     },
@@ -134,8 +172,7 @@ pub(crate) const SCOPE: Parsed<String> = Parsed {
         let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
         let is_scope = !text.value.is_empty() && text.value.bytes().all(fits);
         if !is_scope {
-            let help =
-                "write visible ASCII characters without spaces, quotes and backslashes; several scopes as a list";
+            let help = "write visible ASCII characters without spaces, quotes and backslashes; several scopes as a list";
             reader.error(text.span, format!("{} is not a scope", text.shown()), help);
         }
         is_scope.then_some(text.value)

@@ -78,7 +78,9 @@ impl Default for RoleRule {
 impl AdminRoles {
     /// Whether no identity has a role.
     pub fn is_empty(&self) -> bool {
-        [&self.operator, &self.viewer].iter().all(|rule| rule.groups.is_empty() && rule.scopes.is_empty())
+        [&self.operator, &self.viewer]
+            .iter()
+            .all(|rule| rule.groups.is_empty() && rule.scopes.is_empty())
     }
 }
 
@@ -87,7 +89,13 @@ const GROUP: Parsed<String> = Parsed {
     parse: |reader, text| {
         let is_name = !text.value.is_empty() && !text.value.chars().any(char::is_control);
         let help = "write the name of a group as the issuer or the file of keys has it";
-        or_error(is_name.then(|| text.value.clone()), reader, &text, "is not the name of a group", help)
+        or_error(
+            is_name.then(|| text.value.clone()),
+            reader,
+            &text,
+            "is not the name of a group",
+            help,
+        )
     },
     show: |group| json!(group),
 };
@@ -99,7 +107,13 @@ const SCOPE: Parsed<String> = Parsed {
         let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
         let is_scope = !text.value.is_empty() && text.value.bytes().all(fits);
         let help = "write one scope as one entry, such as `fanlight:admin`";
-        or_error(is_scope.then(|| text.value.clone()), reader, &text, "is not a scope", help)
+        or_error(
+            is_scope.then(|| text.value.clone()),
+            reader,
+            &text,
+            "is not a scope",
+            help,
+        )
     },
     show: |scope| json!(scope),
 };
@@ -143,7 +157,13 @@ const ISSUER: Parsed<String> = Parsed {
         let url = protected_url(&text.value).filter(|url| is_plain && url.query().is_none());
         let help = "write its URL without a query, such as `https://id.example.com`; only an issuer on this machine may have \
                     http";
-        or_error(url.map(|_| text.value.clone()), reader, &text, "is not the URL of an issuer", help)
+        or_error(
+            url.map(|_| text.value.clone()),
+            reader,
+            &text,
+            "is not the URL of an issuer",
+            help,
+        )
     },
     show: |issuer| json!(issuer),
 };
@@ -152,11 +172,18 @@ const ISSUER: Parsed<String> = Parsed {
 pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let url = protected_url(&text.value).filter(|url| url.query().is_none() && url.path() == "/");
+        let url =
+            protected_url(&text.value).filter(|url| url.query().is_none() && url.path() == "/");
         let help = "write scheme, host and port alone, such as `https://fanlight.example.com`; only this machine may be named \
                     with http";
         let origin = url.map(|url| url.origin().ascii_serialization());
-        or_error(origin, reader, &text, "is not a URL under which operators can be served", help)
+        or_error(
+            origin,
+            reader,
+            &text,
+            "is not a URL under which operators can be served",
+            help,
+        )
     },
     show: |url| json!(url),
 };
@@ -170,11 +197,18 @@ fn protected_url(text: &str) -> Option<Url> {
         Host::Ipv6(address) => address.to_canonical().is_loopback(),
     };
     let is_protected = url.scheme() == "https" || (url.scheme() == "http" && is_local);
-    let is_plain = url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+    let is_plain =
+        url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
     (is_protected && is_plain).then_some(url)
 }
 
-fn or_error<T>(value: Option<T>, reader: &mut Reader<'_>, text: &Text, message: &str, help: &str) -> Option<T> {
+fn or_error<T>(
+    value: Option<T>,
+    reader: &mut Reader<'_>,
+    text: &Text,
+    message: &str,
+    help: &str,
+) -> Option<T> {
     if value.is_none() {
         reader.error(text.span, format!("{} {message}", text.shown()), help);
     }

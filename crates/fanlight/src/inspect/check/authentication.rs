@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use fanlight_config::{Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment};
+use fanlight_config::{
+    Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
+};
 
 use crate::out::counted;
 use crate::servers::keeps_principals_apart;
@@ -17,18 +19,39 @@ pub(super) fn describe(config: &Config) -> Vec<String> {
     let auth = match &config.auth {
         AuthChoice::Required(auth) => auth,
         AuthChoice::Open => {
-            return vec!["clients are not authenticated (`auth: none`): all may use what is offered".to_owned()];
+            return vec![
+                "clients are not authenticated (`auth: none`): all may use what is offered"
+                    .to_owned(),
+            ];
         }
         AuthChoice::Unset => {
-            return vec!["clients are not authenticated: who reaches the listener may use what is offered".to_owned()];
+            return vec![
+                "clients are not authenticated: who reaches the listener may use what is offered"
+                    .to_owned(),
+            ];
         }
     };
-    let mut lines = vec!["clients over HTTP are authenticated by the first of these that a request shows:".to_owned()];
-    lines.extend(methods(auth).into_iter().map(|method| format!("  {method}")));
+    let mut lines = vec![
+        "clients over HTTP are authenticated by the first of these that a request shows:"
+            .to_owned(),
+    ];
+    lines.extend(
+        methods(auth)
+            .into_iter()
+            .map(|method| format!("  {method}")),
+    );
     if !auth.oauth.is_empty() {
-        let root = config.public_url.as_deref().unwrap_or("http://<host of the request>").trim_end_matches('/');
-        let metadata =
-            |path: &str| format!("  {root}/.well-known/oauth-protected-resource{}", path.trim_end_matches('/'));
+        let root = config
+            .public_url
+            .as_deref()
+            .unwrap_or("http://<host of the request>")
+            .trim_end_matches('/');
+        let metadata = |path: &str| {
+            format!(
+                "  {root}/.well-known/oauth-protected-resource{}",
+                path.trim_end_matches('/')
+            )
+        };
         lines.push("what tells clients where to get access tokens, open to everyone:".to_owned());
         match config.endpoints.is_empty() {
             true => lines.push(metadata(&config.path)),
@@ -44,12 +67,25 @@ fn methods(auth: &Auth) -> Vec<String> {
     let mut methods = Vec::new();
     if let Some(file) = &auth.keys {
         let names: BTreeSet<&str> = file.keys.iter().map(|key| key.name.as_str()).collect();
-        let (keys, names) = (counted(file.keys.len(), "key"), counted(names.len(), "name"));
-        methods.push(format!("`Authorization: Bearer` with a key in {}: {keys} of {names}", file.file));
+        let (keys, names) = (
+            counted(file.keys.len(), "key"),
+            counted(names.len(), "name"),
+        );
+        methods.push(format!(
+            "`Authorization: Bearer` with a key in {}: {keys} of {names}",
+            file.file
+        ));
     }
     for issuer in &auth.oauth {
-        let how = if issuer.introspection.is_some() { ", which is asked about each" } else { "" };
-        methods.push(format!("`Authorization: Bearer` with an access token of {}{how}", issuer.issuer));
+        let how = if issuer.introspection.is_some() {
+            ", which is asked about each"
+        } else {
+            ""
+        };
+        methods.push(format!(
+            "`Authorization: Bearer` with an access token of {}{how}",
+            issuer.issuer
+        ));
     }
     if let Some(certificates) = &auth.certificates {
         let what = match certificates.principal {
@@ -61,18 +97,31 @@ fn methods(auth: &Auth) -> Vec<String> {
     }
     if let Some(proxy) = &auth.proxy {
         let from: Vec<_> = proxy.from.iter().map(ToString::to_string).collect();
-        methods.push(format!("the header {} on connections from {}", proxy.header, from.join(", ")));
+        methods.push(format!(
+            "the header {} on connections from {}",
+            proxy.header,
+            from.join(", ")
+        ));
     }
     if auth.socket.is_some() {
-        methods.push("the user of this machine that has opened a connection to a Unix socket".to_owned());
+        methods.push(
+            "the user of this machine that has opened a connection to a Unix socket".to_owned(),
+        );
     }
     methods
 }
 
 /// Why users could not sign in to servers.
 fn about_signing_in(config: &Config) -> Vec<String> {
-    let of_users = || config.servers.iter().filter(|server| server.enabled && auth_of_users(server).is_some());
-    let names: Vec<_> = of_users().map(|server| format!("{:?}", server.name)).collect();
+    let of_users = || {
+        config
+            .servers
+            .iter()
+            .filter(|server| server.enabled && auth_of_users(server).is_some())
+    };
+    let names: Vec<_> = of_users()
+        .map(|server| format!("{:?}", server.name))
+        .collect();
     if names.is_empty() || config.listen.is_local() {
         return Vec::new();
     }
@@ -84,15 +133,23 @@ fn about_signing_in(config: &Config) -> Vec<String> {
              machine only; configure `auth`"
         ));
     }
-    let has_sign_in =
-        config.auth.methods().is_some_and(|auth| auth.oauth.iter().any(|issuer| issuer.sign_in.is_some()));
-    let exchanged = of_users().filter(|server| auth_of_users(server).is_some_and(|auth| auth.kind.is_exchange()));
-    for name in exchanged.filter(|_| !has_sign_in).map(|server| &server.name) {
+    let has_sign_in = config
+        .auth
+        .methods()
+        .is_some_and(|auth| auth.oauth.iter().any(|issuer| issuer.sign_in.is_some()));
+    let exchanged = of_users()
+        .filter(|server| auth_of_users(server).is_some_and(|auth| auth.kind.is_exchange()));
+    for name in exchanged
+        .filter(|_| !has_sign_in)
+        .map(|server| &server.name)
+    {
         let help = "write `signIn` of the issuer in `auth.oauth`, or a `tokenFile`";
         warnings.push(format!("{name:?}: users cannot sign in to it: {help}"));
     }
     if config.public_url.is_none() {
-        warnings.push(format!("{names}: users get no links to sign in, which need `publicUrl`"));
+        warnings.push(format!(
+            "{names}: users get no links to sign in, which need `publicUrl`"
+        ));
     }
     warnings
 }
@@ -100,8 +157,14 @@ fn about_signing_in(config: &Config) -> Vec<String> {
 /// Likely mistakes in the configuration.
 pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
     let mut warnings = about_signing_in(config);
-    let Some(auth) = config.auth.methods() else { return warnings };
-    for server in config.servers.iter().filter(|server| server.enabled && server.session == SessionPolicy::Shared) {
+    let Some(auth) = config.auth.methods() else {
+        return warnings;
+    };
+    for server in config
+        .servers
+        .iter()
+        .filter(|server| server.enabled && server.session == SessionPolicy::Shared)
+    {
         let name = &server.name;
         warnings.push(format!(
             "all clients share one session with {name:?}, whoever they are (`session: shared`): what it keeps for one, \
@@ -125,10 +188,20 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
             config.listen
         ));
     }
-    for network in auth.proxy.iter().flat_map(|proxy| &proxy.from).filter(|network| network.prefix_len() <= 1) {
-        warnings.push(format!("`auth.proxy.from` has {network}: nearly everyone may name the user that they are"));
+    for network in auth
+        .proxy
+        .iter()
+        .flat_map(|proxy| &proxy.from)
+        .filter(|network| network.prefix_len() <= 1)
+    {
+        warnings.push(format!(
+            "`auth.proxy.from` has {network}: nearly everyone may name the user that they are"
+        ));
     }
-    let is_encrypted = config.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
+    let is_encrypted = config
+        .public_url
+        .as_deref()
+        .is_some_and(|url| url.starts_with("https://"));
     if !is_encrypted && !auth.oauth.is_empty() {
         warnings.push(
             "access tokens are accepted, and `publicUrl` is no https URL: clients must not send tokens in the clear, and \
@@ -141,7 +214,12 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
 
 /// What to change about a key.
 fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
-    let Key { name, expires, endpoints, .. } = key;
+    let Key {
+        name,
+        expires,
+        endpoints,
+        ..
+    } = key;
     let mut warnings = Vec::new();
     match expires {
         Some(expires) if *expires <= now => {
@@ -152,7 +230,9 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
         }
         Some(expires) if *expires <= now + SOON => {
             let when = written_moment(*expires);
-            warnings.push(format!("the key of {name} expires at {when}: `fanlight keys new {name}` makes another"));
+            warnings.push(format!(
+                "the key of {name} expires at {when}: `fanlight keys new {name}` makes another"
+            ));
         }
         _ => {}
     }
@@ -161,14 +241,20 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
         false => config.endpoints.iter().any(|(known, _)| known == path),
     };
     for path in endpoints.iter().flatten().filter(|path| !is_there(path)) {
-        warnings.push(format!("the key of {name} is for the endpoint {path}, which does not exist"));
+        warnings.push(format!(
+            "the key of {name} is for the endpoint {path}, which does not exist"
+        ));
     }
     warnings
 }
 
 /// Whose the processes are of this server, which has no sessions.
 pub(super) fn about_processes(config: &Config, name: &str) -> Option<String> {
-    let is_apart = config.servers.iter().any(|server| server.name == name && keeps_principals_apart(server));
-    let text = "each principal has a process of its own beside one for lists: clients are authenticated";
+    let is_apart = config
+        .servers
+        .iter()
+        .any(|server| server.name == name && keeps_principals_apart(server));
+    let text =
+        "each principal has a process of its own beside one for lists: clients are authenticated";
     (config.auth.methods().is_some() && is_apart).then(|| text.to_owned())
 }

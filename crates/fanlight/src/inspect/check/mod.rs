@@ -39,31 +39,53 @@ pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure>
     let config = &loaded.config;
     let of_authentication = authentication::warnings(config, SystemTime::now());
     if !as_json {
-        say!("{}: valid, {}", loaded.path.display(), counted(config.servers.len(), "server"));
+        say!(
+            "{}: valid, {}",
+            loaded.path.display(),
+            counted(config.servers.len(), "server")
+        );
         for problem in &loaded.warnings {
-            say!("{}", problem.render(&loaded.path, false).trim_end_matches('\n'));
+            say!(
+                "{}",
+                problem.render(&loaded.path, false).trim_end_matches('\n')
+            );
         }
         for server in config.servers.iter().filter(|server| !server.enabled) {
             say!("note: server {:?} is not enabled", server.name);
         }
         say!("{}", authentication::describe(config).join("\n"));
-        of_authentication.iter().for_each(|warning| say!("warning: {warning}"));
+        of_authentication
+            .iter()
+            .for_each(|warning| say!("warning: {warning}"));
         say!("");
     }
-    let mut checked = observed(config, &Telemetry::off(), async |assembly| Ok(inspect(assembly, loaded).await)).await?;
+    let mut checked = observed(config, &Telemetry::off(), async |assembly| {
+        Ok(inspect(assembly, loaded).await)
+    })
+    .await?;
     checked.find_sign_ins(config).await;
     let refused = refused_listeners(config).into_iter();
-    checked.errors.extend(refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")));
+    checked.errors.extend(
+        refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")),
+    );
     if as_json {
-        let of_file = loaded.warnings.iter().map(|problem| problem.message().to_owned());
-        checked.warnings.splice(0..0, of_file.chain(of_authentication));
+        let of_file = loaded
+            .warnings
+            .iter()
+            .map(|problem| problem.message().to_owned());
+        checked
+            .warnings
+            .splice(0..0, of_file.chain(of_authentication));
         out::json(&format!("{:#}", checked.to_json(loaded)));
     } else {
         checked.print();
     }
     match checked.errors.len() {
         0 => Ok(()),
-        problems => Err(Failure::other(format!("{} found", counted(problems, "problem")))),
+        problems => Err(Failure::other(format!(
+            "{} found",
+            counted(problems, "problem")
+        ))),
     }
 }
 
@@ -106,11 +128,21 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     let config = &loaded.config;
     let mut lists = Vec::new();
     for kind in ListKind::ALL {
-        lists.push(assembly.gateway.catalogue(kind, &Endpoint::Everything).await);
+        lists.push(
+            assembly
+                .gateway
+                .catalogue(kind, &Endpoint::Everything)
+                .await,
+        );
     }
     // Few servers have skills.
-    let is_counted = |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
-    let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL.into_iter().zip(&lists).filter(is_counted).unzip();
+    let is_counted =
+        |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
+    let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL
+        .into_iter()
+        .zip(&lists)
+        .filter(is_counted)
+        .unzip();
     let mut checked = Checked::of(kinds);
     let mut down = Vec::new();
     for (id, backend) in assembly.servers.backends() {
@@ -125,13 +157,27 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             eras.push_str(&format!(", {} {revision}", Era::Legacy));
         }
         let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
-        let version_of = config.version_of(&name).map(|(option, of)| format!("the {option} of {}", of.name));
-        let mut server = Server { name, transport, eras, version_of, ..Server::default() };
+        let version_of = config
+            .version_of(&name)
+            .map(|(option, of)| format!("the {option} of {}", of.name));
+        let mut server = Server {
+            name,
+            transport,
+            eras,
+            version_of,
+            ..Server::default()
+        };
         match backend.describe().await {
             Ok(description) => {
                 // Clients are shown none of what another version of a server has.
                 let is_shown = server.version_of.is_none();
-                server.counts = Some(counted.iter().filter(|_| is_shown).map(|list| count(list, id)).collect());
+                server.counts = Some(
+                    counted
+                        .iter()
+                        .filter(|_| is_shown)
+                        .map(|list| count(list, id))
+                        .collect(),
+                );
                 server.summary = Some(summary(&description));
                 server.session = match status.era == Some(Era::Modern) {
                     true => authentication::about_processes(config, backend.name()),
@@ -141,7 +187,9 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
             Err(error) => {
                 down.push(format!("backend {:?} ", backend.name()));
                 checked.errors.push(failures::text(backend.name(), &error));
-                let said = error.details().and_then(|details| details.challenge.as_deref());
+                let said = error
+                    .details()
+                    .and_then(|details| details.challenge.as_deref());
                 let said = said.and_then(|said| HeaderValue::from_str(said).ok());
                 server.challenge = Challenge::from_headers(&said);
             }
@@ -150,8 +198,9 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     }
     for list in &lists {
         // Everything about a server that is down has been reported.
-        let is_new =
-            |problem: &String| !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down));
+        let is_new = |problem: &String| {
+            !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down))
+        };
         let new: Vec<_> = incomplete(list).filter(is_new).collect();
         checked.errors.extend(new);
         checked.warnings.extend(names::warnings(list));
@@ -161,9 +210,13 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     checked.warnings.extend(names::unknown_arguments(&lists));
     let known = KnownLists::of(&assembly.gateway);
     checked.warnings.extend(unmatched::warnings(config, &known));
-    checked
-        .warnings
-        .extend(flagged(&flagged::known(&KnownLists::for_operators(&assembly.gateway))).iter().map(Flagged::line));
+    checked.warnings.extend(
+        flagged(&flagged::known(&KnownLists::for_operators(
+            &assembly.gateway,
+        )))
+        .iter()
+        .map(Flagged::line),
+    );
     checked.renamed = changed_names(loaded, &known);
     checked
 }
@@ -172,7 +225,9 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
 fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
     let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
     let before = state.and_then(|state| NameRules::from_json(&state.names()?));
-    before.map(|before| before.changed_by(&NameRules::of(&loaded.config), known)).unwrap_or_default()
+    before
+        .map(|before| before.changed_by(&NameRules::of(&loaded.config), known))
+        .unwrap_or_default()
 }
 
 impl Checked {
@@ -180,14 +235,31 @@ impl Checked {
     fn of(counted: Vec<ListKind>) -> Self {
         let (servers, renamed) = (Vec::new(), ChangedNames::default());
         let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
-        Self { servers, counted, errors, warnings, intended, renamed }
+        Self {
+            servers,
+            counted,
+            errors,
+            warnings,
+            intended,
+            renamed,
+        }
     }
 
     /// Finds out what signing in wants.
     async fn find_sign_ins(&mut self, config: &Config) {
-        let said = |name: &str| self.servers.iter().find(|server| server.name == name)?.challenge.clone();
+        let said = |name: &str| {
+            self.servers
+                .iter()
+                .find(|server| server.name == name)?
+                .challenge
+                .clone()
+        };
         let enabled = config.servers.iter().filter(|server| server.enabled);
-        let mut found = sign_in::wanted(config, enabled.map(|server| (server, said(&server.name))).collect()).await;
+        let mut found = sign_in::wanted(
+            config,
+            enabled.map(|server| (server, said(&server.name))).collect(),
+        )
+        .await;
         for server in &mut self.servers {
             let at = found.iter().position(|one| one.server == server.name);
             server.sign_in = at.map(|at| found.swap_remove(at));
@@ -202,9 +274,16 @@ impl Checked {
         }
         say!("");
         self.errors.iter().for_each(|error| say!("error: {error}"));
-        self.warnings.iter().for_each(|warning| say!("warning: {warning}"));
-        self.intended.iter().for_each(|line| say!("as configured: {line}"));
-        self.renamed.lines().iter().for_each(|line| say!("changed since the last run: {line}"));
+        self.warnings
+            .iter()
+            .for_each(|warning| say!("warning: {warning}"));
+        self.intended
+            .iter()
+            .for_each(|line| say!("as configured: {line}"));
+        self.renamed
+            .lines()
+            .iter()
+            .for_each(|line| say!("changed since the last run: {line}"));
     }
 
     /// A row for each server, in at most so many columns as far as that can be done.
@@ -216,8 +295,15 @@ impl Checked {
             Column::words("ERA", each(&|server| server.eras.clone())).at_least(ERA),
         ];
         for (list, kind) in self.counted.iter().enumerate() {
-            let count = |server: &Server| server.counts.as_ref().and_then(|counts| counts.get(list).copied());
-            let shown = |server: &Server| count(server).map_or_else(|| "-".to_owned(), |count| count.to_string());
+            let count = |server: &Server| {
+                server
+                    .counts
+                    .as_ref()
+                    .and_then(|counts| counts.get(list).copied())
+            };
+            let shown = |server: &Server| {
+                count(server).map_or_else(|| "-".to_owned(), |count| count.to_string())
+            };
             columns.push(Column::numbers(heading(*kind), each(&shown)));
         }
         columns::narrow(&mut columns, &["TRANSPORT", "TEMPLATES"], width);
@@ -228,7 +314,9 @@ impl Checked {
         let servers = self.servers.iter().map(|server| {
             let counts = server.counts.as_ref().map(|counts| {
                 let members = self.counted.iter().zip(counts);
-                members.map(|(kind, count)| (kind.member().to_owned(), json!(count))).collect::<Map<_, _>>()
+                members
+                    .map(|(kind, count)| (kind.member().to_owned(), json!(count)))
+                    .collect::<Map<_, _>>()
             });
             json!({
                 "name": server.name,
@@ -243,7 +331,11 @@ impl Checked {
             })
         });
         let problem = |severity: Severity| {
-            let word = if severity == Severity::Error { "error" } else { "warning" };
+            let word = if severity == Severity::Error {
+                "error"
+            } else {
+                "warning"
+            };
             move |message: &String| json!({ "severity": word, "message": message })
         };
         let errors = self.errors.iter().map(problem(Severity::Error));
@@ -261,10 +353,23 @@ impl Checked {
 
 impl Server {
     fn lines(&self) -> impl Iterator<Item = String> {
-        let summary = self.summary.as_ref().map(|summary| format!("{} is {summary}", self.name));
-        let version = self.version_of.as_ref().map(|of| format!("{} is {of}", self.name));
-        let session = self.session.as_ref().map(|choice| format!("{}: {choice}", self.name));
-        version.into_iter().chain(summary).chain(session).chain(self.sign_in.as_ref().map(SignIn::line))
+        let summary = self
+            .summary
+            .as_ref()
+            .map(|summary| format!("{} is {summary}", self.name));
+        let version = self
+            .version_of
+            .as_ref()
+            .map(|of| format!("{} is {of}", self.name));
+        let session = self
+            .session
+            .as_ref()
+            .map(|choice| format!("{}: {choice}", self.name));
+        version
+            .into_iter()
+            .chain(summary)
+            .chain(session)
+            .chain(self.sign_in.as_ref().map(SignIn::line))
     }
 }
 
@@ -294,7 +399,9 @@ async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
 }
 
 fn count(list: &ListView, backend: BackendId) -> usize {
-    list.entries().filter(|entry| entry.backend == backend).count()
+    list.entries()
+        .filter(|entry| entry.backend == backend)
+        .count()
 }
 
 /// One line about a server: name, version and capabilities.
@@ -313,9 +420,14 @@ fn summary(description: &ServerDescription) -> String {
 }
 
 fn capabilities(description: &ServerDescription) -> String {
-    let Some(all) = description.capabilities() else { return String::new() };
+    let Some(all) = description.capabilities() else {
+        return String::new();
+    };
     let names = all.members().filter_map(|member| member.name(&all));
-    names.map(|name| show::plain(&name, 40)).collect::<Vec<_>>().join(", ")
+    names
+        .map(|name| show::plain(&name, 40))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -334,17 +446,33 @@ mod tests {
             counts: Some(vec![3, 1, 0, 1000]),
             ..Server::default()
         };
-        let kinds = [ListKind::Tools, ListKind::Resources, ListKind::ResourceTemplates, ListKind::Prompts];
+        let kinds = [
+            ListKind::Tools,
+            ListKind::Resources,
+            ListKind::ResourceTemplates,
+            ListKind::Prompts,
+        ];
         let servers = vec![
             server("library", "modern 2026-07-28, legacy 2025-11-25"),
-            server("one-with-a-name-that-is-longer-than-it-has-to-be", "legacy 2025-11-25"),
+            server(
+                "one-with-a-name-that-is-longer-than-it-has-to-be",
+                "legacy 2025-11-25",
+            ),
         ];
-        let checked = Checked { servers, ..Checked::of(kinds.to_vec()) };
+        let checked = Checked {
+            servers,
+            ..Checked::of(kinds.to_vec())
+        };
         for width in [60, 72, 80, 120, 400] {
             let table = checked.table(width);
-            assert!(table.lines().count() == 3 && table.lines().all(|line| line.width() <= width), "{table}");
             assert!(
-                table.contains("library") && table.contains("modern 2026-07-2") && table.contains("1000"),
+                table.lines().count() == 3 && table.lines().all(|line| line.width() <= width),
+                "{table}"
+            );
+            assert!(
+                table.contains("library")
+                    && table.contains("modern 2026-07-2")
+                    && table.contains("1000"),
                 "{table}"
             );
             assert_eq!(table.contains("TRANSPORT"), width >= 120, "{table}");

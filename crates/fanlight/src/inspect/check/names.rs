@@ -9,22 +9,40 @@ use crate::show;
 /// The arguments in the configuration that tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {
     let all = lists.iter().flat_map(|list| list.unknown_names());
-    all.filter_map(describe).collect::<BTreeSet<_>>().into_iter().collect()
+    all.filter_map(describe)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 fn describe(unknown: &UnknownName) -> Option<String> {
-    let UnknownName { backend, name, tool, .. } = unknown;
+    let UnknownName {
+        backend,
+        name,
+        tool,
+        ..
+    } = unknown;
     let tool = tool.as_ref()?;
-    Some(format!("the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"))
+    Some(format!(
+        "the tool {tool:?} of {backend:?} has no argument {name:?} among its properties"
+    ))
 }
 
 /// What the configuration has changed of a list, one line for each entry.
 pub(super) fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
-    let changed = list.entries().filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
-    changed.filter(|(.., changes)| !changes.is_empty()).map(|(entry, original, changes)| {
-        let line = format!("{original} of {:?} {}", list.backend_of(entry), changes.join(", "));
-        show::plain(&line, 1000)
-    })
+    let changed = list
+        .entries()
+        .filter_map(|entry| Some((entry, entry.original.as_ref()?, entry.changes())));
+    changed
+        .filter(|(.., changes)| !changes.is_empty())
+        .map(|(entry, original, changes)| {
+            let line = format!(
+                "{original} of {:?} {}",
+                list.backend_of(entry),
+                changes.join(", ")
+            );
+            show::plain(&line, 1000)
+        })
 }
 
 pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
@@ -39,7 +57,7 @@ pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
         ),
     });
     let objections = list.name_objections().into_iter();
-    collisions.chain(
-        objections.map(|objection| format!("some clients will refuse tool {objection}; a shorter prefix may help")),
-    )
+    collisions.chain(objections.map(|objection| {
+        format!("some clients will refuse tool {objection}; a shorter prefix may help")
+    }))
 }

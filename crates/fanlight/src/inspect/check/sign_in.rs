@@ -61,9 +61,18 @@ enum Entry {
 
 /// What signing in to these servers wants, with what each has said of that when it was connected to. Those that want nobody's
 /// sign-in are left out.
-pub(super) async fn wanted(config: &Config, servers: Vec<(&Server, Option<Challenge>)>) -> Vec<SignIn> {
-    let asked = servers.into_iter().map(|(server, said)| wanted_by(config, server, Entry::of(server), said));
-    futures_util::stream::iter(asked).buffered(AT_ONCE).filter_map(std::future::ready).collect().await
+pub(super) async fn wanted(
+    config: &Config,
+    servers: Vec<(&Server, Option<Challenge>)>,
+) -> Vec<SignIn> {
+    let asked = servers
+        .into_iter()
+        .map(|(server, said)| wanted_by(config, server, Entry::of(server), said));
+    futures_util::stream::iter(asked)
+        .buffered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await
 }
 
 /// What signing in to a server wants that is in no configuration, and has shown this challenge.
@@ -71,15 +80,32 @@ pub(crate) async fn wanted_at(server: &Server, challenge: Challenge) -> Option<S
     wanted_by(&Config::default(), server, Entry::Missing, Some(challenge)).await
 }
 
-async fn wanted_by(config: &Config, server: &Server, entry: Entry, said: Option<Challenge>) -> Option<SignIn> {
+async fn wanted_by(
+    config: &Config,
+    server: &Server,
+    entry: Entry,
+    said: Option<Challenge>,
+) -> Option<SignIn> {
     let wants = timeout(LIMIT, ask(config, server, entry, said)).await;
-    let wants = wants.unwrap_or_else(|_| Err(format!("no answer about it within {LIMIT:?}"))).transpose()?;
-    Some(SignIn { server: server.name.clone(), wants })
+    let wants = wants
+        .unwrap_or_else(|_| Err(format!("no answer about it within {LIMIT:?}")))
+        .transpose()?;
+    Some(SignIn {
+        server: server.name.clone(),
+        wants,
+    })
 }
 
 /// What one server wants; `None` if it asks for nothing, or nothing can be said of it here.
-async fn ask(config: &Config, server: &Server, entry: Entry, said: Option<Challenge>) -> Result<Option<Wants>, String> {
-    let Some(place) = Place::of(server) else { return Ok(None) };
+async fn ask(
+    config: &Config,
+    server: &Server,
+    entry: Entry,
+    said: Option<Challenge>,
+) -> Result<Option<Wants>, String> {
+    let Some(place) = Place::of(server) else {
+        return Ok(None);
+    };
     let trust = trust(&place, server.auth.as_ref())?;
     let requests = Requests::new(&trust).map_err(|error| error.to_string())?;
     let challenge = match said {
@@ -87,19 +113,33 @@ async fn ask(config: &Config, server: &Server, entry: Entry, said: Option<Challe
         None if entry != Entry::Nothing => requests.challenge(&trust.server).await.ok().flatten(),
         said => said,
     };
-    let Some(challenge) = challenge else { return Ok(None) };
+    let Some(challenge) = challenge else {
+        return Ok(None);
+    };
     let issuer = server.auth.as_ref().and_then(|auth| auth.issuer.as_deref());
     let found = discover(&requests, &trust.server, Some(&challenge), issuer).await;
-    found.map(|found| Some(Wants::of(config, entry, found))).map_err(|error: OAuthError| error.to_string())
+    found
+        .map(|found| Some(Wants::of(config, entry, found)))
+        .map_err(|error: OAuthError| error.to_string())
 }
 
 impl Wants {
     fn of(config: &Config, entry: Entry, found: Discovered) -> Self {
-        let Discovered { provider, scopes, needs_proofs, .. } = found;
+        let Discovered {
+            provider,
+            scopes,
+            needs_proofs,
+            ..
+        } = found;
         // The document is served at the public URL, which the authorization server reads.
-        let has_document = config.public_url.as_ref().is_some_and(|url| url.starts_with("https:"));
+        let has_document = config
+            .public_url
+            .as_ref()
+            .is_some_and(|url| url.starts_with("https:"));
         let registration = match () {
-            () if provider.client_id_metadata_document_supported && has_document => Registration::Document,
+            () if provider.client_id_metadata_document_supported && has_document => {
+                Registration::Document
+            }
             () if provider.registration_endpoint.is_some() => Registration::Dynamic,
             () => Registration::ByHand,
         };
@@ -107,7 +147,11 @@ impl Wants {
             has_authorization_endpoint: provider.authorization_endpoint.is_some(),
             has_pkce: provider.has_pkce(),
             issuer: plain(&provider.issuer, LONGEST),
-            scopes: scopes.iter().flat_map(|scopes| scopes.iter()).map(|scope| plain(scope, LONGEST)).collect(),
+            scopes: scopes
+                .iter()
+                .flat_map(|scopes| scopes.iter())
+                .map(|scope| plain(scope, LONGEST))
+                .collect(),
             registration,
             needs_proofs,
             entry,
@@ -151,14 +195,25 @@ impl Wants {
 impl Entry {
     fn of(server: &Server) -> Self {
         let brings = |headers: &[(String, fanlight_config::Secret)]| {
-            headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
+            headers
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
         };
         match (&server.auth, &server.transport) {
-            (Some(ServerAuth { kind: ServerAuthKind::User, client_id, .. }), _) => {
-                Self::User { has_client: client_id.is_some() }
-            }
+            (
+                Some(ServerAuth {
+                    kind: ServerAuthKind::User,
+                    client_id,
+                    ..
+                }),
+                _,
+            ) => Self::User {
+                has_client: client_id.is_some(),
+            },
             (Some(_), _) => Self::Other,
-            (None, Transport::Http { headers, .. } | Transport::Sse { headers, .. }) if brings(headers) => {
+            (None, Transport::Http { headers, .. } | Transport::Sse { headers, .. })
+                if brings(headers) =>
+            {
                 Self::Headers
             }
             (None, _) => Self::Nothing,
@@ -183,8 +238,16 @@ impl SignIn {
             scopes if scopes.is_empty() => String::new(),
             scopes => format!(", with the scopes {scopes}"),
         };
-        let proofs = if wants.needs_proofs { ", bound to a key (DPoP)" } else { "" };
-        format!("{server}: asks for a token of {}{scopes}{proofs}; {}", wants.issuer, wants.advice())
+        let proofs = if wants.needs_proofs {
+            ", bound to a key (DPoP)"
+        } else {
+            ""
+        };
+        format!(
+            "{server}: asks for a token of {}{scopes}{proofs}; {}",
+            wants.issuer,
+            wants.advice()
+        )
     }
 
     /// The same for programs.

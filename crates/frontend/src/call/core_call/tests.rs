@@ -38,7 +38,9 @@ impl Core for Probe {
     async fn run(&self, _: &mut TestOperation, messages: ServerMessages) -> Response {
         let mut outcome = Outcome(self.outcome.clone(), "dropped");
         for count in 0..self.notes {
-            messages.send(ServerMessage::Notification(note(count))).await;
+            messages
+                .send(ServerMessage::Notification(note(count)))
+                .await;
         }
         self.release.notified().await;
         messages.send(ServerMessage::Notification(note(99))).await;
@@ -58,7 +60,11 @@ impl Core for Probe {
         ListenCore::refusing().resolve_listen(interest, context)
     }
 
-    async fn listen(&self, operation: TestListen, messages: ServerMessages) -> Result<Listening, RpcError> {
+    async fn listen(
+        &self,
+        operation: TestListen,
+        messages: ServerMessages,
+    ) -> Result<Listening, RpcError> {
         ListenCore::refusing().listen(operation, messages).await
     }
 
@@ -72,7 +78,8 @@ impl Core for Probe {
 }
 
 fn note(count: usize) -> Notification {
-    let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/n","params":{{"n":{count}}}}}"#);
+    let text =
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/n","params":{{"n":{count}}}}}"#);
     match Message::parse(Bytes::from(text), 64) {
         Ok(Message::Notification(notification)) => notification,
         other => panic!("{other:?}"),
@@ -81,11 +88,22 @@ fn note(count: usize) -> Notification {
 
 fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
     let (outcome, outcomes) = mpsc::unbounded_channel();
-    (Arc::new(Probe { release: Notify::new(), outcome, notes }), outcomes)
+    (
+        Arc::new(Probe {
+            release: Notify::new(),
+            outcome,
+            notes,
+        }),
+        outcomes,
+    )
 }
 
 fn start(core: &Arc<Probe>) -> CoreCall {
-    let request = Unresolved { method: Method::CallTool, params: None, context: CallContext::internal() };
+    let request = Unresolved {
+        method: Method::CallTool,
+        params: None,
+        context: CallContext::internal(),
+    };
     let operation = TestOperation(request);
     CoreCall::start(
         core,
@@ -109,13 +127,17 @@ async fn notifications_arrive_in_order_before_the_response() {
     let response = loop {
         match call.next().await {
             Some(ResponseItem::Response(response)) => break response,
-            Some(ResponseItem::Message(ServerMessage::Notification(note))) => seen.push(note.text.as_text().to_owned()),
+            Some(ResponseItem::Message(ServerMessage::Notification(note))) => {
+                seen.push(note.text.as_text().to_owned())
+            }
             Some(other) => panic!("{other:?}"),
             None => panic!("cancelled"),
         }
     };
     assert!(!response.is_error());
-    let expected: Vec<_> = [0, 1, 2, 3, 4, 99].map(|count| note(count).text.as_text().to_owned()).into();
+    let expected: Vec<_> = [0, 1, 2, 3, 4, 99]
+        .map(|count| note(count).text.as_text().to_owned())
+        .into();
     assert_eq!(seen, expected);
     assert!(call.next().await.is_none());
 }
@@ -183,7 +205,11 @@ async fn detached_calls_are_bounded() {
     let detached = DetachedCalls::new(0, CancellationToken::new());
     let mut call = start(&core);
     call.outlive_in(&detached);
-    assert!(std::future::poll_fn(|cx| Poll::Ready(call.poll_next(cx))).await.is_pending());
+    assert!(
+        std::future::poll_fn(|cx| Poll::Ready(call.poll_next(cx)))
+            .await
+            .is_pending()
+    );
     drop(call);
     assert_eq!(outcomes.recv().await, Some("dropped"));
 }
@@ -196,13 +222,28 @@ async fn call_ends_soon_after_its_credentials_expire() {
 
     let (core, mut outcomes) = probe(0);
     let expires = Some(SystemTime::now() + Duration::from_secs(100));
-    let validity = Validity { expires, ..Validity::default() };
-    let identity = Arc::new(Identity { source: Source::Token, validity, ..Identity::anonymous() });
+    let validity = Validity {
+        expires,
+        ..Validity::default()
+    };
+    let identity = Arc::new(Identity {
+        source: Source::Token,
+        validity,
+        ..Identity::anonymous()
+    });
     let mut call = start(&core);
-    call.set_ends(RequestEnds { cancellation: None, validity: RequestValidity::of(&identity) });
+    call.set_ends(RequestEnds {
+        cancellation: None,
+        validity: RequestValidity::of(&identity),
+    });
     let begun = tokio::time::Instant::now();
-    let Some(ResponseItem::Response(response)) = call.next().await else { panic!("a response") };
-    assert_eq!(response.error_code(), Some(fanlight_protocol::code::NOT_AUTHENTICATED));
+    let Some(ResponseItem::Response(response)) = call.next().await else {
+        panic!("a response")
+    };
+    assert_eq!(
+        response.error_code(),
+        Some(fanlight_protocol::code::NOT_AUTHENTICATED)
+    );
     let elapsed = begun.elapsed().as_secs();
     assert!((100..160).contains(&elapsed), "{elapsed}");
     assert_eq!(outcomes.recv().await, Some("dropped"));

@@ -22,8 +22,14 @@ fn asked(filter: &'static str) -> Result<Interest, RpcError> {
 fn filter_is_read_and_acknowledged() {
     let all = r#"{"toolsListChanged":true,"promptsListChanged":false,"x/y":{ "a":1.0},"resourceSubscriptions":["a:\u0062"],"taskIds":["t"]}"#;
     let read = asked(all).unwrap();
-    assert_eq!((read.tools, read.prompts, read.resources, read.session), (true, false, false, false));
-    assert_eq!((read.uris.as_slice(), read.tasks.as_slice()), (&["a:b".into()][..], &["t".into()][..]));
+    assert_eq!(
+        (read.tools, read.prompts, read.resources, read.session),
+        (true, false, false, false)
+    );
+    assert_eq!(
+        (read.uris.as_slice(), read.tasks.as_slice()),
+        (&["a:b".into()][..], &["t".into()][..])
+    );
     assert_eq!(
         acknowledged(&Json::literal(r#""\u0031""#), &read).as_text(),
         r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"\u0031"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"],"taskIds":["t"],"x/y":{ "a":1.0}}}}"#
@@ -38,23 +44,53 @@ fn filter_is_read_and_acknowledged() {
         r#"{"taskIds":{}}"#,
         r#"{"taskIds":[],"taskIds":[]}"#,
     ] {
-        assert_eq!(asked(wrong).unwrap_err().code, code::INVALID_PARAMS, "{wrong}");
+        assert_eq!(
+            asked(wrong).unwrap_err().code,
+            code::INVALID_PARAMS,
+            "{wrong}"
+        );
     }
     assert_eq!(interest(None, 3).unwrap_err().code, code::INVALID_PARAMS);
 }
 
 #[test]
 fn only_requested_notifications_are_wanted() {
-    let honoured = asked(r#"{"promptsListChanged":true,"resourceSubscriptions":["a:b"],"taskIds":["t"]}"#).unwrap();
+    let honoured =
+        asked(r#"{"promptsListChanged":true,"resourceSubscriptions":["a:b"],"taskIds":["t"]}"#)
+            .unwrap();
     for (text, wanted) in [
-        (r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#, true),
-        (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#, false),
-        (r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:b"}}"#, true),
-        (r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"\u0074"}}"#, true),
-        (r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"u"}}"#, false),
-        (r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"t"}}"#, false),
-        (r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error"}}"#, false),
-        (r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#, false),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#,
+            true,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:b"}}"#,
+            true,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"\u0074"}}"#,
+            true,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"u"}}"#,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"t"}}"#,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error"}}"#,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#,
+            false,
+        ),
         (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, true),
         (r#"{"jsonrpc":"2.0","method":"x"}"#, false),
     ] {
@@ -89,10 +125,12 @@ fn subscription_id_is_inserted_without_other_changes() {
 
 #[test]
 fn subscription_id_is_removed_for_legacy_clients() {
-    let text =
-        r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}}"#;
+    let text = r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}}"#;
     let without = without_id(&notification(text));
-    assert_eq!(without.as_text(), r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"k":0}}}"#);
+    assert_eq!(
+        without.as_text(),
+        r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"k":0}}}"#
+    );
     let other = r#"{ "jsonrpc":"2.0","method":"n","params":{"_meta":{"k":0} } }"#;
     assert_eq!(without_id(&notification(other)).as_text(), other);
 }

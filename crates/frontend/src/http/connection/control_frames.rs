@@ -41,7 +41,13 @@ pub(super) struct TooMany;
 impl ControlFrames {
     /// Counts those that follow a preface of so many bytes.
     pub(super) fn after(preface: usize) -> Self {
-        Self { skipped: preface, head: [0; HEAD], filled: 0, count: 0, since: Instant::now() }
+        Self {
+            skipped: preface,
+            head: [0; HEAD],
+            filled: 0,
+            count: 0,
+            since: Instant::now(),
+        }
     }
 
     /// Takes the next bytes of the client.
@@ -91,13 +97,31 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
-        [&[0, 0, u8::try_from(content.len()).unwrap(), kind, 0, 0, 0, 0, 0][..], content].concat()
+        [
+            &[
+                0,
+                0,
+                u8::try_from(content.len()).unwrap(),
+                kind,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ][..],
+            content,
+        ]
+        .concat()
     }
 
     #[tokio::test(start_paused = true)]
     async fn control_frames_are_counted_however_they_are_cut() {
         let ping = frame(PING, b"01234567");
-        let bytes = [b"PRI".to_vec(), [frame(1, &[PING; 40]), ping].concat().repeat(MOST)].concat();
+        let bytes = [
+            b"PRI".to_vec(),
+            [frame(1, &[PING; 40]), ping].concat().repeat(MOST),
+        ]
+        .concat();
         for size in [1, 7, 1000, bytes.len()] {
             let mut frames = ControlFrames::after(3);
             assert!(bytes.chunks(size).all(|piece| frames.take(piece).is_ok()));

@@ -44,7 +44,15 @@ impl<'a> Ending<'a> {
         has_balancer: bool,
     ) -> Self {
         let (is_draining, has_been_idle, lingers_until) = (false, false, None);
-        Self { cut, activity, header_timeout, has_balancer, is_draining, has_been_idle, lingers_until }
+        Self {
+            cut,
+            activity,
+            header_timeout,
+            has_balancer,
+            is_draining,
+            has_been_idle,
+            lingers_until,
+        }
     }
 
     /// Whether an end has been returned.
@@ -67,7 +75,11 @@ impl<'a> Ending<'a> {
     /// Waits until the connection is to end in a way that has not been returned yet. Cancel safe.
     pub(super) async fn next(&mut self) -> End {
         // A connection that has part of a head does not close by itself.
-        let grace = if self.has_been_idle { self.header_timeout } else { Duration::ZERO };
+        let grace = if self.has_been_idle {
+            self.header_timeout
+        } else {
+            Duration::ZERO
+        };
         let expired = tokio::select! {
             biased;
             () = self.cut.cancelled() => return End::Abort,

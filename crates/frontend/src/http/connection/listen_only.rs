@@ -47,16 +47,24 @@ pub(super) struct ListenOnly<I> {
 impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
     pub(super) fn new(stream: TrackedIo<I>, response: Response<ReplyBody>) -> Self {
         let head = head(&response);
-        Self { stream, body: Some(response.into_body()), unwritten: smallvec![head] }
+        Self {
+            stream,
+            body: Some(response.into_body()),
+            unwritten: smallvec![head],
+        }
     }
 
     /// Sends the body to its end; an error if the client closes the connection before.
     pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_written(cx))?;
-            let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(Ok(()));
+            };
             match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => self.unwritten = frame.into_data().map(chunk).unwrap_or_default(),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.unwritten = frame.into_data().map(chunk).unwrap_or_default()
+                }
                 Poll::Ready(None) => {
                     self.unwritten.push(Bytes::from_static(b"0\r\n\r\n"));
                     self.body = None;
@@ -73,7 +81,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
 
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let slices: SmallVec<[IoSlice<'_>; 3]> = self.unwritten.iter().map(|piece| IoSlice::new(piece)).collect();
+            let slices: SmallVec<[IoSlice<'_>; 3]> = self
+                .unwritten
+                .iter()
+                .map(|piece| IoSlice::new(piece))
+                .collect();
             let mut len = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
             drop(slices);
             if len == 0 {
@@ -96,12 +108,20 @@ fn head(response: &Response<ReplyBody>) -> Bytes {
     let mut head = Vec::with_capacity(512);
     let status = response.status();
     // Writing to memory does not fail.
-    let _ = write!(head, "HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or_default());
+    let _ = write!(
+        head,
+        "HTTP/1.1 {} {}\r\n",
+        status.as_str(),
+        status.canonical_reason().unwrap_or_default()
+    );
     for (name, value) in response.headers() {
         head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
     let date = httpdate::fmt_http_date(SystemTime::now());
-    let _ = write!(head, "{TRANSFER_ENCODING}: chunked\r\n{DATE}: {date}\r\n\r\n");
+    let _ = write!(
+        head,
+        "{TRANSFER_ENCODING}: chunked\r\n{DATE}: {date}\r\n\r\n"
+    );
     head.into()
 }
 
@@ -112,7 +132,11 @@ fn chunk(data: Bytes) -> SmallVec<[Bytes; 3]> {
     if data.is_empty() {
         return SmallVec::new();
     }
-    let mut size = Vec::with_capacity(if data.len() <= ONE_PIECE { data.len() + 12 } else { 12 });
+    let mut size = Vec::with_capacity(if data.len() <= ONE_PIECE {
+        data.len() + 12
+    } else {
+        12
+    });
     let _ = write!(size, "{:x}\r\n", data.len());
     if data.len() > ONE_PIECE {
         return smallvec![size.into(), data, Bytes::from_static(CRLF)];
@@ -129,10 +153,16 @@ mod tests {
     #[test]
     fn chunk_begins_with_its_length() {
         let written = |data: Bytes| chunk(data).concat();
-        assert_eq!(written("0123456789abcdefg".into()), b"11\r\n0123456789abcdefg\r\n");
+        assert_eq!(
+            written("0123456789abcdefg".into()),
+            b"11\r\n0123456789abcdefg\r\n"
+        );
         let long = Bytes::from("x".repeat(2 * ONE_PIECE));
         assert_eq!(chunk(long.clone()).len(), 3);
-        assert_eq!(written(long.clone()), [b"4000\r\n", &long[..], b"\r\n"].concat());
+        assert_eq!(
+            written(long.clone()),
+            [b"4000\r\n", &long[..], b"\r\n"].concat()
+        );
         assert!(chunk(Bytes::new()).is_empty());
     }
 }

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use fanlight_credentials::{ConnectionFacts, SocketPeer};
-use fanlight_http_edge::{BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate};
+use fanlight_http_edge::{
+    BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate,
+};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -58,8 +60,14 @@ impl<S: Serve> HttpConnection<S> {
             (ClientStream::Tcp(stream), Some(tls)) => Box::pin(self.serve_tls(stream, tls)).await,
             (ClientStream::Unix(stream), _) => {
                 let Ok(peer) = stream.peer_cred() else { return };
-                let socket = Some(SocketPeer { user: peer.uid(), group: peer.gid() });
-                let facts = ConnectionFacts { socket, ..ConnectionFacts::default() };
+                let socket = Some(SocketPeer {
+                    user: peer.uid(),
+                    group: peer.gid(),
+                });
+                let facts = ConnectionFacts {
+                    socket,
+                    ..ConnectionFacts::default()
+                };
                 let stream: BoxedStream = Box::new(stream);
                 Box::pin(self.serve_io(stream, Arc::new(facts))).await;
             }
@@ -79,9 +87,14 @@ impl<S: Serve> HttpConnection<S> {
         match accepted {
             Ok(stream) => {
                 let certificate = client_certificate(&stream);
-                let facts = ConnectionFacts { certificate, is_tls: true, ..facts };
+                let facts = ConnectionFacts {
+                    certificate,
+                    is_tls: true,
+                    ..facts
+                };
                 let stream: BoxedStream = Box::new(stream);
-                self.serve_stream(TrackedIo::over_tls(stream, activity), Arc::new(facts)).await;
+                self.serve_stream(TrackedIo::over_tls(stream, activity), Arc::new(facts))
+                    .await;
             }
             Err(error) => tracing::debug!(%error, "TLS handshake with a client failed"),
         }
@@ -92,7 +105,8 @@ impl<S: Serve> HttpConnection<S> {
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let activity = Arc::clone(&self.activity);
-        self.serve_stream(TrackedIo::new(stream, activity), facts).await;
+        self.serve_stream(TrackedIo::new(stream, activity), facts)
+            .await;
     }
 
     async fn serve_stream<I>(self, mut stream: TrackedIo<I>, facts: Arc<ConnectionFacts>)
@@ -109,13 +123,21 @@ impl<S: Serve> HttpConnection<S> {
         match is_http2 {
             // Boxed, since it is the rarer kind and the larger.
             Ok(true) => Box::pin(self.serve_http2(stream, facts, &activity, &mut ending)).await,
-            Ok(false) => self.serve_http1(stream, facts, &activity, &mut ending).await,
+            Ok(false) => {
+                self.serve_http1(stream, facts, &activity, &mut ending)
+                    .await
+            }
             Err(_) => {}
         }
     }
 
     fn ending<'a>(&'a self, activity: &'a Activity) -> Ending<'a> {
-        Ending::new(&self.cut, activity, self.limits.header_timeout, self.endpoint.has_balancer())
+        Ending::new(
+            &self.cut,
+            activity,
+            self.limits.header_timeout,
+            self.endpoint.has_balancer(),
+        )
     }
 
     async fn serve_http1<I>(
@@ -160,7 +182,8 @@ impl<S: Serve> HttpConnection<S> {
                 if !response.body().bypasses_hyper() {
                     return Ok::<_, Infallible>(response);
                 }
-                *bypassing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(response));
+                *bypassing.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(Box::new(response));
                 // The connection is taken from hyper, which must not answer.
                 pending().await
             }
@@ -182,7 +205,11 @@ impl<S: Serve> HttpConnection<S> {
                 }
                 // Earlier responses are written first.
                 let mut bypassing = bypassing.lock().unwrap_or_else(PoisonError::into_inner);
-                let response = if activity.is_write_blocked() { None } else { bypassing.take() };
+                let response = if activity.is_write_blocked() {
+                    None
+                } else {
+                    bypassing.take()
+                };
                 response.map_or(Poll::Pending, |response| Poll::Ready(Ok(Some(response))))
             });
             tokio::select! {
@@ -216,7 +243,8 @@ impl<S: Serve> HttpConnection<S> {
             let writes = streams.begin(activity);
             // Boxed, since hyper keeps this future's memory until the response body ends, and a request needs much
             // more than a stream does.
-            let answer = Box::pin(self.answer(request, Arc::clone(&facts), activity.begin_request(true)));
+            let answer =
+                Box::pin(self.answer(request, Arc::clone(&facts), activity.begin_request(true)));
             async move {
                 let mut response = answer.await;
                 response.body_mut().track_writes(writes);
@@ -269,7 +297,11 @@ fn facts_of(stream: &TcpStream) -> ConnectionFacts {
     // Responses are small and complete; waiting to fill a segment only delays them.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok().map(|address| address.ip());
-    ConnectionFacts { local, peer: stream.peer_addr().ok(), ..ConnectionFacts::default() }
+    ConnectionFacts {
+        local,
+        peer: stream.peer_addr().ok(),
+        ..ConnectionFacts::default()
+    }
 }
 
 /// Sends a listen-only stream; returns the connection if it can carry further requests.
@@ -303,7 +335,9 @@ where
 }
 
 fn log_error<T, E: std::fmt::Display>(result: Result<T, E>) -> Option<T> {
-    result.inspect_err(|error| tracing::debug!(%error, "a client connection broke")).ok()
+    result
+        .inspect_err(|error| tracing::debug!(%error, "a client connection broke"))
+        .ok()
 }
 
 /// Lets the tasks that are ready run first. Responses that are ready at the same time are then written one after the

@@ -40,7 +40,11 @@ where
     ) -> Response<ReplyBody> {
         let number = 1 + self.requests.fetch_add(1, Ordering::Relaxed);
         let is_whole = request.into_body().collect().await.is_ok();
-        reply::empty(if is_whole { (self.answer)(number).await } else { StatusCode::BAD_REQUEST })
+        reply::empty(if is_whole {
+            (self.answer)(number).await
+        } else {
+            StatusCode::BAD_REQUEST
+        })
     }
 }
 
@@ -48,9 +52,17 @@ fn connection<A>(answer: A, shutdown: &CancellationToken) -> HttpConnection<Endp
     connection_of(answer, shutdown, false)
 }
 
-fn connection_of<A>(answer: A, shutdown: &CancellationToken, has_balancer: bool) -> HttpConnection<Endpoint<A>> {
+fn connection_of<A>(
+    answer: A,
+    shutdown: &CancellationToken,
+    has_balancer: bool,
+) -> HttpConnection<Endpoint<A>> {
     HttpConnection {
-        endpoint: Arc::new(Endpoint { answer, requests: AtomicUsize::new(0), has_balancer }),
+        endpoint: Arc::new(Endpoint {
+            answer,
+            requests: AtomicUsize::new(0),
+            has_balancer,
+        }),
         activity: Activity::new(&limits(), shutdown.clone()),
         limits: Arc::new(limits()),
         cut: CancellationToken::new(),
@@ -86,14 +98,24 @@ async fn requests_are_answered_in_order_however_their_bytes_arrive() {
         for _ in 0..number {
             tokio::task::yield_now().await;
         }
-        if number == 2 { StatusCode::ACCEPTED } else { StatusCode::NO_CONTENT }
+        if number == 2 {
+            StatusCode::ACCEPTED
+        } else {
+            StatusCode::NO_CONTENT
+        }
     };
     let served = connection(answer, &CancellationToken::new()).serve_io(server, Arc::default());
     let ask = async {
-        client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab").await.unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\nab")
+            .await
+            .unwrap();
         assert_eq!(status(&mut client).await, "204");
         // Two at once, the first with a body that comes in pieces.
-        client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000\r\n\r\n").await.unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000\r\n\r\n")
+            .await
+            .unwrap();
         for _ in 0..100 {
             client.write_all(&[b'x'; 1000]).await.unwrap();
             tokio::task::yield_now().await;
@@ -175,12 +197,15 @@ async fn connection_ends_on_shutdown_once_its_request_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn connection_that_was_just_accepted_is_served_its_first_request_after_shutdown() {
     let grace = limits().first_request;
-    for (age, delay, is_served) in
-        [(Duration::ZERO, grace / 2, true), (Duration::ZERO, grace * 2, false), (grace, grace / 2, false)]
-    {
+    for (age, delay, is_served) in [
+        (Duration::ZERO, grace / 2, true),
+        (Duration::ZERO, grace * 2, false),
+        (grace, grace / 2, false),
+    ] {
         let (mut client, server) = duplex(1 << 10);
         let shutdown = CancellationToken::new();
-        let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown).serve_io(server, Arc::default());
+        let served = connection(|_| async { StatusCode::NO_CONTENT }, &shutdown)
+            .serve_io(server, Arc::default());
         let ask = async {
             tokio::time::sleep(age).await;
             shutdown.cancel();
@@ -189,7 +214,11 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
             let _ = client.write_all(&[POST, POST].concat()).await;
             let mut answer = String::new();
             let _ = client.read_to_string(&mut answer).await;
-            assert_eq!(answer.matches("HTTP/1.1 204").count(), usize::from(is_served), "{age:?} {delay:?} {answer}");
+            assert_eq!(
+                answer.matches("HTTP/1.1 204").count(),
+                usize::from(is_served),
+                "{age:?} {delay:?} {answer}"
+            );
         };
         tokio::join!(served, ask);
     }
@@ -198,7 +227,10 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
 /// A load balancer may just have sent a request on it.
 #[tokio::test(start_paused = true)]
 async fn idle_connection_of_a_load_balancer_is_served_one_request_after_shutdown() {
-    for (delay, is_served) in [(Duration::from_millis(900), true), (Duration::from_millis(1100), false)] {
+    for (delay, is_served) in [
+        (Duration::from_millis(900), true),
+        (Duration::from_millis(1100), false),
+    ] {
         let (mut client, server) = duplex(1 << 10);
         let shutdown = CancellationToken::new();
         let answer = |_| async { StatusCode::NO_CONTENT };
@@ -212,7 +244,11 @@ async fn idle_connection_of_a_load_balancer_is_served_one_request_after_shutdown
             let mut answer = String::new();
             let _ = client.read_to_string(&mut answer).await;
             let last = answer.starts_with("HTTP/1.1 204") && answer.contains("connection: close");
-            assert_eq!((last, answer.matches("HTTP/1.1").count()), (is_served, usize::from(is_served)), "{answer}");
+            assert_eq!(
+                (last, answer.matches("HTTP/1.1").count()),
+                (is_served, usize::from(is_served)),
+                "{answer}"
+            );
         };
         tokio::join!(served, ask);
     }
@@ -249,7 +285,10 @@ impl Serve for Mixed {
         // The response does not wait for the body.
         tokio::spawn(request.into_body().collect());
         if self.0.fetch_add(1, Ordering::Relaxed) == 1 {
-            let events = ["data: 1\n\n", "data: 2\n\n"].map(Bytes::from).into_iter().collect();
+            let events = ["data: 1\n\n", "data: 2\n\n"]
+                .map(Bytes::from)
+                .into_iter()
+                .collect();
             let mut response = reply::events(events, None);
             response.body_mut().bypass_hyper();
             return response;
@@ -272,7 +311,11 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     let ask = async {
         // The first response blocks before its request has been read to the end. Then the second request is read while
         // part of that response is still in hyper's buffer.
-        for bytes in ["POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\nab", "cd", &"GET / HTTP/1.1\r\n\r\n".repeat(2)] {
+        for bytes in [
+            "POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\nab",
+            "cd",
+            &"GET / HTTP/1.1\r\n\r\n".repeat(2),
+        ] {
             client.write_all(bytes.as_bytes()).await.unwrap();
             for _ in 0..10 {
                 tokio::task::yield_now().await;
@@ -282,14 +325,22 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
         let stream = head(&mut client).await;
         let mut events = [0; 33];
         client.read_exact(&mut events).await.unwrap();
-        (first, stream, String::from_utf8(events.to_vec()).unwrap(), head(&mut client).await)
+        (
+            first,
+            stream,
+            String::from_utf8(events.to_vec()).unwrap(),
+            head(&mut client).await,
+        )
     };
     let (first, stream, events, third) = tokio::select! {
         received = ask => received,
         () = served => unreachable!("the client keeps the connection"),
     };
     assert!(first.starts_with("HTTP/1.1 202 "), "{first}");
-    assert!(stream.starts_with("HTTP/1.1 200 ") && stream.contains("transfer-encoding: chunked\r\n"), "{stream}");
+    assert!(
+        stream.starts_with("HTTP/1.1 200 ") && stream.contains("transfer-encoding: chunked\r\n"),
+        "{stream}"
+    );
     assert_eq!(events, "9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
     assert!(third.starts_with("HTTP/1.1 202 "), "{third}");
 }

@@ -26,12 +26,21 @@ pub(super) struct TrackedIo<S> {
 impl<S> TrackedIo<S> {
     /// Records the traffic of `inner` in `activity`.
     pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
-        Self { inner, activity, records_writes: true, unread: Vec::new(), frames: None }
+        Self {
+            inner,
+            activity,
+            records_writes: true,
+            unread: Vec::new(),
+            frames: None,
+        }
     }
 
     /// Records what is read of `inner`, TLS over a [`TrackedSocket`], which records what is written.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
-        Self { records_writes: false, ..Self::new(inner, activity) }
+        Self {
+            records_writes: false,
+            ..Self::new(inner, activity)
+        }
     }
 
     /// From here on, reading fails once the client has sent too many control frames of HTTP/2. What is read next is a
@@ -74,13 +83,21 @@ impl<S> TrackedSocket<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for TrackedSocket<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write(cx, buf);
         record_write(&self.activity, &result);
         result
@@ -111,7 +128,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
 
 impl<S: AsyncRead + Unpin> TrackedIo<S> {
     /// Whether the stream begins with `prefix`. Reads no more than is needed to know, and puts it back.
-    pub(super) async fn begins_with<const N: usize>(&mut self, prefix: &[u8; N]) -> io::Result<bool> {
+    pub(super) async fn begins_with<const N: usize>(
+        &mut self,
+        prefix: &[u8; N],
+    ) -> io::Result<bool> {
         let (mut first, mut len) = ([0; N], 0);
         while len < N && first.get(..len) == prefix.get(..len) {
             match self.read(first.get_mut(len..).unwrap_or_default()).await? {
@@ -130,7 +150,9 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
         while self.unread.len() < limit {
             let mut read = ReadBuf::new(&mut bytes);
             match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut read)) {
-                Ok(()) if read.filled().is_empty() => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                Ok(()) if read.filled().is_empty() => {
+                    return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
+                }
                 Ok(()) => self.unread.extend_from_slice(read.filled()),
                 Err(error) => return Poll::Ready(error),
             }
@@ -140,11 +162,17 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for TrackedIo<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(self.poll_fill(cx, buf))?;
         if let Some(frames) = &mut self.frames {
-            frames.take(buf.filled().get(before..).unwrap_or_default()).map_err(io::Error::other)?;
+            frames
+                .take(buf.filled().get(before..).unwrap_or_default())
+                .map_err(io::Error::other)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -172,7 +200,11 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedIo<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.record_write(&result);
         result
@@ -219,11 +251,19 @@ mod tests {
 
     #[tokio::test]
     async fn begins_with_puts_back_what_it_reads() {
-        for (sent, begins) in
-            [("prefix and more", true), ("prefix", true), ("pre", false), ("other", false), ("", false)]
-        {
+        for (sent, begins) in [
+            ("prefix and more", true),
+            ("prefix", true),
+            ("pre", false),
+            ("other", false),
+            ("", false),
+        ] {
             let mut stream = tracked(sent.as_bytes());
-            assert_eq!(stream.begins_with(b"prefix").await.unwrap(), begins, "{sent}");
+            assert_eq!(
+                stream.begins_with(b"prefix").await.unwrap(),
+                begins,
+                "{sent}"
+            );
             let mut whole = String::new();
             stream.read_to_string(&mut whole).await.unwrap();
             assert_eq!(whole, sent);

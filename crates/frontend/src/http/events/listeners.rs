@@ -46,7 +46,11 @@ pub(crate) struct NoStream {
 impl ListenOnlyStreams {
     /// At most `limit`, at least one.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { shared: Arc::default(), limit: AtomicUsize::new(limit.max(1)), warnings: LogLimit::default() }
+        Self {
+            shared: Arc::default(),
+            limit: AtomicUsize::new(limit.max(1)),
+            warnings: LogLimit::default(),
+        }
     }
 
     /// Changes the limit. Streams that are open stay, also if they are more.
@@ -60,7 +64,10 @@ impl ListenOnlyStreams {
         let mut streams = self.shared.lock();
         let mut ended = None;
         if streams.open.len() >= limit {
-            let oldest = streams.open.newcomer(peer, limit).least(Rule::IN_USE, |stream| Some(*stream.key));
+            let oldest = streams
+                .open
+                .newcomer(peer, limit)
+                .least(Rule::IN_USE, |stream| Some(*stream.key));
             ended = oldest.and_then(|oldest| streams.open.remove(&oldest));
             if ended.is_none() {
                 drop(streams);
@@ -77,9 +84,16 @@ impl ListenOnlyStreams {
         // The stream is woken without the lock.
         drop(streams);
         if ended.is_some() && self.warnings.is_due() {
-            tracing::warn!(limit, "event stream ended: all are in use, and its client has most");
+            tracing::warn!(
+                limit,
+                "event stream ended: all are in use, and its client has most"
+            );
         }
-        Ok(StreamPermit { shared: Arc::clone(&self.shared), number, entry_dropped })
+        Ok(StreamPermit {
+            shared: Arc::clone(&self.shared),
+            number,
+            entry_dropped,
+        })
     }
 }
 
@@ -118,7 +132,9 @@ mod tests {
     }
 
     fn has_ended(permit: &mut StreamPermit) -> bool {
-        permit.poll_end(&mut Context::from_waker(Waker::noop())).is_ready()
+        permit
+            .poll_end(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     #[test]
@@ -144,7 +160,8 @@ mod tests {
     async fn stream_is_woken_to_end() {
         let streams = ListenOnlyStreams::new(2);
         let [mut first, _second] = [1, 1].map(|of| streams.acquire(&peer(of)).unwrap());
-        let ended = tokio::spawn(async move { std::future::poll_fn(|cx| first.poll_end(cx)).await });
+        let ended =
+            tokio::spawn(async move { std::future::poll_fn(|cx| first.poll_end(cx)).await });
         tokio::task::yield_now().await;
         let _other = streams.acquire(&peer(2)).unwrap();
         ended.await.unwrap();

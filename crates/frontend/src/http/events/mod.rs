@@ -56,7 +56,11 @@ impl EventBatchBuilder {
     fn put(&mut self, id: Option<EventId>, parts: &[Bytes]) {
         let len: usize = parts.iter().map(Bytes::len).sum();
         if let Some(id) = id {
-            self.text.reserve(if len <= ONE_PIECE { FRAMING + len } else { FRAMING });
+            self.text.reserve(if len <= ONE_PIECE {
+                FRAMING + len
+            } else {
+                FRAMING
+            });
             self.text.extend_from_slice(b"id: ");
             id.write(|piece| self.text.extend_from_slice(piece));
             self.text.extend_from_slice(b"\n");
@@ -95,7 +99,10 @@ impl EventBatchBuilder {
 
     fn finish(mut self) -> EventBatch {
         self.seal();
-        EventBatch { pieces: self.pieces, endings: self.endings }
+        EventBatch {
+            pieces: self.pieces,
+            endings: self.endings,
+        }
     }
 
     fn seal(&mut self) {
@@ -110,14 +117,21 @@ mod tests {
     use super::*;
 
     fn chunks(parts: &[&'static str]) -> Chunks {
-        parts.iter().map(|part| Bytes::from_static(part.as_bytes())).collect()
+        parts
+            .iter()
+            .map(|part| Bytes::from_static(part.as_bytes()))
+            .collect()
     }
 
     #[test]
     fn events_of_any_size_are_those_of_the_codec() {
         let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
         let broken: &'static str = format!("{long}\n\r\n").leak();
-        for parts in [&["{\"a\":", "1}"][..], &["[", long, "]"][..], &["[", broken, "]"][..]] {
+        for parts in [
+            &["{\"a\":", "1}"][..],
+            &["[", long, "]"][..],
+            &["[", broken, "]"][..],
+        ] {
             let whole = event(&chunks(parts)).concat();
             assert_eq!(whole, sse::encode_message(parts.concat().as_bytes()));
         }
@@ -128,7 +142,12 @@ mod tests {
     fn events_are_batched_in_order() {
         let long: &'static str = format!("\"{}\"", "x".repeat(2 * ONE_PIECE)).leak();
         let mut events = EventBatchBuilder::default();
-        let id = EventId { is_get: false, stream: 3, position: 17, tag: *b"tag-tags" };
+        let id = EventId {
+            is_get: false,
+            stream: 3,
+            position: 17,
+            tag: *b"tag-tags",
+        };
         events.put(Some(id), chunks(&["{}"]).parts());
         events.put(None, chunks(&["[", "1]"]).parts());
         assert!(!events.is_full());

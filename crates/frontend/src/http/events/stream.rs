@@ -41,7 +41,10 @@ pub(crate) struct StreamTimes {
 
 impl From<&FrontendSettings> for StreamTimes {
     fn from(settings: &FrontendSettings) -> Self {
-        Self { keep_alive: settings.keep_alive, retry: settings.sse_retry }
+        Self {
+            keep_alive: settings.keep_alive,
+            retry: settings.sse_retry,
+        }
     }
 }
 
@@ -65,7 +68,11 @@ impl EventStream {
     }
 
     fn new(content: Content, StreamTimes { keep_alive, retry }: StreamTimes) -> Self {
-        Self { content: Some(content), keep_alive: KeepAlive::new(keep_alive), retry }
+        Self {
+            content: Some(content),
+            keep_alive: KeepAlive::new(keep_alive),
+            retry,
+        }
     }
 
     /// The bytes before the first message: the event with the id after which the client can resume, if its
@@ -74,13 +81,19 @@ impl EventStream {
     /// first message (`quiet`), a comment, so that the client and proxies receive the head at once.
     pub(crate) fn opening(&self, quiet: bool) -> Option<Bytes> {
         let id = match &self.content {
-            Some(Content::Reader(reader)) if is_pausable(reader.revision()) => reader.last_event_id(),
+            Some(Content::Reader(reader)) if is_pausable(reader.revision()) => {
+                reader.last_event_id()
+            }
             _ => None,
         };
-        let Some(id) = id else { return quiet.then_some(COMMENT) };
+        let Some(id) = id else {
+            return quiet.then_some(COMMENT);
+        };
         let mut event = b"id: ".to_vec();
         id.write(|piece| event.extend_from_slice(piece));
-        event.extend_from_slice(format!("\nretry: {}\ndata: \n\n", self.retry.as_millis()).as_bytes());
+        event.extend_from_slice(
+            format!("\nretry: {}\ndata: \n\n", self.retry.as_millis()).as_bytes(),
+        );
         Some(event.into())
     }
 
@@ -99,7 +112,11 @@ impl EventStream {
                     if self.keep_alive.poll(cx).is_ready() {
                         events.put_text(&COMMENT);
                     }
-                    return if events.is_empty() { Poll::Pending } else { Poll::Ready(Some(events.finish())) };
+                    return if events.is_empty() {
+                        Poll::Pending
+                    } else {
+                        Poll::Ready(Some(events.finish()))
+                    };
                 }
             }
         }
@@ -110,7 +127,12 @@ impl EventStream {
 
 impl Content {
     /// Puts the next event into `events`; returns whether there may be more.
-    fn poll_put(&mut self, events: &mut EventBatchBuilder, usual_retry: Duration, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_put(
+        &mut self,
+        events: &mut EventBatchBuilder,
+        usual_retry: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<bool> {
         match self {
             Self::Responses(responses) => match ready!(responses.poll_next(cx)) {
                 Some(ResponseItem::Message(text)) => events.put(None, text.parts()),
@@ -130,7 +152,10 @@ impl Content {
                 // "it SHOULD send an SSE event with a standard retry field before closing the
                 // connection"
                 Some(ResponseItem::Stream(StreamSignal::Paused { retry })) => {
-                    events.put_text(format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis()).as_bytes());
+                    events.put_text(
+                        format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis())
+                            .as_bytes(),
+                    );
                     return Poll::Ready(false);
                 }
                 Some(ResponseItem::Stream(StreamSignal::Begun)) => {}
@@ -152,7 +177,11 @@ struct KeepAlive {
 
 impl KeepAlive {
     fn new(interval: Duration) -> Self {
-        Self { interval, last: Instant::now(), timer: None }
+        Self {
+            interval,
+            last: Instant::now(),
+            timer: None,
+        }
     }
 
     fn note(&mut self) {

@@ -19,7 +19,9 @@ use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
 use crate::ingress::{self, Origin, RequestKind, StartedRequest};
-use crate::streams::{ActiveSession, SessionStore as _, SessionStreams, StreamReader, is_pausable, is_resumable};
+use crate::streams::{
+    ActiveSession, SessionStore as _, SessionStreams, StreamReader, is_pausable, is_resumable,
+};
 
 type Item = ResponseItem<Chunks, Answer>;
 
@@ -31,7 +33,13 @@ impl<C: Core> Endpoint<C> {
         origin: &Origin<'_>,
         accepts: Accepts,
     ) -> Reply {
-        let StartedRequest { mut call, kind, revision, session, permit: _ } = *request;
+        let StartedRequest {
+            mut call,
+            kind,
+            revision,
+            session,
+            permit: _,
+        } = *request;
         let mut permit = None;
         match kind {
             RequestKind::Call => {}
@@ -74,7 +82,11 @@ impl<C: Core> Endpoint<C> {
             return Ok(only(answer, StatusCode::OK, accepts));
         }
         let session = Arc::clone(&streams.session);
-        let id = self.sessions.open(streams).await.map_err(|error| error.to_string());
+        let id = self
+            .sessions
+            .open(streams)
+            .await
+            .map_err(|error| error.to_string());
         if let (Some(archive), Ok(id)) = (&self.archive, &id)
             && session.may_move()
         {
@@ -97,13 +109,20 @@ impl<C: Core> Endpoint<C> {
         };
         id.set_sensitive(true);
         let mut response = only(answer, StatusCode::OK, accepts);
-        response.headers_mut().insert(headers::SESSION_ID.clone(), id);
+        response
+            .headers_mut()
+            .insert(headers::SESSION_ID.clone(), id);
         Ok(response)
     }
 
     /// The first item of a call. `None` if it takes long, or the server's own answer can be resumed, and an event stream is
     /// to begin.
-    async fn first(&self, call: &mut RenderedCall, revision: Revision, accepts: Accepts) -> Option<Option<Item>> {
+    async fn first(
+        &self,
+        call: &mut RenderedCall,
+        revision: Revision,
+        accepts: Accepts,
+    ) -> Option<Option<Item>> {
         let may_pause = revision.era() == Era::Legacy && accepts.events && is_pausable(revision);
         loop {
             let next = if accepts.events {
@@ -161,10 +180,17 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// An event stream. `quiet` if it may take long until the first event.
-    fn stream(&self, responses: Responses, session: Option<ActiveSession>, quiet: bool) -> Response<ReplyBody> {
+    fn stream(
+        &self,
+        responses: Responses,
+        session: Option<ActiveSession>,
+        quiet: bool,
+    ) -> Response<ReplyBody> {
         let (times, responses) = (StreamTimes::from(&*self.settings), Box::new(responses));
         let stream = match session.filter(|session| is_resumable(session.session.revision())) {
-            Some(session) => EventStream::read(StreamReader::calls(session, &self.policy, responses), times),
+            Some(session) => {
+                EventStream::read(StreamReader::calls(session, &self.policy, responses), times)
+            }
             None => EventStream::of(responses, times),
         };
         reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
@@ -186,13 +212,23 @@ impl<C: Core> Endpoint<C> {
             match request {
                 Ok(request) => responses.add(request.call),
                 Err(refusal) => {
-                    let ingress::Refusal { error, id, ending, .. } = *refusal;
+                    let ingress::Refusal {
+                        error, id, ending, ..
+                    } = *refusal;
                     let text = fault::message(id.as_ref(), &error).into_bytes().into();
-                    responses.put_first(ResponseItem::Response(Answer { text, error: Some(error.code), ending }));
+                    responses.put_first(ResponseItem::Response(Answer {
+                        text,
+                        error: Some(error.code),
+                        ending,
+                    }));
                 }
             }
         }
-        Ok(if accepts.events { self.stream(responses, Some(session), true) } else { all(responses).await })
+        Ok(if accepts.events {
+            self.stream(responses, Some(session), true)
+        } else {
+            all(responses).await
+        })
     }
 }
 
@@ -212,12 +248,18 @@ async fn all(mut responses: Responses) -> Response<ReplyBody> {
         return reply::empty(StatusCode::ACCEPTED);
     }
     let mut response = reply::json(StatusCode::OK, answers.finish().into_bytes().into());
-    endings.into_iter().for_each(|ending| response.body_mut().ends(ending));
+    endings
+        .into_iter()
+        .for_each(|ending| response.body_mut().ends(ending));
     response
 }
 
 /// A response that nothing precedes.
-fn only(Answer { text, ending, .. }: Answer, status: StatusCode, accepts: Accepts) -> Response<ReplyBody> {
+fn only(
+    Answer { text, ending, .. }: Answer,
+    status: StatusCode,
+    accepts: Accepts,
+) -> Response<ReplyBody> {
     let mut response = if accepts.json || status != StatusCode::OK {
         reply::json(status, text)
     } else {
@@ -232,9 +274,11 @@ fn only(Answer { text, ending, .. }: Answer, status: StatusCode, accepts: Accept
 fn modern_status(error: Option<i64>) -> StatusCode {
     match error {
         Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Some(code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_PROTOCOL_VERSION) => {
-            StatusCode::BAD_REQUEST
-        }
+        Some(
+            code::HEADER_MISMATCH
+            | code::MISSING_CLIENT_CAPABILITY
+            | code::UNSUPPORTED_PROTOCOL_VERSION,
+        ) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
 }

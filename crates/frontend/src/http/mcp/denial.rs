@@ -37,11 +37,20 @@ impl<C: Core> Endpoint<C> {
         let status = status(denial);
         let mut response = if page::is_wanted(arrived.head) && status.is_client_error() {
             let (protection, guard) = (self.settings.protection.load(), self.settings.guard.load());
-            let url = guard.public_url().map(|url| resource_url(url.as_str(), destination.resource));
-            page::of_denied(status, denial, url.as_deref(), protection.authorization_servers())
+            let url = guard
+                .public_url()
+                .map(|url| resource_url(url.as_str(), destination.resource));
+            page::of_denied(
+                status,
+                denial,
+                url.as_deref(),
+                protection.authorization_servers(),
+            )
         } else {
             let id = self.id_of_denied(arrived, body).await;
-            Refusal::new(status, error(denial)).of_request(id).into_response()
+            Refusal::new(status, error(denial))
+                .of_request(id)
+                .into_response()
         };
         let headers = response.headers_mut();
         for challenge in self.challenges(denial, arrived, destination) {
@@ -63,7 +72,14 @@ impl<C: Core> Endpoint<C> {
     ) -> Response<ReplyBody> {
         let message = format!("{name} is there more than once");
         if name == AUTHORIZATION {
-            return self.deny(&Denial::Malformed(message.into()), arrived, destination, body).await;
+            return self
+                .deny(
+                    &Denial::Malformed(message.into()),
+                    arrived,
+                    destination,
+                    body,
+                )
+                .await;
         }
         Refusal::invalid(StatusCode::BAD_REQUEST, message).into_response()
     }
@@ -74,13 +90,22 @@ impl<C: Core> Endpoint<C> {
         if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
             return None;
         }
-        let time = self.settings.body_timeout.min(self.settings.refused_body.time);
+        let time = self
+            .settings
+            .body_timeout
+            .min(self.settings.refused_body.time);
         partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
     }
 
     /// The response to a request that is refused, with the challenge for one that needs further scopes.
-    pub(super) fn refused(&self, refusal: Refusal, destination: &Destination<'_>) -> Response<ReplyBody> {
-        let Some(required) = refusal.required_scopes() else { return refusal.into_response() };
+    pub(super) fn refused(
+        &self,
+        refusal: Refusal,
+        destination: &Destination<'_>,
+    ) -> Response<ReplyBody> {
+        let Some(required) = refusal.required_scopes() else {
+            return refusal.into_response();
+        };
         let metadata = self.metadata_url(destination);
         let error = Some(("insufficient_scope", refusal.message()));
         let challenges = challenges(error, required, metadata.as_deref());
@@ -93,15 +118,28 @@ impl<C: Core> Endpoint<C> {
 
     fn metadata_url(&self, destination: &Destination<'_>) -> Option<String> {
         let guard = self.settings.guard.load();
-        self.settings.protection.load().metadata_url(guard.public_url(), destination.resource)
+        self.settings
+            .protection
+            .load()
+            .metadata_url(guard.public_url(), destination.resource)
     }
 
-    fn challenges(&self, denial: &Denial, arrived: &Arrived<'_>, destination: &Destination<'_>) -> Vec<HeaderValue> {
+    fn challenges(
+        &self,
+        denial: &Denial,
+        arrived: &Arrived<'_>,
+        destination: &Destination<'_>,
+    ) -> Vec<HeaderValue> {
         let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
         let scopes = match denial {
             // Keys have their scopes from the start.
-            Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) if metadata.is_some() => {
-                wanted_scopes(self.settings.protection.load().scopes_at(destination.path), arrived)
+            Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_)
+                if metadata.is_some() =>
+            {
+                wanted_scopes(
+                    self.settings.protection.load().scopes_at(destination.path),
+                    arrived,
+                )
             }
             _ => Vec::new(),
         };
@@ -110,16 +148,30 @@ impl<C: Core> Endpoint<C> {
             Denial::Invalid(_) => Some(("invalid_token", description.as_str())),
             Denial::InvalidProof(_) => Some(("invalid_dpop_proof", description.as_str())),
             Denial::Malformed(_) => Some(("invalid_request", description.as_str())),
-            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => return Vec::new(),
+            Denial::Forbidden(_) | Denial::Throttled { .. } | Denial::Unavailable(_) => {
+                return Vec::new();
+            }
         };
         challenges(error, &scopes, metadata.as_deref())
     }
 }
 
 /// One challenge for each way to show a token; where there is no metadata, there are no tokens that could be bound to a key.
-fn challenges(error: Option<(&'static str, &str)>, scopes: &[Arc<str>], metadata: Option<&str>) -> Vec<HeaderValue> {
+fn challenges(
+    error: Option<(&'static str, &str)>,
+    scopes: &[Arc<str>],
+    metadata: Option<&str>,
+) -> Vec<HeaderValue> {
     let schemes = [Some(Scheme::Bearer), metadata.map(|_| Scheme::Dpop)];
-    let challenge = |scheme| Challenge { scheme, error, scopes, metadata }.to_value();
+    let challenge = |scheme| {
+        Challenge {
+            scheme,
+            error,
+            scopes,
+            metadata,
+        }
+        .to_value()
+    };
     schemes.into_iter().flatten().map(challenge).collect()
 }
 
@@ -135,9 +187,10 @@ fn status(denial: &Denial) -> StatusCode {
 
 fn error(denial: &Denial) -> RpcError {
     let code = match denial {
-        Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) | Denial::Throttled { .. } => {
-            code::NOT_AUTHENTICATED
-        }
+        Denial::Missing
+        | Denial::Invalid(_)
+        | Denial::InvalidProof(_)
+        | Denial::Throttled { .. } => code::NOT_AUTHENTICATED,
         Denial::Malformed(_) => code::INVALID_REQUEST,
         Denial::Forbidden(_) => code::NOT_PERMITTED,
         Denial::Unavailable(_) => code::INTERNAL,
@@ -153,10 +206,17 @@ fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
         Some(McpMethod::CallTool) => {
             let name = text(arrived.fields.name).unwrap_or_default();
             // Which server's tool it is, is looked up only for clients with an identity.
-            scopes.required(&Operation::Tool(Item { server: "", name: name.into() }))
+            scopes.required(&Operation::Tool(Item {
+                server: "",
+                name: name.into(),
+            }))
         }
         Some(method) => scopes.required(&Operation::of(&method)),
         None => Vec::new(),
     };
-    if required.is_empty() { scopes.usual() } else { required }
+    if required.is_empty() {
+        scopes.usual()
+    } else {
+        required
+    }
 }

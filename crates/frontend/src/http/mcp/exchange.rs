@@ -63,8 +63,13 @@ impl<C: Core> Transport for Exchange<'_, C> {
     }
 
     fn check_mirrored(&self, operation: &dyn Decidable, params: &Params) -> Result<(), RpcError> {
-        let Some((tool, name)) = operation.definition().zip(params.name()) else { return Ok(()) };
-        let mirrored = self.endpoint.mirrored_params.of(&name.as_str().unwrap_or_default(), tool)?;
+        let Some((tool, name)) = operation.definition().zip(params.name()) else {
+            return Ok(());
+        };
+        let mirrored = self
+            .endpoint
+            .mirrored_params
+            .of(&name.as_str().unwrap_or_default(), tool)?;
         headers::check_params(self.fields, mirrored.as_deref().unwrap_or_default(), params)
     }
 
@@ -74,11 +79,17 @@ impl<C: Core> Transport for Exchange<'_, C> {
 
     /// Who keeps the session of a request is asked first, since that alone knows whether it lives.
     fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
-        let is_about_task = matches!(request.method, Method::GetTask | Method::TaskResult | Method::CancelTask);
+        let is_about_task = matches!(
+            request.method,
+            Method::GetTask | Method::TaskResult | Method::CancelTask
+        );
         if !is_about_task || matches!(self.passing, Passing::Nowhere) {
             return None;
         }
-        let id = request.params.as_ref().and_then(|params| params.get("taskId"));
+        let id = request
+            .params
+            .as_ref()
+            .and_then(|params| params.get("taskId"));
         let id = id.as_ref().and_then(Json::as_str).unwrap_or_default();
         let keeper = self.endpoint.handles.keeper_of_task(&id, &origin.holder);
         if keeper == Keeper::Nobody {
@@ -135,6 +146,8 @@ impl<C: Core> Transport for Exchange<'_, C> {
         let opened = session.listen_in_background(core, &self.endpoint.policy)?;
         let limit = self.endpoint.settings.stream_after;
         // If the core takes longer, the request continues; messages until then wait at the server.
-        Some(Box::pin(async move { drop(timeout(limit, opened.cancelled()).await) }))
+        Some(Box::pin(async move {
+            drop(timeout(limit, opened.cancelled()).await)
+        }))
     }
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::{Core, Keeper, ProcessRun};
 use fanlight_forwarding::{
-    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas, TASK_ELSEWHERE,
+    ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas,
+    TASK_ELSEWHERE,
 };
 use fanlight_identity::Identity;
 use fanlight_protocol::json::ObjectBuilder;
@@ -50,7 +51,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl<C: Core> Endpoint<C> {
     /// The other replicas, if a request may be passed on to them: not one that has been.
     pub(super) fn other_replicas(&self, arrived: &Arrived<'_>) -> Option<&Arc<dyn Replicas>> {
-        self.settings.replicas.as_ref().filter(|_| arrived.forwarded.is_none())
+        self.settings
+            .replicas
+            .as_ref()
+            .filter(|_| arrived.forwarded.is_none())
     }
 
     /// Has the replica that keeps what a refused message is about answer it; if there is none, it stays refused.
@@ -70,11 +74,21 @@ impl<C: Core> Endpoint<C> {
             _ => return Err(refusal.into()),
         };
         let listens = arrived.head.method == Method::GET;
-        let permit = listens.then(|| stream_permit(self.limits.streams(), &origin.peer())).transpose()?;
-        let trace = refusal.ending.as_ref().map(|ending| ending.propagation()).unwrap_or_default();
+        let permit = listens
+            .then(|| stream_permit(self.limits.streams(), &origin.peer()))
+            .transpose()?;
+        let trace = refusal
+            .ending
+            .as_ref()
+            .map(|ending| ending.propagation())
+            .unwrap_or_default();
         let request = request_of(arrived, origin, kept, &trace);
         // What else is passed on ends when it is passed on no more.
-        let cancellation = refusal.id.as_ref().filter(|_| kept == Kept::Session).map(cancellation_of);
+        let cancellation = refusal
+            .id
+            .as_ref()
+            .filter(|_| kept == Kept::Session)
+            .map(cancellation_of);
         let mut asked = run;
         let mut moves = 0;
         let answer = loop {
@@ -91,18 +105,27 @@ impl<C: Core> Endpoint<C> {
                 Err(Failure::Replica(ForwardError::Unreachable)) => true,
                 Err(Failure::Replica(ForwardError::TaskElsewhere)) => {
                     return self
-                        .take_here(arrived, origin, Source::Text(body, Passing::Task(Some(replicas))), refusal)
+                        .take_here(
+                            arrived,
+                            origin,
+                            Source::Text(body, Passing::Task(Some(replicas))),
+                            refusal,
+                        )
                         .await;
                 }
                 Err(failure) => {
-                    if let (Failure::Credentials(_), Some(cancellation)) = (&failure, cancellation) {
+                    if let (Failure::Credentials(_), Some(cancellation)) = (&failure, cancellation)
+                    {
                         cancel(Arc::clone(replicas), asked, request, cancellation);
                     }
                     return Err(failed(failure, asked, refusal));
                 }
             };
             moves += 1;
-            match self.keeper_after(asked, is_unreachable, kept, arrived, origin).await {
+            match self
+                .keeper_after(asked, is_unreachable, kept, arrived, origin)
+                .await
+            {
                 Err(NotKnown) => return Err(failed(Failure::NotKnown, asked, refusal)),
                 Ok(Keeper::ThisRun) => {
                     let passing = match kept {
@@ -110,10 +133,14 @@ impl<C: Core> Endpoint<C> {
                         Kept::Task => Passing::Task(None),
                         Kept::SuspendedCall | Kept::NewSession => Passing::Nowhere,
                     };
-                    return self.take_here(arrived, origin, Source::Text(body, passing), refusal).await;
+                    return self
+                        .take_here(arrived, origin, Source::Text(body, passing), refusal)
+                        .await;
                 }
                 // The same one if it was not known yet where that is reached.
-                Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => asked = next,
+                Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => {
+                    asked = next
+                }
                 Ok(Keeper::Another(_) | Keeper::Nobody) => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
                 }
@@ -124,7 +151,8 @@ impl<C: Core> Endpoint<C> {
         let (head, body) = answer.into_parts();
         let closing = listens.then(|| arrived.active.shutdown().clone());
         let replicas = Arc::clone(replicas);
-        let cancel = cancellation.map(|cancellation| move || cancel(replicas, asked, request, cancellation));
+        let cancel =
+            cancellation.map(|cancellation| move || cancel(replicas, asked, request, cancellation));
         let passed_on = PassedOn::new(body, ending, cut_short(&origin.identity, closing, cancel));
         let mut response = reply::passed_on(head, passed_on);
         if let Some(permit) = permit.filter(|_| response.status() == StatusCode::OK) {
@@ -144,7 +172,9 @@ impl<C: Core> Endpoint<C> {
         origin: &Origin<'_>,
     ) -> Result<Keeper, NotKnown> {
         match (kept, super::session_id(&arrived.fields)) {
-            (Kept::Session, Some(id)) => Box::pin(self.take_over(id, origin, run, is_unreachable)).await,
+            (Kept::Session, Some(id)) => {
+                Box::pin(self.take_over(id, origin, run, is_unreachable)).await
+            }
             (Kept::Session, None) | (Kept::SuspendedCall, _) => Ok(Keeper::Nobody),
             (Kept::Task | Kept::NewSession, _) => Ok(Keeper::ThisRun),
         }
@@ -173,10 +203,18 @@ impl<C: Core> Endpoint<C> {
         body: &mut Incoming,
         active: &ActiveRequest,
     ) -> Response<ReplyBody> {
-        let (head, received, connection) = (head_of(&opened.request), Moment::now(), Default::default());
+        let (head, received, connection) =
+            (head_of(&opened.request), Moment::now(), Default::default());
         let (fields, client) = (Fields::of(&head.headers), opened.request.client.address);
-        let arrived =
-            Arrived { head: &head, fields, connection: &connection, client, received, active, forwarded: Some(opened) };
+        let arrived = Arrived {
+            head: &head,
+            fields,
+            connection: &connection,
+            client,
+            received,
+            active,
+            forwarded: Some(opened),
+        };
         if let Some(id) = super::session_id(&arrived.fields) {
             self.take_overs.settled(id).await;
         }
@@ -184,11 +222,16 @@ impl<C: Core> Endpoint<C> {
         let at = self.ingress.core.endpoint(path);
         let destination = self.destination(at.as_ref(), path);
         let identity = Arc::clone(&opened.request.client.identity);
-        let mut response = match self.ingress.identified(identity, arrived.facts(), &destination) {
+        let mut response = match self
+            .ingress
+            .identified(identity, arrived.facts(), &destination)
+        {
             Ok(origin) => {
                 let reply = match at {
                     None => self.elsewhere(&arrived, &origin, body).await,
-                    Some(_) if head.method == Method::POST => self.post(&arrived, &origin, Source::Body(body)).await,
+                    Some(_) if head.method == Method::POST => {
+                        self.post(&arrived, &origin, Source::Body(body)).await
+                    }
                     Some(_) => self.other_method(&arrived, &origin).await,
                 };
                 self.response_of(reply, &origin, &destination)
@@ -209,20 +252,46 @@ fn pass_on(ending: Option<Box<Ending>>) {
 }
 
 /// What is passed on of a request: never what has shown who its client is, and its session only to the replica that keeps that.
-fn request_of(arrived: &Arrived<'_>, origin: &Origin<'_>, kept: Kept, trace: &Propagation) -> ForwardedRequest {
-    let Parts { method, uri, headers, .. } = arrived.head;
+fn request_of(
+    arrived: &Arrived<'_>,
+    origin: &Origin<'_>,
+    kept: Kept,
+    trace: &Propagation,
+) -> ForwardedRequest {
+    let Parts {
+        method,
+        uri,
+        headers,
+        ..
+    } = arrived.head;
     let is_for = |name: &HeaderName| kept == Kept::Session || *name != headers::SESSION_ID;
-    let meant = headers.iter().filter(|(name, _)| has_meaning(name) && is_for(name));
-    let mut headers: HeaderMap = meant.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let meant = headers
+        .iter()
+        .filter(|(name, _)| has_meaning(name) && is_for(name));
+    let mut headers: HeaderMap = meant
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     for (name, value) in trace.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    let target = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")).into();
-    let client =
-        ForwardedClient { identity: Arc::clone(&origin.identity), address: arrived.client, user: origin.facts.user };
-    ForwardedRequest { method: method.clone(), target, headers, client }
+    let target = uri
+        .path_and_query()
+        .cloned()
+        .unwrap_or_else(|| PathAndQuery::from_static("/"))
+        .into();
+    let client = ForwardedClient {
+        identity: Arc::clone(&origin.identity),
+        address: arrived.client,
+        user: origin.facts.user,
+    };
+    ForwardedRequest {
+        method: method.clone(),
+        target,
+        headers,
+        client,
+    }
 }
 
 /// Whether the meaning of a request can depend on a header field. What a browser sends has been checked, and what proxies send
@@ -271,7 +340,9 @@ async fn while_valid(
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
     let mut status = StatusCode::BAD_GATEWAY;
     let error = match failure {
-        Failure::Replica(ForwardError::Gone | ForwardError::Unreachable | ForwardError::TaskElsewhere) => {
+        Failure::Replica(
+            ForwardError::Gone | ForwardError::Unreachable | ForwardError::TaskElsewhere,
+        ) => {
             tracing::debug!(%run, "not passed on: the replica that kept the session or call has ended");
             return refusal.into();
         }
@@ -298,19 +369,29 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
     let ingress::Refusal { id, mut ending, .. } = *refusal;
     ending.iter_mut().for_each(|ending| ending.refuse(&error));
     let again = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(AGAIN);
-    Refusal::new(status, error).of_request(id).ending(ending).retrying_after(again)
+    Refusal::new(status, error)
+        .of_request(id)
+        .ending(ending)
+        .retrying_after(again)
 }
 
 /// The notification that cancels a request of this id.
 fn cancellation_of(id: &Json) -> Bytes {
     let mut params = ObjectBuilder::new();
-    params.member("requestId", id).string("reason", "its credentials have come to their end");
+    params
+        .member("requestId", id)
+        .string("reason", "its credentials have come to their end");
     notification_text("notifications/cancelled", Some(&params.finish())).into_bytes()
 }
 
 /// Has `run` cancel a request of a session, since its client's credentials have come to their end: by itself it would take this for a
 /// client that disconnects, which cancels nothing. It is tried once.
-fn cancel(replicas: Arc<dyn Replicas>, run: ProcessRun, mut request: ForwardedRequest, cancellation: Bytes) {
+fn cancel(
+    replicas: Arc<dyn Replicas>,
+    run: ProcessRun,
+    mut request: ForwardedRequest,
+    cancellation: Bytes,
+) {
     // That of the other body.
     request.headers.remove(CONTENT_ENCODING);
     tokio::spawn(timeout(CANCELLING, async move {
@@ -326,7 +407,11 @@ fn cut_short(
     closing: Option<CancellationToken>,
     cancel: Option<impl FnOnce() + Send + 'static>,
 ) -> CutShort {
-    let grace = if closing.is_some() { Duration::ZERO } else { REQUEST_GRACE };
+    let grace = if closing.is_some() {
+        Duration::ZERO
+    } else {
+        REQUEST_GRACE
+    };
     let mut validity = ValidityEnd::of(identity, grace);
     Box::pin(async move {
         let closed = async {

@@ -24,11 +24,19 @@ const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
     /// Opens a stream, or resumes one.
-    pub(super) async fn get(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, named: NamedSession) -> Reply {
+    pub(super) async fn get(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        named: NamedSession,
+    ) -> Reply {
         let (fields, shutdown) = (&arrived.fields, arrived.active.shutdown());
         let version = headers::protocol_version(fields);
         if let Some(unknown) = version.filter(|version| Revision::from_name(version).is_none()) {
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, modern::unsupported(unknown)));
+            return Err(Refusal::new(
+                StatusCode::BAD_REQUEST,
+                modern::unsupported(unknown),
+            ));
         }
         if era::of_message(&Meta::default(), version) == Era::Modern {
             return Err(Refusal::method(MODERN_METHODS));
@@ -36,8 +44,13 @@ impl<C: Core> Endpoint<C> {
         negotiate::check_get(fields)?;
         let session = super::found(named)?;
         // Earlier revisions know no such header.
-        let last = fields.last_event_id.first().filter(|_| is_resumable(session.session.revision()));
-        let last = last.map(|id| event_id(id.to_str().unwrap_or_default())).transpose()?;
+        let last = fields
+            .last_event_id
+            .first()
+            .filter(|_| is_resumable(session.session.revision()));
+        let last = last
+            .map(|id| event_id(id.to_str().unwrap_or_default()))
+            .transpose()?;
         // The rest of a call is not a listen-only stream.
         let permit = match last {
             Some(id) if !id.is_get => None,
@@ -77,7 +90,11 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    fn listen(&self, session: ActiveSession, shutdown: &CancellationToken) -> Result<StreamReader, Box<Refusal>> {
+    fn listen(
+        &self,
+        session: ActiveSession,
+        shutdown: &CancellationToken,
+    ) -> Result<StreamReader, Box<Refusal>> {
         check_open(shutdown)?;
         let reader = StreamReader::notifications(session.clone(), &self.policy).until(shutdown);
         drop(session.begin_listening(&self.ingress.core));
@@ -87,14 +104,18 @@ impl<C: Core> Endpoint<C> {
 
 fn check_open(shutdown: &CancellationToken) -> Result<(), Box<Refusal>> {
     if shutdown.is_cancelled() {
-        return Err(Refusal::invalid(StatusCode::SERVICE_UNAVAILABLE, "shutting down; try again later"));
+        return Err(Refusal::invalid(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "shutting down; try again later",
+        ));
     }
     Ok(())
 }
 
 fn event_id(id: &str) -> Result<EventId, Box<Refusal>> {
     EventId::parse(id).ok_or_else(|| {
-        let message = "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
+        let message =
+            "\"Last-Event-ID\" names no event of this session; leave it out to open a new stream";
         Refusal::invalid(StatusCode::BAD_REQUEST, message)
     })
 }

@@ -32,7 +32,8 @@ pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
 pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision, RpcError> {
     let name = "MCP-Protocol-Version";
     let mirrored = one(fields.protocol_version, name)?.ok_or_else(|| missing(name))?;
-    if let (Some(version), Some(revision)) = (meta.protocol_version(), modern::modern_revision(mirrored))
+    if let (Some(version), Some(revision)) =
+        (meta.protocol_version(), modern::modern_revision(mirrored))
         && version.is_str(mirrored)
     {
         return Ok(revision);
@@ -46,13 +47,19 @@ pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision
 }
 
 /// Checks `Mcp-Method` and, for the methods that have it, `Mcp-Name`.
-pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Params) -> Result<(), RpcError> {
+pub(crate) fn check_standard(
+    fields: &Fields<'_>,
+    method: &Method,
+    params: &Params,
+) -> Result<(), RpcError> {
     let name = "Mcp-Method";
     let mirrored = one(fields.method, name)?.ok_or_else(|| missing(name))?;
     if mirrored != method.as_str() {
         return Err(mismatch(name, mirrored, method.as_str()));
     }
-    let Some(member) = header::name_member(method) else { return Ok(()) };
+    let Some(member) = header::name_member(method) else {
+        return Ok(());
+    };
     let source = match member {
         "name" => params.name(),
         "uri" => params.uri(),
@@ -65,20 +72,32 @@ pub(crate) fn check_standard(fields: &Fields<'_>, method: &Method, params: &Para
     }
     match source.and_then(Value::as_str) {
         Some(value) => Err(mismatch(name, &mirrored, &value)),
-        None => Err(refuse(format!("Mcp-Name is there, but \"{member}\" in the params is not, or is not a string"))),
+        None => Err(refuse(format!(
+            "Mcp-Name is there, but \"{member}\" in the params is not, or is not a string"
+        ))),
     }
 }
 
 /// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
-pub(crate) fn check_params(fields: &Fields<'_>, mirrored: &[ParamHeader], params: &Params) -> Result<(), RpcError> {
+pub(crate) fn check_params(
+    fields: &Fields<'_>,
+    mirrored: &[ParamHeader],
+    params: &Params,
+) -> Result<(), RpcError> {
     if mirrored.is_empty() {
         return Ok(());
     }
     let arguments = params.arguments();
-    mirrored.iter().try_for_each(|param| check_param(fields, param, arguments.as_ref()))
+    mirrored
+        .iter()
+        .try_for_each(|param| check_param(fields, param, arguments.as_ref()))
 }
 
-fn check_param(fields: &Fields<'_>, param: &ParamHeader, arguments: Option<&Json>) -> Result<(), RpcError> {
+fn check_param(
+    fields: &Fields<'_>,
+    param: &ParamHeader,
+    arguments: Option<&Json>,
+) -> Result<(), RpcError> {
     let name = format!("Mcp-Param-{}", param.name);
     // A recognised header with invalid characters is refused in any case.
     let received = decoded(Field::named(fields.all, &name), &name)?;
@@ -87,25 +106,33 @@ fn check_param(fields: &Fields<'_>, param: &ParamHeader, arguments: Option<&Json
     match (value, said, received) {
         // Absent or null: the server "MUST NOT expect the header"; one that is there says nothing.
         (None, _, _) => Ok(()),
-        (Some(_), Some(said), Some(received)) if ParamHeader::values_match(&received, &said) => Ok(()),
+        (Some(_), Some(said), Some(received)) if ParamHeader::values_match(&received, &said) => {
+            Ok(())
+        }
         (Some(_), Some(_), None) => Err(missing(&name)),
         // No header can say such a value, so none is expected; but it must not say another.
         (Some(_), None, None) => Ok(()),
         (Some(value), None, Some(received)) if received == value.as_text() => Ok(()),
-        (Some(_), _, Some(_)) => {
-            Err(refuse(format!("{name} does not match {:?} in the arguments", param.path.join("."))))
-        }
+        (Some(_), _, Some(_)) => Err(refuse(format!(
+            "{name} does not match {:?} in the arguments",
+            param.path.join(".")
+        ))),
     }
 }
 
 /// The argument that is mirrored, unless it is absent or null. A member that occurs twice on the
 /// way to it is refused: the header could match one and the tool run on the other.
 fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json>, RpcError> {
-    let Some(mut at) = arguments.cloned() else { return Ok(None) };
+    let Some(mut at) = arguments.cloned() else {
+        return Ok(None);
+    };
     for step in &param.path {
-        let [found] = at
-            .find([step])
-            .map_err(|duplicate| RpcError::new(code::INVALID_REQUEST, format!("{duplicate} in the arguments")))?;
+        let [found] = at.find([step]).map_err(|duplicate| {
+            RpcError::new(
+                code::INVALID_REQUEST,
+                format!("{duplicate} in the arguments"),
+            )
+        })?;
         match found {
             Some(range) => at = at.slice(range),
             None => return Ok(None),
@@ -121,14 +148,19 @@ fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
         Field::One(value) => value,
         Field::Several(_) => return Err(refuse(format!("{name} is there more than once"))),
     };
-    let text = value.to_str().map_err(|_| refuse(format!("{name} has characters that a header may not have")))?;
+    let text = value
+        .to_str()
+        .map_err(|_| refuse(format!("{name} has characters that a header may not have")))?;
     Ok(Some(text.trim_matches([' ', '\t'])))
 }
 
 /// The only value of a header that may be Base64 between markers.
 fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
-    let Some(value) = one(field, name)? else { return Ok(None) };
-    let decoded = header::decode(value.as_bytes()).map_err(|error| refuse(format!("{name} is malformed: {error}")))?;
+    let Some(value) = one(field, name)? else {
+        return Ok(None);
+    };
+    let decoded = header::decode(value.as_bytes())
+        .map_err(|error| refuse(format!("{name} is malformed: {error}")))?;
     Ok(Some(decoded))
 }
 
@@ -137,7 +169,11 @@ fn missing(name: &str) -> RpcError {
 }
 
 fn mismatch(name: &str, mirrored: &str, value: &str) -> RpcError {
-    refuse(format!("{name} header value {} does not match body value {}", shown(mirrored), shown(value)))
+    refuse(format!(
+        "{name} header value {} does not match body value {}",
+        shown(mirrored),
+        shown(value)
+    ))
 }
 
 /// The error for headers that contradict the body.

@@ -29,7 +29,10 @@ struct Known {
 
 impl MirroredParams {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, known: Mutex::default() }
+        Self {
+            limit,
+            known: Mutex::default(),
+        }
     }
 
     /// The mirrored parameters of a tool. Invalid annotations void all of them: such a tool is not offered to clients
@@ -39,13 +42,19 @@ impl MirroredParams {
     ///
     /// If there are more than the limit. Such a tool is not offered either; with its headers unchecked, a proxy that goes
     /// by them could see another call than the one that would run.
-    pub(super) fn of(&self, name: &str, tool: &Arc<Json>) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
+    pub(super) fn of(
+        &self,
+        name: &str,
+        tool: &Arc<Json>,
+    ) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
         // Almost no tool has annotations. An escape could hide one.
         let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
         if !has("x-mcp-header") && !has("\\u") {
             return Ok(None);
         }
-        let params = self.remembered(name, tool).unwrap_or_else(|| self.read(name, tool));
+        let params = self
+            .remembered(name, tool)
+            .unwrap_or_else(|| self.read(name, tool));
         match params {
             Some(params) => Ok(Some(params)),
             None => Err(refuse(format!(
@@ -57,12 +66,16 @@ impl MirroredParams {
 
     fn remembered(&self, name: &str, tool: &Arc<Json>) -> Option<Option<Arc<[ParamHeader]>>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get(name).filter(|known| std::ptr::eq(known.tool.as_ptr(), Arc::as_ptr(tool)))?;
+        let known = known
+            .get(name)
+            .filter(|known| std::ptr::eq(known.tool.as_ptr(), Arc::as_ptr(tool)))?;
         Some(known.params.clone())
     }
 
     fn read(&self, name: &str, tool: &Arc<Json>) -> Option<Arc<[ParamHeader]>> {
-        let found = tool.get("inputSchema").map_or(Ok(Vec::new()), |schema| annotations(&schema, self.limit));
+        let found = tool
+            .get("inputSchema")
+            .map_or(Ok(Vec::new()), |schema| annotations(&schema, self.limit));
         let params: Option<Arc<[ParamHeader]>> = match found {
             Err(AnnotationError::TooMany { .. }) => None,
             found => Some(found.unwrap_or_default().into()),
@@ -74,7 +87,13 @@ impl MirroredParams {
                 known.clear();
             }
         }
-        known.insert(name.into(), Known { tool: Arc::downgrade(tool), params: params.clone() });
+        known.insert(
+            name.into(),
+            Known {
+                tool: Arc::downgrade(tool),
+                params: params.clone(),
+            },
+        );
         params
     }
 }
@@ -105,14 +124,22 @@ mod tests {
     fn tool_with_too_many_parameters_is_refused() {
         let (mirrored, tool) = (MirroredParams::new(1), tool("A"));
         for _ in 0..2 {
-            assert!(mirrored.of("t", &tool).unwrap_err().message.contains("more than 1 mirrored parameters"));
+            assert!(
+                mirrored
+                    .of("t", &tool)
+                    .unwrap_err()
+                    .message
+                    .contains("more than 1 mirrored parameters")
+            );
         }
     }
 
     #[test]
     fn remembered_tools_are_bounded() {
         let mirrored = MirroredParams::new(2);
-        let tools: Vec<_> = (0..CAPACITY + 1).map(|n| (n.to_string(), tool("A"))).collect();
+        let tools: Vec<_> = (0..CAPACITY + 1)
+            .map(|n| (n.to_string(), tool("A")))
+            .collect();
         for (name, tool) in &tools {
             mirrored.of(name, tool).unwrap();
         }

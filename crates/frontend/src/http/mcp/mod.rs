@@ -15,7 +15,9 @@ mod well_known;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
+use fanlight_canonical::{
+    Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
+};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -80,22 +82,32 @@ impl<C: Core> Serve for Endpoint<C> {
             let path = head.uri.path();
             // An endpoint that is configured at this path is not public.
             let is_endpoint = || self.ingress.core.endpoint(path).is_some();
-            let pages = self.settings.pages.as_ref().filter(|pages| pages.serves(path) && !is_endpoint());
+            let pages = self
+                .settings
+                .pages
+                .as_ref()
+                .filter(|pages| pages.serves(path) && !is_endpoint());
             let is_public = path.starts_with(well_known::PREFIX) && !is_endpoint();
             let guard = self.settings.guard.load();
             let admitted = guard.check_host(&head.uri, &head.headers, connection.local);
-            let admitted = admitted.and_then(|()| match is_public || (pages.is_some() && pages::only_shows(&head)) {
-                true => Ok(None),
-                false => guard.check_origin(&head.uri, &head.headers),
+            let admitted = admitted.and_then(|()| {
+                match is_public || (pages.is_some() && pages::only_shows(&head)) {
+                    true => Ok(None),
+                    false => guard.check_origin(&head.uri, &head.headers),
+                }
             });
             let web_origin = admitted.as_ref().ok().copied().flatten().cloned();
             let mut response = match (admitted, pages) {
                 (Err(rejection), _) => Box::<Refusal>::from(rejection).into_response(),
-                (Ok(_), Some(pages)) => Box::pin(self.page(&**pages, &head, &mut body, &connection, active)).await,
+                (Ok(_), Some(pages)) => {
+                    Box::pin(self.page(&**pages, &head, &mut body, &connection, active)).await
+                }
                 (Ok(_), None) if is_public => self.well_known(&head),
                 (Ok(_), None) => {
                     let fields = Fields::of(&head.headers);
-                    let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers));
+                    let client = connection
+                        .peer
+                        .map(|peer| guard.trusted_proxies().client(peer, &head.headers));
                     let arrived = Arrived {
                         head: &head,
                         fields,
@@ -108,16 +120,30 @@ impl<C: Core> Serve for Endpoint<C> {
                     let at = self.ingress.core.endpoint(path);
                     let destination = self.destination(at.as_ref(), path);
                     let identified = match arrived.fields.ambiguous() {
-                        None if head.method == http::Method::OPTIONS => {
-                            Err(Box::pin(self.preflight(&arrived, &destination, at.is_some())).await)
-                        }
-                        None => match self.ingress.identify(arrived.facts(), &destination, &head, &connection).await {
+                        None if head.method == http::Method::OPTIONS => Err(Box::pin(
+                            self.preflight(&arrived, &destination, at.is_some()),
+                        )
+                        .await),
+                        None => match self
+                            .ingress
+                            .identify(arrived.facts(), &destination, &head, &connection)
+                            .await
+                        {
                             Ok(origin) => Ok(origin),
-                            Err(denial) => Err(Box::pin(self.deny(&denial, &arrived, &destination, &mut body)).await),
+                            Err(denial) => {
+                                Err(
+                                    Box::pin(self.deny(&denial, &arrived, &destination, &mut body))
+                                        .await,
+                                )
+                            }
                         },
-                        Some(name) => {
-                            Err(Box::pin(self.refuse_ambiguous(name, &arrived, &destination, &mut body)).await)
-                        }
+                        Some(name) => Err(Box::pin(self.refuse_ambiguous(
+                            name,
+                            &arrived,
+                            &destination,
+                            &mut body,
+                        ))
+                        .await),
                     };
                     match identified {
                         Err(response) => response,
@@ -175,16 +201,27 @@ impl<C: Core> Clients for Endpoint<C> {
     fn view(&self) -> ClientsView {
         let mut sessions = self.sessions.views();
         sessions.extend(self.sse_transport.views());
-        let streams =
-            sessions.iter().map(|session| session.streams).sum::<usize>() + self.ingress.subscriptions.count();
-        ClientsView { sessions, suspended: self.ingress.suspended_calls.views(), streams }
+        let streams = sessions
+            .iter()
+            .map(|session| session.streams)
+            .sum::<usize>()
+            + self.ingress.subscriptions.count();
+        ClientsView {
+            sessions,
+            suspended: self.ingress.suspended_calls.views(),
+            streams,
+        }
     }
 
     fn counts(&self) -> Counts {
         let ((sessions, streams), sse) = (self.sessions.counts(), self.sse_transport.count());
         // Each session of the HTTP+SSE transport is a stream.
         let streams = streams + sse + self.ingress.subscriptions.count();
-        Counts { sessions: sessions + sse, suspended: self.ingress.suspended_calls.count(), streams }
+        Counts {
+            sessions: sessions + sse,
+            suspended: self.ingress.suspended_calls.count(),
+            streams,
+        }
     }
 
     fn end_session(&self, digest: &str) -> bool {
@@ -204,7 +241,11 @@ impl<C: Core> Endpoint<C> {
     ) -> Result<Self, FrontendError> {
         let detached = DetachedCalls::new(settings.max_connections, cut.clone());
         let handles = Arc::new(HandleSeal::new(&settings.keys)?);
-        let (limit, per_peer, idle) = (settings.max_sessions, settings.max_peer_sessions, settings.session_idle);
+        let (limit, per_peer, idle) = (
+            settings.max_sessions,
+            settings.max_peer_sessions,
+            settings.session_idle,
+        );
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, &cut)?,
             sessions: InMemorySessions::new(limit, per_peer, idle, Arc::clone(&handles)),
@@ -238,11 +279,23 @@ impl<C: Core> Endpoint<C> {
         match at {
             Some(endpoint) => {
                 let path = endpoint.path().map_or(default, |path| path);
-                Destination { endpoint, path, resource: path }
+                Destination {
+                    endpoint,
+                    path,
+                    resource: path,
+                }
             }
             None => match self.sse_transport.resource_of(path) {
-                Some(resource) => Destination { endpoint: &McpEndpoint::Default, path: default, resource },
-                None => Destination { endpoint: &McpEndpoint::Default, path, resource: default },
+                Some(resource) => Destination {
+                    endpoint: &McpEndpoint::Default,
+                    path: default,
+                    resource,
+                },
+                None => Destination {
+                    endpoint: &McpEndpoint::Default,
+                    path,
+                    resource: default,
+                },
             },
         }
     }
@@ -259,7 +312,16 @@ impl<C: Core> Endpoint<C> {
             return preflight();
         }
         // At another path the answer is that of an endpoint, unless the client may know that there is none.
-        match self.ingress.identify(arrived.facts(), destination, arrived.head, arrived.connection).await {
+        match self
+            .ingress
+            .identify(
+                arrived.facts(),
+                destination,
+                arrived.head,
+                arrived.connection,
+            )
+            .await
+        {
             Err(_) => preflight(),
             Ok(_) => {
                 let preflight = self.sse_transport.preflight(arrived.head);
@@ -269,9 +331,16 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Answers a request at another path.
-    async fn elsewhere(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
+    async fn elsewhere(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        body: &mut Incoming,
+    ) -> Reply {
         if self.other_replicas(arrived).is_some()
-            && let Some(refusal) = self.sse_transport.kept_elsewhere(arrived.head, &origin.holder)
+            && let Some(refusal) = self
+                .sse_transport
+                .kept_elsewhere(arrived.head, &origin.holder)
         {
             let text = arrived.read(body, &self.settings, &origin.peer()).await?;
             return self.forward_refused(arrived, origin, text, refusal).await;
@@ -292,9 +361,18 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// The response that a reply becomes, whose memory and bytes are counted.
-    fn response_of(&self, reply: Reply, origin: &Origin<'_>, destination: &Destination<'_>) -> Response<ReplyBody> {
+    fn response_of(
+        &self,
+        reply: Reply,
+        origin: &Origin<'_>,
+        destination: &Destination<'_>,
+    ) -> Response<ReplyBody> {
         let mut response = reply.unwrap_or_else(|refusal| self.refused(*refusal, destination));
-        if response.body_mut().count_memory(&self.settings.answer_memory, origin).is_err() {
+        if response
+            .body_mut()
+            .count_memory(&self.settings.answer_memory, origin)
+            .is_err()
+        {
             response = answer_without_memory(response.body(), &origin.peer()).into_response();
         }
         response.body_mut().count(self.settings.telemetry.metrics());
@@ -310,7 +388,9 @@ impl<C: Core> Endpoint<C> {
         if self.other_replicas(arrived).is_some()
             && let Some(Err(keeper @ Keeper::Another(_))) = session
         {
-            return self.forward_refused(arrived, origin, Bytes::new(), unknown_session(keeper)).await;
+            return self
+                .forward_refused(arrived, origin, Bytes::new(), unknown_session(keeper))
+                .await;
         }
         match arrived.head.method {
             http::Method::GET => self.get(arrived, origin, session).await,
@@ -340,23 +420,35 @@ impl<C: Core> Endpoint<C> {
             return reply;
         }
         let shutdown = arrived.active.shutdown();
-        let exchange = Exchange { endpoint: self, fields: &arrived.fields, session, passing, accepts, shutdown };
+        let exchange = Exchange {
+            endpoint: self,
+            fields: &arrived.fields,
+            session,
+            passing,
+            accepts,
+            shutdown,
+        };
         let received = self.ingress.receive(&exchange, origin, text).await;
         match received {
             Err(refusal) | Ok(Received::Ignored(refusal)) if refusal.kept_by.is_some() => {
-                Box::pin(self.forward_refused(arrived, origin, kept.unwrap_or_default(), refusal)).await
+                Box::pin(self.forward_refused(arrived, origin, kept.unwrap_or_default(), refusal))
+                    .await
             }
             Err(refusal) | Ok(Received::Ignored(refusal)) => Err(refusal.into()),
             Ok(Received::Request(request)) => self.answer_request(request, origin, accepts).await,
             Ok(Received::Accepted) => Ok(reply::empty(StatusCode::ACCEPTED)),
-            Ok(Received::Batch(session, requests)) => Box::pin(self.answer_batch(session, requests, accepts)).await,
+            Ok(Received::Batch(session, requests)) => {
+                Box::pin(self.answer_batch(session, requests, accepts)).await
+            }
         }
     }
 
     async fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
         let id = session_id(&arrived.fields).ok_or_else(no_session_named)?;
         let ended = self.sessions.end(id, holder).await;
-        ended.map(|()| reply::empty(StatusCode::NO_CONTENT)).map_err(|keeper| unknown_session(keeper).into())
+        ended
+            .map(|()| reply::empty(StatusCode::NO_CONTENT))
+            .map_err(|keeper| unknown_session(keeper).into())
     }
 
     /// The session of `holder` that a request names.
@@ -376,7 +468,10 @@ impl<C: Core> Endpoint<C> {
 
     /// Who keeps a session that this run has kept: where others can take sessions over, that is to be found out.
     fn after_this_run(&self) -> Keeper {
-        let own = self.archive.as_ref().and_then(|_| ProcessRun::current().ok());
+        let own = self
+            .archive
+            .as_ref()
+            .and_then(|_| ProcessRun::current().ok());
         own.map_or(Keeper::ThisRun, Keeper::Another)
     }
 }
@@ -391,7 +486,10 @@ enum Source<'a> {
 
 /// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
 fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
-    tracing::warn!(?peer, "answer dropped: too many bytes wait for clients that read slowly (half of limits.memory)");
+    tracing::warn!(
+        ?peer,
+        "answer dropped: too many bytes wait for clients that read slowly (half of limits.memory)"
+    );
     let message = "busy: the memory for answers is in use; the request has been carried out, and its answer is lost";
     Refusal::busy(message).of_request(answer.id())
 }

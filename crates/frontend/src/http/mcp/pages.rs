@@ -37,16 +37,26 @@ impl<C: Core> Endpoint<C> {
         if !only_shows(head) && head.method != Method::POST {
             return Refusal::method(METHODS).into_response();
         }
-        let form = body::beginning(body, LONGEST_FORM + 1, self.settings.body_timeout, active).await;
+        let form =
+            body::beginning(body, LONGEST_FORM + 1, self.settings.body_timeout, active).await;
         if form.len() > LONGEST_FORM {
-            return Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, "this form is too long").into_response();
+            return Refusal::invalid(StatusCode::PAYLOAD_TOO_LARGE, "this form is too long")
+                .into_response();
         }
         let guard = self.settings.guard.load();
         let public_url = guard.public_url().map(|url| url.as_str().to_owned());
-        let client = connection.peer.map(|peer| guard.trusted_proxies().client(peer, &head.headers).ip());
+        let client = connection
+            .peer
+            .map(|peer| guard.trusted_proxies().client(peer, &head.headers).ip());
         drop(guard);
         let client = client.map(peer_of);
-        let request = PageRequest { head, form: &form, connection, client, public_url: public_url.as_deref() };
+        let request = PageRequest {
+            head,
+            form: &form,
+            connection,
+            client,
+            public_url: public_url.as_deref(),
+        };
         response_of(pages.answer(request).await)
     }
 }
@@ -66,5 +76,7 @@ fn response_of(page: Response<String>) -> Response<ReplyBody> {
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
+    headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }

@@ -55,7 +55,10 @@ struct TakingOver<'a> {
 impl TakeOvers {
     /// It is remembered of so many sessions where they have gone.
     pub(super) fn new(sessions: usize) -> Self {
-        Self { running: Mutex::default(), moved: Cache::new(sessions) }
+        Self {
+            running: Mutex::default(),
+            moved: Cache::new(sessions),
+        }
     }
 
     /// Who keeps a session now, as far as is known, that was kept by `keeper`.
@@ -81,7 +84,11 @@ impl TakeOvers {
         }
         let (outcome, waiting) = watch::channel(None);
         all.insert(id.into(), waiting);
-        Ok(TakingOver { all: self, id, outcome })
+        Ok(TakingOver {
+            all: self,
+            id,
+            outcome,
+        })
     }
 
     /// Waits until a session is not being taken over.
@@ -100,7 +107,10 @@ impl TakeOvers {
 
 /// `None` if the request that the session was to be taken over for has ended before.
 async fn outcome_of(mut running: watch::Receiver<Outcome>) -> Outcome {
-    running.wait_for(Option::is_some).await.map_or(None, |outcome| *outcome)
+    running
+        .wait_for(Option::is_some)
+        .await
+        .map_or(None, |outcome| *outcome)
 }
 
 impl Drop for TakingOver<'_> {
@@ -118,7 +128,9 @@ impl<C: Core> Endpoint<C> {
         run: ProcessRun,
         is_unreachable: bool,
     ) -> Result<Keeper, NotKnown> {
-        let Some(archive) = &self.archive else { return Ok(Keeper::Nobody) };
+        let Some(archive) = &self.archive else {
+            return Ok(Keeper::Nobody);
+        };
         let turn = loop {
             match self.take_overs.begin(id) {
                 Ok(turn) => break turn,
@@ -133,7 +145,10 @@ impl<C: Core> Endpoint<C> {
         if self.sessions.enter(id, &origin.holder).await.is_ok() {
             return Ok(Keeper::ThisRun);
         }
-        let keeper = match archive.take_over(id, &origin.holder, run, is_unreachable).await {
+        let keeper = match archive
+            .take_over(id, &origin.holder, run, is_unreachable)
+            .await
+        {
             TakenOver::Session(archived, on_record, claim) => {
                 match self.continue_session(id, origin, *archived, on_record) {
                     Some(session) => {
@@ -142,7 +157,9 @@ impl<C: Core> Endpoint<C> {
                         // A task, which goes on if the client disconnects.
                         let restoring = tokio::spawn(self.restore(session, origin));
                         if timeout(RESTORING, restoring).await.is_err() {
-                            tracing::warn!("not all subscriptions of a session that was taken over are made again yet");
+                            tracing::warn!(
+                                "not all subscriptions of a session that was taken over are made again yet"
+                            );
                         }
                         Keeper::ThisRun
                     }
@@ -169,10 +186,17 @@ impl<C: Core> Endpoint<C> {
         on_record: OnRecord,
     ) -> Option<ActiveSession> {
         // The endpoint may have got a server since that is a process.
-        if !self.ingress.core.sessions_may_move(origin.holder.endpoint()) {
+        if !self
+            .ingress
+            .core
+            .sessions_may_move(origin.holder.endpoint())
+        {
             return None;
         }
-        let session = self.ingress.continued_session(origin, archived, on_record).ok()?;
+        let session = self
+            .ingress
+            .continued_session(origin, archived, on_record)
+            .ok()?;
         self.sessions
             .keep(id.into(), session)
             .inspect_err(|error| tracing::warn!(%error, "session not taken over"))
@@ -180,7 +204,11 @@ impl<C: Core> Endpoint<C> {
     }
 
     /// Has a session go on at servers, with its subscriptions.
-    fn restore(&self, session: ActiveSession, origin: &Origin<'_>) -> impl Future<Output = ()> + Send + use<C> {
+    fn restore(
+        &self,
+        session: ActiveSession,
+        origin: &Origin<'_>,
+    ) -> impl Future<Output = ()> + Send + use<C> {
         let (core, policy) = (Arc::clone(&self.ingress.core), Arc::clone(&self.policy));
         let context = self.ingress.context_again(&session, origin);
         let subscribing = self.ingress.subscribe_again(&session, context.clone());
@@ -202,7 +230,9 @@ impl<C: Core> Endpoint<C> {
     pub(super) async fn still_keeps(&self, id: &str, session: &Arc<SessionStreams>) -> bool {
         let is_kept = session.session.is_kept().await;
         if !is_kept {
-            tracing::warn!("session ended here: another replica has taken it over while this one was away");
+            tracing::warn!(
+                "session ended here: another replica has taken it over while this one was away"
+            );
             self.sessions.lose(id, session);
         }
         is_kept
@@ -211,7 +241,9 @@ impl<C: Core> Endpoint<C> {
     /// Gives up the sessions that others have taken over while this run was away, without end. Most would be found with their
     /// next request; those that servers send messages to cannot wait for one.
     pub(in crate::http) async fn give_up_what_is_lost(&self) -> Infallible {
-        let Some(archive) = &self.archive else { return pending().await };
+        let Some(archive) = &self.archive else {
+            return pending().await;
+        };
         let (mut ticks, mut asked) = (interval(LOOK), archive.records.mark());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -241,7 +273,10 @@ impl<C: Core> Endpoint<C> {
         // Before another opens streams of the same sessions at servers.
         self.sessions.end_all();
         if let Some(archive) = self.archive.as_ref().filter(|_| !released.is_empty()) {
-            tracing::info!(sessions = released.len(), "sessions handed over to other replicas");
+            tracing::info!(
+                sessions = released.len(),
+                "sessions handed over to other replicas"
+            );
             archive.records.release(released).await;
         }
     }
@@ -262,16 +297,28 @@ mod tests {
     async fn session_that_may_be_lost_is_asked_about_until_the_store_answers() {
         let (core, records) = (ListenCore::refusing(), Arc::new(Records::default()));
         let session_records = Some(Arc::clone(&records) as _);
-        let settings = Arc::new(FrontendSettings { session_records, ..FrontendSettings::default() });
+        let settings = Arc::new(FrontendSettings {
+            session_records,
+            ..FrontendSettings::default()
+        });
         let (limits, token) = (LiveLimits::new(&settings), CancellationToken::new);
-        let endpoint = Endpoint::new(Arc::clone(&core), &settings, limits, token(), token()).unwrap();
-        let session = SessionStreams::new(core.session().keeping(ServerSessions::default()), &settings);
-        session.session.put_on_record(endpoint.archive.as_ref().unwrap().of("id"));
-        at(&session.session, "server").opened(server_session()).await;
+        let endpoint =
+            Endpoint::new(Arc::clone(&core), &settings, limits, token(), token()).unwrap();
+        let session =
+            SessionStreams::new(core.session().keeping(ServerSessions::default()), &settings);
+        session
+            .session
+            .put_on_record(endpoint.archive.as_ref().unwrap().of("id"));
+        at(&session.session, "server")
+            .opened(server_session())
+            .await;
         drop(endpoint.sessions.keep("id".into(), session).unwrap());
         let story = async {
             // Its mark changes, and it does not answer.
-            (*records.is_taken.lock().unwrap(), *records.is_away.lock().unwrap()) = (true, true);
+            (
+                *records.is_taken.lock().unwrap(),
+                *records.is_away.lock().unwrap(),
+            ) = (true, true);
             sleep(4 * LOOK).await;
             assert_eq!(endpoint.sessions.counts().0, 1);
             *records.is_away.lock().unwrap() = false;

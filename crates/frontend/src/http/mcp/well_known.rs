@@ -33,7 +33,9 @@ impl<C: Core> Endpoint<C> {
             _ => Refusal::method(METHODS).into_response(),
         };
         // Without it a page could not tell "not found" from a failure.
-        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        response
+            .headers_mut()
+            .insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         response
     }
 
@@ -43,9 +45,16 @@ impl<C: Core> Endpoint<C> {
         let suffix = suffix.filter(|suffix| suffix.is_empty() || suffix.starts_with('/'));
         let guard = self.settings.guard.load();
         let resource = suffix.and_then(|path| self.resource_at(path));
-        let found = resource.zip(guard.public_url()).and_then(|((resource, endpoint), public_url)| {
-            document(&protection, &resource_url(public_url.as_str(), &resource), &endpoint)
-        });
+        let found =
+            resource
+                .zip(guard.public_url())
+                .and_then(|((resource, endpoint), public_url)| {
+                    document(
+                        &protection,
+                        &resource_url(public_url.as_str(), &resource),
+                        &endpoint,
+                    )
+                });
         let Some(document) = found else {
             let error = RpcError::new(code::INVALID_REQUEST, "nothing is served here");
             return Refusal::new(StatusCode::NOT_FOUND, error).into_response();
@@ -56,9 +65,13 @@ impl<C: Core> Endpoint<C> {
         if head.method == Method::HEAD {
             response = reply::empty(StatusCode::OK);
             response.headers_mut().insert(CONTENT_LENGTH, len.into());
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(MAX_AGE));
+        response
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static(MAX_AGE));
         response
     }
 
@@ -72,7 +85,11 @@ impl<C: Core> Endpoint<C> {
             return Some((path.to_owned(), path.to_owned()));
         }
         // The HTTP+SSE transport serves the default endpoint.
-        let resource = if is_root { Some(default) } else { self.sse_transport.resource_of(path) };
+        let resource = if is_root {
+            Some(default)
+        } else {
+            self.sse_transport.resource_of(path)
+        };
         core.endpoint(default)?;
         Some((resource?.to_owned(), default.to_owned()))
     }
@@ -93,13 +110,22 @@ fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> 
     };
     let mut document = ObjectBuilder::new();
     document.string("resource", url);
-    document.member("authorization_servers", &list(&mut servers.iter().map(String::as_str)));
+    document.member(
+        "authorization_servers",
+        &list(&mut servers.iter().map(String::as_str)),
+    );
     let scopes = joined(&protection.scopes_at(endpoint).usual());
     if !scopes.is_empty() {
         document.member("scopes_supported", &list(&mut scopes.split(' ')));
     }
-    document.member("bearer_methods_supported", &list(&mut std::iter::once("header")));
-    document.member("dpop_signing_alg_values_supported", &list(&mut Algorithm::names().into_iter()));
+    document.member(
+        "bearer_methods_supported",
+        &list(&mut std::iter::once("header")),
+    );
+    document.member(
+        "dpop_signing_alg_values_supported",
+        &list(&mut Algorithm::names().into_iter()),
+    );
     let name = url.split_once("://").map_or(url, |(_, rest)| rest);
     document.string("resource_name", &format!("MCP server {name}"));
     Some(document.finish())

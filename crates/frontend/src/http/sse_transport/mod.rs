@@ -57,14 +57,24 @@ impl<C: Core> SseTransport<C> {
     ) -> Self {
         Self {
             core,
-            sessions: SseSessions::new(settings.max_sessions, settings.max_peer_sessions, cut, handles),
+            sessions: SseSessions::new(
+                settings.max_sessions,
+                settings.max_peer_sessions,
+                cut,
+                handles,
+            ),
             settings,
             limits,
         }
     }
 
     /// Answers a request, if its path is of this transport.
-    pub(super) async fn route(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Option<Reply> {
+    pub(super) async fn route(
+        &self,
+        arrived: &Arrived<'_>,
+        origin: &Origin<'_>,
+        body: &mut Incoming,
+    ) -> Option<Reply> {
         let head = arrived.head;
         let path = head.uri.path().trim_end_matches('/');
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
@@ -83,7 +93,11 @@ impl<C: Core> SseTransport<C> {
     /// Answers a preflight request, if its path is of this transport.
     pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ReplyBody>> {
         let path = head.uri.path().trim_end_matches('/');
-        let methods = if self.resource_of(path)? == path { STREAM_METHODS } else { MESSAGE_METHODS };
+        let methods = if self.resource_of(path)? == path {
+            STREAM_METHODS
+        } else {
+            MESSAGE_METHODS
+        };
         Some(cors::preflight(&head.headers, methods))
     }
 
@@ -132,13 +146,17 @@ impl<C: Core> SseTransport<C> {
             cut: self.sessions.cut.child_token(),
             running: Some(Box::new(move || Box::new(background()))),
         };
-        let connection = ChannelConnection::new(Arc::clone(&self.core), &self.settings, queue, options)
-            .map_err(|error| unavailable(&error.to_string()))?;
+        let connection =
+            ChannelConnection::new(Arc::clone(&self.core), &self.settings, queue, options)
+                .map_err(|error| unavailable(&error.to_string()))?;
         let entry = self.sessions.open(origin.holder.clone(), peer, &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
         // Relative, so that it is right under any host name that the client uses.
-        let endpoint = format!("event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n", entry.id());
+        let endpoint = format!(
+            "event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n",
+            entry.id()
+        );
         let stream = SseSessionStream::new(messages, connection, entry, shutdown.clone());
         let stream = EventStream::of(Box::new(stream), (&*self.settings).into());
         let mut response = reply::events(smallvec![endpoint.into()], Some(stream));
@@ -147,7 +165,11 @@ impl<C: Core> SseTransport<C> {
     }
 
     /// The refusal of a message for a session of `holder` that another replica keeps; `None` if it is none.
-    pub(super) fn kept_elsewhere(&self, head: &Parts, holder: &Holder) -> Option<Box<ingress::Refusal>> {
+    pub(super) fn kept_elsewhere(
+        &self,
+        head: &Parts,
+        holder: &Holder,
+    ) -> Option<Box<ingress::Refusal>> {
         let path = head.uri.path().trim_end_matches('/');
         let is_message = head.method == http::Method::POST && self.resource_of(path)? != path;
         let id = session_id(head.uri.query()?).filter(|_| is_message)?;
@@ -159,10 +181,14 @@ impl<C: Core> SseTransport<C> {
     async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         negotiate::content_type(&arrived.fields)?;
         let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
-            let message = "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
+            let message =
+                "\"sessionId\" is missing: POST to the URI that the \"endpoint\" event names";
             Refusal::invalid(StatusCode::BAD_REQUEST, message)
         })?;
-        let connection = self.sessions.enter(id, &origin.holder).map_err(unknown_session)?;
+        let connection = self
+            .sessions
+            .enter(id, &origin.holder)
+            .map_err(unknown_session)?;
         let text = arrived.read(body, &self.settings, &origin.peer()).await?;
         connection.take(origin, text).await?;
         Ok(reply::empty(StatusCode::ACCEPTED))
@@ -171,7 +197,9 @@ impl<C: Core> SseTransport<C> {
 
 fn session_id(query: &str) -> Option<&str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(name, _)| *name == SESSION_ID).map(|(_, id)| id)
+    pairs
+        .find(|(name, _)| *name == SESSION_ID)
+        .map(|(_, id)| id)
 }
 
 /// The answer is the same whoever keeps the session.

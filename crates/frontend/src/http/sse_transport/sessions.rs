@@ -57,7 +57,17 @@ impl<C: Core> SseSessions<C> {
         handles: Arc<HandleSeal>,
     ) -> Self {
         let (table, ending, runtime) = (Mutex::default(), TaskTracker::new(), Handle::current());
-        Self { shared: Arc::new(Shared { table, ending, runtime }), limit: limit.max(1), per_peer, cut, handles }
+        Self {
+            shared: Arc::new(Shared {
+                table,
+                ending,
+                runtime,
+            }),
+            limit: limit.max(1),
+            per_peer,
+            cut,
+            handles,
+        }
     }
 
     /// Enters a session of `holder`. If there are too many, the peer that has most loses one, unless the newcomer would
@@ -68,11 +78,17 @@ impl<C: Core> SseSessions<C> {
         peer: Peer,
         connection: &Arc<ChannelConnection<C>>,
     ) -> Result<SessionEntry<C>, OpenError> {
-        let id: Box<str> = self.handles.fresh(HandleKind::SseSession, &holder).ok_or(OpenError::NoRandomness)?.into();
+        let id: Box<str> = self
+            .handles
+            .fresh(HandleKind::SseSession, &holder)
+            .ok_or(OpenError::NoRandomness)?
+            .into();
         let mut table = self.shared.lock();
         let mut ended = None;
         if self.per_peer > 0 && table.count(&peer) >= self.per_peer {
-            return Err(OpenError::Full { limit: self.per_peer });
+            return Err(OpenError::Full {
+                limit: self.per_peer,
+            });
         }
         if table.len() >= self.limit {
             // Sessions without a running request go first, the least recently used of them before others.
@@ -81,17 +97,35 @@ impl<C: Core> SseSessions<C> {
             let lost = newcomer.least(Rule::IN_USE, |session| Some(need(session.value)));
             ended = table.remove(&lost.ok_or(OpenError::Full { limit: self.limit })?);
         }
-        table.insert(id.clone(), peer, Entry { holder, connection: Arc::clone(connection), used: Instant::now() });
+        table.insert(
+            id.clone(),
+            peer,
+            Entry {
+                holder,
+                connection: Arc::clone(connection),
+                used: Instant::now(),
+            },
+        );
         drop(table);
         if let Some(ended) = ended {
-            tracing::debug!(limit = self.limit, "session of the HTTP+SSE transport ended: its peer has most of them");
+            tracing::debug!(
+                limit = self.limit,
+                "session of the HTTP+SSE transport ended: its peer has most of them"
+            );
             self.shared.end(&ended.connection);
         }
-        Ok(SessionEntry { id, shared: Arc::clone(&self.shared) })
+        Ok(SessionEntry {
+            id,
+            shared: Arc::clone(&self.shared),
+        })
     }
 
     /// The session of `holder` with this id, or who keeps it if this process does not.
-    pub(super) fn enter(&self, id: &str, holder: &Holder) -> Result<Arc<ChannelConnection<C>>, Keeper> {
+    pub(super) fn enter(
+        &self,
+        id: &str,
+        holder: &Holder,
+    ) -> Result<Arc<ChannelConnection<C>>, Keeper> {
         let mut table = self.shared.lock();
         if let Some(entry) = table.get_mut(id).filter(|entry| entry.holder == *holder) {
             entry.used = Instant::now();
@@ -108,30 +142,44 @@ impl<C: Core> SseSessions<C> {
 
     /// All sessions, for an operator.
     pub(in crate::http) fn views(&self) -> Vec<SessionView> {
-        let all: Vec<_> =
-            self.shared.lock().iter().map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection))).collect();
+        let all: Vec<_> = self
+            .shared
+            .lock()
+            .iter()
+            .map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection)))
+            .collect();
         let view = |(id, connection): (Box<str>, Arc<ChannelConnection<C>>)| {
-            connection.session_view(&id, "sse").unwrap_or_else(|| SessionView {
-                digest: shown_id(&id),
-                revision: None,
-                endpoint: None,
-                identity: None,
-                transport: "sse",
-                client_info: None,
-                running: 0,
-                server_requests: 0,
-                streams: 1,
-                idle: None,
-            })
+            connection
+                .session_view(&id, "sse")
+                .unwrap_or_else(|| SessionView {
+                    digest: shown_id(&id),
+                    revision: None,
+                    endpoint: None,
+                    identity: None,
+                    transport: "sse",
+                    client_info: None,
+                    running: 0,
+                    server_requests: 0,
+                    streams: 1,
+                    idle: None,
+                })
         };
         all.into_iter().map(view).collect()
     }
 
     /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
     pub(in crate::http) fn end_shown(&self, digest: &str) -> bool {
-        let id = self.shared.lock().iter().map(|(id, _)| id).find(|id| shown_id(id) == digest).cloned();
+        let id = self
+            .shared
+            .lock()
+            .iter()
+            .map(|(id, _)| id)
+            .find(|id| shown_id(id) == digest)
+            .cloned();
         let ended = id.and_then(|id| self.shared.lock().remove(&id));
-        ended.inspect(|ended| self.shared.end(&ended.connection)).is_some()
+        ended
+            .inspect(|ended| self.shared.end(&ended.connection))
+            .is_some()
     }
 
     /// Waits for the requests that still finish after their session has ended.
@@ -153,7 +201,8 @@ impl<C: Core> Shared<C> {
         connection.end();
         let connection = Arc::clone(connection);
         // The stream may be dropped outside of a runtime.
-        self.ending.spawn_on(async move { connection.finished().await }, &self.runtime);
+        self.ending
+            .spawn_on(async move { connection.finished().await }, &self.runtime);
     }
 }
 

@@ -38,14 +38,22 @@ impl SseSessionStream {
             };
             tokio::select! { () = drained => {} () = connection.is_cut() => {} }
         };
-        Self { messages, end: Some(Box::pin(end)) }
+        Self {
+            messages,
+            end: Some(Box::pin(end)),
+        }
     }
 }
 
 impl ResponseStream<Answer> for SseSessionStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, Answer>>> {
-        let item =
-            |Outbound { text, ending }| ResponseItem::Response(Answer { text: text.into(), error: None, ending });
+        let item = |Outbound { text, ending }| {
+            ResponseItem::Response(Answer {
+                text: text.into(),
+                error: None,
+                ending,
+            })
+        };
         if let Poll::Ready(message) = self.messages.poll_recv(cx) {
             return Poll::Ready(message.map(item));
         }
@@ -60,6 +68,8 @@ impl ResponseStream<Answer> for SseSessionStream {
 
 impl std::fmt::Debug for SseSessionStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SseSessionStream").field("ended", &self.end.is_none()).finish_non_exhaustive()
+        f.debug_struct("SseSessionStream")
+            .field("ended", &self.end.is_none())
+            .finish_non_exhaustive()
     }
 }

@@ -32,7 +32,12 @@ async fn session_does_not_exist_for_another_principal() {
     let [ann, bob] = ["ann", "bob"].map(|name| Holder::from(Principal::named("issuer", name)));
     let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
-    let id = sessions.open_now(SessionStreams::new(core.session_of(ann.principal().clone()), &Arc::default())).unwrap();
+    let id = sessions
+        .open_now(SessionStreams::new(
+            core.session_of(ann.principal().clone()),
+            &Arc::default(),
+        ))
+        .unwrap();
     assert_eq!(sessions.enter(&id, &bob).await.err(), Some(Keeper::Nobody));
     assert_eq!(sessions.end(&id, &bob).await, Err(Keeper::Nobody));
     assert!(sessions.enter(&id, &ann).await.is_ok() && sessions.end(&id, &ann).await.is_ok());
@@ -69,8 +74,13 @@ async fn session_end_is_reported_once_after_its_last_call() {
 #[tokio::test(start_paused = true)]
 async fn session_ids_are_of_one_size_visible_and_unique() {
     let sessions = in_memory(100, 0);
-    let mut ids: Vec<_> = (0..100).map(|_| sessions.open_now(session()).unwrap()).collect();
-    assert!(ids.iter().all(|id| id.len() == 71 && id.bytes().all(|byte| byte.is_ascii_graphic())));
+    let mut ids: Vec<_> = (0..100)
+        .map(|_| sessions.open_now(session()).unwrap())
+        .collect();
+    assert!(
+        ids.iter()
+            .all(|id| id.len() == 71 && id.bytes().all(|byte| byte.is_ascii_graphic()))
+    );
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 100);
@@ -79,7 +89,10 @@ async fn session_ids_are_of_one_size_visible_and_unique() {
 #[tokio::test(start_paused = true)]
 async fn session_expires_after_idle_timeout_unless_in_use() {
     let sessions = in_memory(10, 0);
-    let (idle, used) = (sessions.open_now(session()).unwrap(), sessions.open_now(session()).unwrap());
+    let (idle, used) = (
+        sessions.open_now(session()).unwrap(),
+        sessions.open_now(session()).unwrap(),
+    );
     let using = enter(&sessions, &used).unwrap();
     tokio::time::advance(IDLE).await;
     assert!(enter(&sessions, &idle).is_none());
@@ -105,7 +118,10 @@ async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
     let third = sessions.open_now(session()).unwrap();
     assert!(enter(&sessions, &second).is_none());
     let using_third = enter(&sessions, &third).unwrap();
-    assert_eq!(sessions.open_now(session()), Err(OpenError::Full { limit: 2 }));
+    assert_eq!(
+        sessions.open_now(session()),
+        Err(OpenError::Full { limit: 2 })
+    );
     drop((using_first, using_third));
     assert!(sessions.open_now(session()).is_ok());
 }
@@ -128,14 +144,25 @@ async fn peer_with_most_sessions_loses_first() {
     let sessions = in_memory(4, 0);
     let open_from = async |last| {
         tokio::time::advance(Duration::from_secs(1)).await;
-        sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default())).unwrap()
+        sessions
+            .open_now(SessionStreams::new(
+                core.session_from(last),
+                &Arc::default(),
+            ))
+            .unwrap()
     };
     let quiet = open_from(1).await;
     let noisy = [open_from(2).await, open_from(2).await, open_from(2).await];
     let new = open_from(3).await;
-    assert!(enter(&sessions, &noisy[0]).is_none(), "the oldest of the peer that has most");
+    assert!(
+        enter(&sessions, &noisy[0]).is_none(),
+        "the oldest of the peer that has most"
+    );
     let newer = open_from(2).await;
-    assert!(enter(&sessions, &noisy[1]).is_none(), "a peer loses its own to its own");
+    assert!(
+        enter(&sessions, &noisy[1]).is_none(),
+        "a peer loses its own to its own"
+    );
     for kept in [&quiet, &noisy[2], &new, &newer] {
         assert!(enter(&sessions, kept).is_some());
     }
@@ -147,9 +174,15 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
     let sessions = in_memory(3, 0);
     let from = |last| SessionStreams::new(core.session_from(last), &Arc::default());
     let quiet = sessions.open_now(from(1)).unwrap();
-    let noisy = [sessions.open_now(from(2)).unwrap(), sessions.open_now(from(2)).unwrap()];
+    let noisy = [
+        sessions.open_now(from(2)).unwrap(),
+        sessions.open_now(from(2)).unwrap(),
+    ];
     let _using = noisy.each_ref().map(|id| enter(&sessions, id).unwrap());
-    assert_eq!(sessions.open_now(from(2)).unwrap_err(), OpenError::Full { limit: 3 });
+    assert_eq!(
+        sessions.open_now(from(2)).unwrap_err(),
+        OpenError::Full { limit: 3 }
+    );
     assert!(enter(&sessions, &quiet).is_some());
 }
 
@@ -157,8 +190,17 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
 async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = in_memory(10, 2);
-    let open_from = |last| sessions.open_now(SessionStreams::new(core.session_from(last), &Arc::default()));
-    let (other, first, second) = (open_from(1).unwrap(), open_from(2).unwrap(), open_from(2).unwrap());
+    let open_from = |last| {
+        sessions.open_now(SessionStreams::new(
+            core.session_from(last),
+            &Arc::default(),
+        ))
+    };
+    let (other, first, second) = (
+        open_from(1).unwrap(),
+        open_from(2).unwrap(),
+        open_from(2).unwrap(),
+    );
     tokio::time::advance(Duration::from_secs(1)).await;
     let _using = enter(&sessions, &second).unwrap();
     let third = open_from(2).unwrap();

@@ -39,15 +39,23 @@ pub(crate) struct Argument {
 
 impl Arguments {
     pub(super) fn new(rules: &[(String, ArgumentRule)]) -> Self {
-        let member = |name: &str, value: &Json| -> Vec<u8> { [&quote(name), b":".as_slice(), value.bytes()].concat() };
+        let member = |name: &str, value: &Json| -> Vec<u8> {
+            [&quote(name), b":".as_slice(), value.bytes()].concat()
+        };
         let all = rules.iter().map(|(name, rule)| {
             let default = match rule {
                 ArgumentRule::Default(value) => member(name, value).into(),
                 _ => Bytes::new(),
             };
-            Argument { name: name.clone(), rule: rule.clone(), default }
+            Argument {
+                name: name.clone(),
+                rule: rule.clone(),
+                default,
+            }
         });
-        let refused = rules.iter().filter(|(_, rule)| !matches!(rule, ArgumentRule::Default(_)));
+        let refused = rules
+            .iter()
+            .filter(|(_, rule)| !matches!(rule, ArgumentRule::Default(_)));
         let fixed = rules.iter().filter_map(|(name, rule)| match rule {
             ArgumentRule::Value(value) => Some(member(name, value)),
             _ => None,
@@ -78,7 +86,9 @@ impl Arguments {
 
     /// Whether calls get anything that their clients did not send.
     pub(crate) fn adds(&self) -> bool {
-        self.all.iter().any(|argument| argument.rule != ArgumentRule::Hidden)
+        self.all
+            .iter()
+            .any(|argument| argument.rule != ArgumentRule::Hidden)
     }
 
     /// The parameters of a call with the arguments that the backend is to get, and with `name` at its place, if there is
@@ -87,9 +97,14 @@ impl Arguments {
     /// # Errors
     ///
     /// If the client sends what it may not.
-    pub(crate) fn apply(&self, params: &Json, name: Option<(Range<usize>, &Json)>) -> Result<Json, RpcError> {
-        let [place] =
-            params.find([MEMBER]).map_err(|duplicate| fault::invalid_params(format!("params: {duplicate}")))?;
+    pub(crate) fn apply(
+        &self,
+        params: &Json,
+        name: Option<(Range<usize>, &Json)>,
+    ) -> Result<Json, RpcError> {
+        let [place] = params
+            .find([MEMBER])
+            .map_err(|duplicate| fault::invalid_params(format!("params: {duplicate}")))?;
         let renamed = |params: &Json| match name.clone() {
             Some((range, name)) => params.with_indexed(range, name),
             None => params.clone(),
@@ -98,14 +113,19 @@ impl Arguments {
             let added = self.added(&Json::empty_object())?;
             return Ok(match added.is_empty() {
                 true => renamed(params),
-                false => renamed(params).with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat()),
+                false => renamed(params)
+                    .with_members_indexed(0, &[b"\"arguments\":{", &*added, b"}"].concat()),
             });
         };
         let given = params.slice(place.clone());
         // Some clients write null for no arguments.
         if given.is_null() {
             let object = [b"{", &*self.added(&Json::empty_object())?, b"}"].concat();
-            let object = if object.len() > 2 { Bytes::from(object) } else { given.into_bytes() };
+            let object = if object.len() > 2 {
+                Bytes::from(object)
+            } else {
+                given.into_bytes()
+            };
             return Ok(edited(params, name, place, &object, b""));
         }
         if !given.is_object() {
@@ -116,7 +136,13 @@ impl Arguments {
             return Ok(renamed(params));
         }
         let front = place.start + 1;
-        Ok(edited(params, name, front..front, &added, params.comma_at(front)))
+        Ok(edited(
+            params,
+            name,
+            front..front,
+            &added,
+            params.comma_at(front),
+        ))
     }
 
     /// The members that `given` lacks.
@@ -127,30 +153,55 @@ impl Arguments {
     fn added(&self, given: &Json) -> Result<Bytes, RpcError> {
         let mut has_default = false;
         for member in given.members() {
-            let key = given.bytes().get(member.key.start + 1..member.key.end.saturating_sub(1)).unwrap_or_default();
+            let key = given
+                .bytes()
+                .get(member.key.start + 1..member.key.end.saturating_sub(1))
+                .unwrap_or_default();
             if self.refused.find(key).is_some() {
                 return Err(fault::refused_argument(&given.slice(member.key)));
             }
-            has_default = has_default || self.defaults().any(|argument| member.is(given, &argument.name));
+            has_default = has_default
+                || self
+                    .defaults()
+                    .any(|argument| member.is(given, &argument.name));
         }
-        Ok(if has_default { self.missing(given) } else { self.all_added.clone() })
+        Ok(if has_default {
+            self.missing(given)
+        } else {
+            self.all_added.clone()
+        })
     }
 
     fn defaults(&self) -> impl Iterator<Item = &Argument> {
-        self.all.iter().filter(|argument| !argument.default.is_empty())
+        self.all
+            .iter()
+            .filter(|argument| !argument.default.is_empty())
     }
 
     /// The members that `given` lacks, of which it has some default.
     fn missing(&self, given: &Json) -> Bytes {
-        let defaults = self.defaults().filter(|argument| given.peek(&argument.name).is_none());
+        let defaults = self
+            .defaults()
+            .filter(|argument| given.peek(&argument.name).is_none());
         let fixed = (!self.fixed.is_empty()).then_some(&self.fixed);
-        let all = fixed.into_iter().chain(defaults.map(|argument| &argument.default));
-        all.map(|member| &**member).collect::<Vec<&[u8]>>().join(&b","[..]).into()
+        let all = fixed
+            .into_iter()
+            .chain(defaults.map(|argument| &argument.default));
+        all.map(|member| &**member)
+            .collect::<Vec<&[u8]>>()
+            .join(&b","[..])
+            .into()
     }
 }
 
 /// `params` with the name at its place, and with `new` and what follows it at `place`.
-fn edited(params: &Json, name: Option<(Range<usize>, &Json)>, place: Range<usize>, new: &[u8], after: &[u8]) -> Json {
+fn edited(
+    params: &Json,
+    name: Option<(Range<usize>, &Json)>,
+    place: Range<usize>,
+    new: &[u8],
+    after: &[u8],
+) -> Json {
     let end = place.end..place.end;
     let (new, after) = ((place.clone(), new), (end, after));
     match name {

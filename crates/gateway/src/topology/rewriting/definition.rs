@@ -48,7 +48,10 @@ impl ToolRewriting {
     pub(crate) fn definition(&self, tool: &Json) -> Json {
         let mut edits = Edits::new(tool.bytes().clone());
         let members: Vec<_> = tool.members().collect();
-        let changes = members.iter().map(|member| self.change(tool, member)).collect();
+        let changes = members
+            .iter()
+            .map(|member| self.change(tool, member))
+            .collect();
         let mut added = ObjectBuilder::new();
         for (key, value) in &self.members {
             if let Some(value) = value
@@ -59,15 +62,25 @@ impl ToolRewriting {
         }
         edits.change_members(0, &members, changes, without_braces(&added.finish()));
         if !self.arguments.is_empty() {
-            for schema in members.iter().filter(|member| member.is(tool, "inputSchema")) {
-                self.arguments.edit_schema(&mut edits, schema.value.start, &tool.slice(schema.value.clone()));
+            for schema in members
+                .iter()
+                .filter(|member| member.is(tool, "inputSchema"))
+            {
+                self.arguments.edit_schema(
+                    &mut edits,
+                    schema.value.start,
+                    &tool.slice(schema.value.clone()),
+                );
             }
         }
         edits.finish_json()
     }
 
     fn change(&self, tool: &Json, member: &Member) -> MemberChange {
-        let named = self.members.iter().find(|(key, _)| member.is(tool, key.key()));
+        let named = self
+            .members
+            .iter()
+            .find(|(key, _)| member.is(tool, key.key()));
         match named {
             None => MemberChange::Keep,
             Some((_, None)) => MemberChange::Remove,
@@ -84,15 +97,24 @@ impl Arguments {
         let changes = members.iter().map(|member| {
             let value = || schema.slice(member.value.clone());
             let goes = member.is(schema, "required") && self.requires_nothing_else(&value());
-            if goes { MemberChange::Remove } else { MemberChange::Keep }
+            if goes {
+                MemberChange::Remove
+            } else {
+                MemberChange::Keep
+            }
         });
         let changes: Vec<_> = changes.collect();
         for (member, change) in members.iter().zip(&changes) {
-            let (at, value) = (start + member.value.start, schema.slice(member.value.clone()));
+            let (at, value) = (
+                start + member.value.start,
+                schema.slice(member.value.clone()),
+            );
             if member.is(schema, "properties") {
                 self.edit_properties(edits, at, &value);
             } else if member.is(schema, "required") && *change == MemberChange::Keep {
-                let optional = value.elements().map(|element| self.is_optional(&value.slice(element)));
+                let optional = value
+                    .elements()
+                    .map(|element| self.is_optional(&value.slice(element)));
                 let optional: Vec<_> = optional.collect();
                 edits.remove_elements(at, &value, |index| optional.get(index) == Some(&true));
             }
@@ -102,11 +124,17 @@ impl Arguments {
 
     fn edit_properties(&self, edits: &mut Edits, start: usize, properties: &Json) {
         let members: Vec<_> = properties.members().collect();
-        let changes: Vec<_> = members.iter().map(|member| self.change_property(properties, member)).collect();
+        let changes: Vec<_> = members
+            .iter()
+            .map(|member| self.change_property(properties, member))
+            .collect();
         for (member, change) in members.iter().zip(&changes) {
             let default = self.find(properties, member).and_then(Argument::default);
             if let (MemberChange::Keep, Some(default)) = (change, default) {
-                let (at, property) = (start + member.value.start, properties.slice(member.value.clone()));
+                let (at, property) = (
+                    start + member.value.start,
+                    properties.slice(member.value.clone()),
+                );
                 set_default(edits, at, &property, default);
             }
         }
@@ -114,11 +142,17 @@ impl Arguments {
     }
 
     fn change_property(&self, properties: &Json, member: &Member) -> MemberChange {
-        let Some(argument) = self.find(properties, member) else { return MemberChange::Keep };
+        let Some(argument) = self.find(properties, member) else {
+            return MemberChange::Keep;
+        };
         match argument.default() {
             None => MemberChange::Remove,
             // The schema `true` accepts everything, and so does one with nothing but a default.
-            Some(default) if properties.at(member.value.clone()).is_some_and(|schema| schema.is_true()) => {
+            Some(default)
+                if properties
+                    .at(member.value.clone())
+                    .is_some_and(|schema| schema.is_true()) =>
+            {
                 let mut schema = ObjectBuilder::new();
                 schema.member("default", default);
                 MemberChange::Replace(schema.finish().into_bytes())
@@ -128,17 +162,26 @@ impl Arguments {
     }
 
     fn find(&self, object: &Json, member: &Member) -> Option<&Argument> {
-        self.all().iter().find(|argument| member.is(object, argument.name()))
+        self.all()
+            .iter()
+            .find(|argument| member.is(object, argument.name()))
     }
 
     /// Whether clients need not send the argument of this name, a JSON string.
     fn is_optional(&self, name: &Json) -> bool {
-        name.kind() == Kind::String && self.all().iter().any(|argument| name.is_str(argument.name()))
+        name.kind() == Kind::String
+            && self
+                .all()
+                .iter()
+                .any(|argument| name.is_str(argument.name()))
     }
 
     /// Whether a list of required arguments becomes empty, which JSON Schema allows only since draft 6.
     fn requires_nothing_else(&self, required: &Json) -> bool {
-        let mut names = required.elements().map(|element| required.slice(element)).peekable();
+        let mut names = required
+            .elements()
+            .map(|element| required.slice(element))
+            .peekable();
         names.peek().is_some() && names.all(|name| self.is_optional(&name))
     }
 }
@@ -157,14 +200,17 @@ fn set_default(edits: &mut Edits, start: usize, property: &Json, default: &Json)
     let changes: Vec<_> = changes.collect();
     let added = match members.iter().any(is_default) {
         true => Bytes::new(),
-        false => [&quote("default"), b":".as_slice(), default.bytes()].concat().into(),
+        false => [&quote("default"), b":".as_slice(), default.bytes()]
+            .concat()
+            .into(),
     };
     edits.change_members(start, &members, changes, &added);
 }
 
 fn without_braces(object: &Json) -> &[u8] {
     let text = object.bytes();
-    text.get(1..text.len().saturating_sub(1)).unwrap_or_default()
+    text.get(1..text.len().saturating_sub(1))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -181,24 +227,41 @@ mod tests {
         rules: &[(&str, ArgumentRule)],
         tool: &str,
     ) -> String {
-        let members = members.iter().map(|(member, value)| (*member, value.map(Json::literal))).collect();
-        let rules = rules.iter().map(|(name, rule)| ((*name).to_owned(), rule.clone())).collect();
+        let members = members
+            .iter()
+            .map(|(member, value)| (*member, value.map(Json::literal)))
+            .collect();
+        let rules = rules
+            .iter()
+            .map(|(name, rule)| ((*name).to_owned(), rule.clone()))
+            .collect();
         let rewriting = Rewriting {
             definitions: vec![("t".to_owned(), members)],
             arguments: vec![("t".to_owned(), rules)],
             ..Rewriting::default()
         };
         let tools = ToolRewritings::new(&rewriting);
-        tools.of("t").unwrap().definition(&json(tool)).as_text().to_owned()
+        tools
+            .of("t")
+            .unwrap()
+            .definition(&json(tool))
+            .as_text()
+            .to_owned()
     }
 
     #[test]
     fn members_of_a_definition_are_replaced_removed_and_added() {
         use DefinitionMember::*;
-        let tool = "{ \"name\":\"t\",\n \"description\" : \"old\",\"x\": 1.0, \"_meta\":{\"a\":1} }";
+        let tool =
+            "{ \"name\":\"t\",\n \"description\" : \"old\",\"x\": 1.0, \"_meta\":{\"a\":1} }";
         assert_eq!(
             defined(
-                &[(Description, Some("\"new\"")), (Title, Some("\"T\"")), (Meta, None), (Annotations, None)],
+                &[
+                    (Description, Some("\"new\"")),
+                    (Title, Some("\"T\"")),
+                    (Meta, None),
+                    (Annotations, None)
+                ],
                 &[],
                 tool
             ),
@@ -218,10 +281,24 @@ mod tests {
         let default = || ArgumentRule::Default(Json::literal("10"));
         let tool = r#"{"inputSchema":{"type":"object", "properties":{ "owner":{"type":"string","x-mcp-header":"O"}, "limit":{"type":"integer"} , "debug":true,"q":{"default":1.0}},"required":["owner" , "q","limit"], "x":1}}"#;
         assert_eq!(
-            defined(&[], &[("owner", value()), ("limit", default()), ("debug", ArgumentRule::Hidden)], tool),
+            defined(
+                &[],
+                &[
+                    ("owner", value()),
+                    ("limit", default()),
+                    ("debug", ArgumentRule::Hidden)
+                ],
+                tool
+            ),
             r#"{"inputSchema":{"type":"object", "properties":{ "limit":{"type":"integer","default":10},"q":{"default":1.0}},"required":[ "q"], "x":1}}"#
         );
-        let all = [("owner", value()), ("limit", default()), ("q", default()), ("debug", default()), ("none", value())];
+        let all = [
+            ("owner", value()),
+            ("limit", default()),
+            ("q", default()),
+            ("debug", default()),
+            ("none", value()),
+        ];
         assert_eq!(
             defined(&[], &all, tool),
             r#"{"inputSchema":{"type":"object", "properties":{ "limit":{"type":"integer","default":10} , "debug":{"default":10},"q":{"default":10}}, "x":1}}"#
@@ -240,7 +317,10 @@ mod tests {
 
     #[test]
     fn schemas_of_another_form_stay() {
-        let rules = [("owner", ArgumentRule::Hidden), ("d", ArgumentRule::Default(Json::null()))];
+        let rules = [
+            ("owner", ArgumentRule::Hidden),
+            ("d", ArgumentRule::Default(Json::null())),
+        ];
         for tool in [
             r#"{"inputSchema":true}"#,
             r#"{"inputSchema":{"properties":[],"required":{}}}"#,

@@ -58,12 +58,21 @@ impl ToolRewritings {
     pub(super) fn new(settings: &Rewriting) -> Self {
         let mut tools: HashMap<String, ToolRewriting> = HashMap::new();
         for (tool, members) in &settings.definitions {
-            tools.entry(tool.clone()).or_default().members.clone_from(members);
+            tools
+                .entry(tool.clone())
+                .or_default()
+                .members
+                .clone_from(members);
         }
         for (tool, arguments) in &settings.arguments {
             tools.entry(tool.clone()).or_default().arguments = Arguments::new(arguments);
         }
-        Self(tools.into_iter().map(|(name, tool)| (name, Arc::new(tool))).collect())
+        Self(
+            tools
+                .into_iter()
+                .map(|(name, tool)| (name, Arc::new(tool)))
+                .collect(),
+        )
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -100,7 +109,10 @@ impl ToolRewriting {
     /// What it changes of the definition.
     pub(crate) fn changes(&self) -> Rewritten {
         let members = self.members.iter().map(|(member, _)| member.rewritten());
-        members.fold(Rewritten::ARGUMENTS.when(!self.arguments.is_empty()), Rewritten::and)
+        members.fold(
+            Rewritten::ARGUMENTS.when(!self.arguments.is_empty()),
+            Rewritten::and,
+        )
     }
 
     /// Whether it keeps clients from sending some arguments.
@@ -111,7 +123,10 @@ impl ToolRewriting {
     /// Whether the annotations that it gives the tool say neither that it changes nothing nor that it can be called twice without
     /// harm, whatever those of the server say.
     pub(crate) fn runs_once(&self) -> bool {
-        let annotations = self.members.iter().find(|(member, _)| *member == DefinitionMember::Annotations);
+        let annotations = self
+            .members
+            .iter()
+            .find(|(member, _)| *member == DefinitionMember::Annotations);
         annotations.is_some_and(|(_, value)| !value.as_ref().is_some_and(is_repeatable))
     }
 

@@ -5,14 +5,24 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
-use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use prost::Message as _;
 use rcgen::{CertifiedKey, KeyPair};
 use tokio::net::TcpListener;
@@ -47,10 +57,16 @@ struct Answers<T> {
 impl<T> Answers<T> {
     fn answer<R: Default>(&self, request: Request<T>) -> Result<Response<R>, Status> {
         let values = request.metadata().get_all("authorization").iter();
-        let authorization = values.map(|value| value.to_str().expect("text").to_owned()).collect();
+        let authorization = values
+            .map(|value| value.to_str().expect("text").to_owned())
+            .collect();
         // Requests beyond the capacity of the channel are dropped.
         let _ = self.got.try_send((authorization, request.into_inner()));
-        if self.code == Code::Ok { Ok(Response::new(R::default())) } else { Err(Status::new(self.code, "no")) }
+        if self.code == Code::Ok {
+            Ok(Response::new(R::default()))
+        } else {
+            Err(Status::new(self.code, "no"))
+        }
     }
 }
 
@@ -97,7 +113,9 @@ impl Collector {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| {
-                builder.with_no_client_auth().with_single_cert(vec![certificate.cert.der().clone()], key)
+                builder
+                    .with_no_client_auth()
+                    .with_single_cert(vec![certificate.cert.der().clone()], key)
             })
             .expect("a certificate and its key");
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -112,15 +130,26 @@ impl Collector {
         let (got_metrics, metrics) = mpsc::channel(64);
         let (got_logs, logs) = mpsc::channel(64);
         let over_http = got_traces.clone();
-        let for_traces = TraceServiceServer::new(Answers { code, got: got_traces });
-        let for_metrics = MetricsServiceServer::new(Answers { code, got: got_metrics });
-        let for_logs = LogsServiceServer::new(Answers { code, got: got_logs });
+        let for_traces = TraceServiceServer::new(Answers {
+            code,
+            got: got_traces,
+        });
+        let for_metrics = MetricsServiceServer::new(Answers {
+            code,
+            got: got_metrics,
+        });
+        let for_logs = LogsServiceServer::new(Answers {
+            code,
+            got: got_logs,
+        });
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (for_traces, for_metrics, for_logs) = (for_traces.clone(), for_metrics.clone(), for_logs.clone());
+                let (for_traces, for_metrics, for_logs) =
+                    (for_traces.clone(), for_metrics.clone(), for_logs.clone());
                 let over_http = over_http.clone();
                 let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-                    let (mut for_traces, mut for_metrics) = (for_traces.clone(), for_metrics.clone());
+                    let (mut for_traces, mut for_metrics) =
+                        (for_traces.clone(), for_metrics.clone());
                     let mut for_logs = for_logs.clone();
                     let over_http = over_http.clone();
                     async move {
@@ -139,7 +168,9 @@ impl Collector {
                 });
                 let http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 match tls.clone() {
-                    None => drop(tokio::spawn(http2.serve_connection(TokioIo::new(stream), service))),
+                    None => drop(tokio::spawn(
+                        http2.serve_connection(TokioIo::new(stream), service),
+                    )),
                     Some(tls) => drop(tokio::spawn(async move {
                         // A client that does not trust the certificate hangs up.
                         if let Ok(stream) = tls.accept(stream).await {
@@ -149,7 +180,13 @@ impl Collector {
                 }
             }
         });
-        Self { endpoint, traces, metrics, logs, task }
+        Self {
+            endpoint,
+            traces,
+            metrics,
+            logs,
+            task,
+        }
     }
 }
 
@@ -157,8 +194,16 @@ async fn take_http(
     request: hyper::Request<hyper::body::Incoming>,
     got: &mpsc::Sender<(Vec<String>, ExportTraceServiceRequest)>,
 ) -> hyper::Response<Body> {
-    let body = request.into_body().collect().await.expect("a body").to_bytes();
-    let _ = got.try_send((Vec::new(), ExportTraceServiceRequest::decode(body).expect("Protobuf")));
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes();
+    let _ = got.try_send((
+        Vec::new(),
+        ExportTraceServiceRequest::decode(body).expect("Protobuf"),
+    ));
     hyper::Response::new(Body::empty())
 }
 

@@ -6,24 +6,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use fanlight_protocol::{Json, Method, Revision, code};
 use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, MirrorOutcome, NameKind};
 use fanlight_telemetry::{
-    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network, Outcome, Settings,
-    Target, Telemetry, TraceContextPolicy,
+    Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network,
+    Outcome, Settings, Target, Telemetry, TraceContextPolicy,
 };
 
 /// The labels of every sample, by its name.
 pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
     let mut samples: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for line in gateway().prometheus().lines().filter(|line| !line.starts_with('#')) {
+    for line in gateway()
+        .prometheus()
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         let (series, _) = line.rsplit_once(' ').expect("a value");
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let labels = labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));
-        samples.entry(name.to_owned()).or_default().extend(labels.map(|(key, _)| key.to_owned()));
+        let labels = labels
+            .trim_end_matches('}')
+            .split(',')
+            .filter_map(|pair| pair.split_once('='));
+        samples
+            .entry(name.to_owned())
+            .or_default()
+            .extend(labels.map(|(key, _)| key.to_owned()));
     }
-    let known: BTreeSet<String> =
-        FAMILIES.iter().flat_map(|family| family.labels).map(|label| label.replace('.', "_")).collect();
-    let seen: BTreeSet<String> =
-        samples.iter().filter(|(name, _)| *name != "target_info").flat_map(|(_, labels)| labels.clone()).collect();
-    assert_eq!(&seen - &BTreeSet::from(["le".to_owned()]), known, "a label has no sample here: add what gives it one");
+    let known: BTreeSet<String> = FAMILIES
+        .iter()
+        .flat_map(|family| family.labels)
+        .map(|label| label.replace('.', "_"))
+        .collect();
+    let seen: BTreeSet<String> = samples
+        .iter()
+        .filter(|(name, _)| *name != "target_info")
+        .flat_map(|(_, labels)| labels.clone())
+        .collect();
+    assert_eq!(
+        &seen - &BTreeSet::from(["le".to_owned()]),
+        known,
+        "a label has no sample here: add what gives it one"
+    );
     // What the program itself exposes where it has replicas (`tests/replicas` asks for these), and what Prometheus does.
     for (name, labels) in [
         ("fanlight_replicas", &[][..]),
@@ -31,7 +51,10 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
         ("fanlight_valkey_requests_total", &["outcome"]),
         ("up", &[]),
     ] {
-        samples.insert(name.to_owned(), labels.iter().map(|&label| label.to_owned()).collect());
+        samples.insert(
+            name.to_owned(),
+            labels.iter().map(|&label| label.to_owned()).collect(),
+        );
     }
     // What Prometheus adds when it scrapes, and its operator in Kubernetes.
     for labels in samples.values_mut() {
@@ -42,12 +65,22 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
 
 /// More kinds of calls than this gateway tells apart, so that there is an overflow too.
 fn gateway() -> Telemetry {
-    let metrics = MetricLimits { series: 2, ..MetricLimits::default() };
-    let (telemetry, _guard) = Telemetry::start(Settings { metrics, ..Settings::default() }).expect("starts");
+    let metrics = MetricLimits {
+        series: 2,
+        ..MetricLimits::default()
+    };
+    let (telemetry, _guard) = Telemetry::start(Settings {
+        metrics,
+        ..Settings::default()
+    })
+    .expect("starts");
     let registry = telemetry.metrics().expect("counts");
     let backend = telemetry.backend(BackendInfo {
         name: "files".to_owned(),
-        endpoint: Endpoint::Http { host: "127.0.0.1".to_owned(), port: 8080 },
+        endpoint: Endpoint::Http {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+        },
         trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
@@ -55,7 +88,9 @@ fn gateway() -> Telemetry {
     backend.metrics().mirrored(MirrorOutcome::Same);
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
         registry.learn(None, kind, name.as_bytes(), || vec![name.to_owned()]);
-        registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || vec![name.to_owned()]);
+        registry.learn(Some(backend.metrics()), kind, name.as_bytes(), || {
+            vec![name.to_owned()]
+        });
     }
     let id = Json::literal("1");
     let calls = [
@@ -65,12 +100,28 @@ fn gateway() -> Telemetry {
     ];
     for (method, target) in &calls {
         let (method, target, received) = (method, *target, Moment::now());
-        let arrival = Arrival { method, target, id: Some(&id), received, carriers: Carriers::default() };
+        let arrival = Arrival {
+            method,
+            target,
+            id: Some(&id),
+            received,
+            carriers: Carriers::default(),
+        };
         let mut server = telemetry.server(&arrival);
-        server.set_network(Network::Http { version: "1.1", client: None });
+        server.set_network(Network::Http {
+            version: "1.1",
+            client: None,
+        });
         server.set_revision(Revision::V2025_11_25);
-        let mut client =
-            server.parent().client(&backend, &Departure { method, target, id: Some((&id).into()), attempt: 1 });
+        let mut client = server.parent().client(
+            &backend,
+            &Departure {
+                method,
+                target,
+                id: Some((&id).into()),
+                attempt: 1,
+            },
+        );
         client.set_revision(Revision::V2025_11_25);
         client.finish(&Outcome::failed(ErrorType::JsonRpc(code::INTERNAL)));
         server.finish(&Outcome::failed(ErrorType::JsonRpc(code::INTERNAL)));

@@ -19,7 +19,8 @@ pub(crate) struct Checker {
 impl Checker {
     /// Checks `query` and says which labels its result can have.
     pub(crate) fn query(&mut self, query: &str) -> Labels {
-        let parsed = promql_parser::parser::parse(query).unwrap_or_else(|error| panic!("{error}: {query}"));
+        let parsed =
+            promql_parser::parser::parse(query).unwrap_or_else(|error| panic!("{error}: {query}"));
         self.labels(&parsed, query)
     }
 
@@ -33,13 +34,26 @@ impl Checker {
             Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => Labels::new(),
             Expr::Aggregate(aggregate) => self.aggregate(aggregate, query),
             Expr::Binary(both) => {
-                assert!(both.modifier.as_ref().is_none_or(|modifier| modifier.matching.is_none()), "check it: {query}");
+                assert!(
+                    both.modifier
+                        .as_ref()
+                        .is_none_or(|modifier| modifier.matching.is_none()),
+                    "check it: {query}"
+                );
                 &self.labels(&both.lhs, query) | &self.labels(&both.rhs, query)
             }
             Expr::Call(call) => {
-                let labels: Labels = call.args.args.iter().flat_map(|arg| self.labels(arg, query)).collect();
+                let labels: Labels = call
+                    .args
+                    .args
+                    .iter()
+                    .flat_map(|arg| self.labels(arg, query))
+                    .collect();
                 if call.func.name == "histogram_quantile" {
-                    assert!(labels.contains("le"), "the buckets' bounds are summed away: {query}");
+                    assert!(
+                        labels.contains("le"),
+                        "the buckets' bounds are summed away: {query}"
+                    );
                 }
                 labels
             }
@@ -52,12 +66,20 @@ impl Checker {
         match &aggregate.modifier {
             Some(LabelModifier::Include(by)) => {
                 let by: Labels = by.labels.iter().cloned().collect();
-                assert!(by.is_subset(&inner), "grouped by {:?}, which nothing has: {query}", &by - &inner);
+                assert!(
+                    by.is_subset(&inner),
+                    "grouped by {:?}, which nothing has: {query}",
+                    &by - &inner
+                );
                 by
             }
             Some(LabelModifier::Exclude(without)) => {
                 let without: Labels = without.labels.iter().cloned().collect();
-                assert!(without.is_subset(&inner), "without {:?}, which nothing has: {query}", &without - &inner);
+                assert!(
+                    without.is_subset(&inner),
+                    "without {:?}, which nothing has: {query}",
+                    &without - &inner
+                );
                 &inner - &without
             }
             None if aggregate.param.is_some() => inner,
@@ -66,12 +88,30 @@ impl Checker {
     }
 
     fn selector(&mut self, selector: &VectorSelector, query: &str) -> Labels {
-        let name = selector.name.as_deref().unwrap_or_else(|| panic!("a selector without a metric: {query}"));
-        let labels = self.exposed.get(name).unwrap_or_else(|| panic!("{name} is not exposed: {query}"));
+        let name = selector
+            .name
+            .as_deref()
+            .unwrap_or_else(|| panic!("a selector without a metric: {query}"));
+        let labels = self
+            .exposed
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not exposed: {query}"));
         for matcher in &selector.matchers.matchers {
-            assert!(labels.contains(&matcher.name), "{name} has no label {}: {query}", matcher.name);
-            for value in matcher.value.split('|').filter(|value| !value.is_empty() && *value != ".*") {
-                assert!(is_value(&matcher.name, value), "{} is never {value:?}: {query}", matcher.name);
+            assert!(
+                labels.contains(&matcher.name),
+                "{name} has no label {}: {query}",
+                matcher.name
+            );
+            for value in matcher
+                .value
+                .split('|')
+                .filter(|value| !value.is_empty() && *value != ".*")
+            {
+                assert!(
+                    is_value(&matcher.name, value),
+                    "{} is never {value:?}: {query}",
+                    matcher.name
+                );
             }
         }
         self.named.insert(name.to_owned());
@@ -84,7 +124,10 @@ fn is_value(label: &str, value: &str) -> bool {
         "mcp_method_name" => !matches!(Method::from_name(value), Method::Other(_)),
         "error_type" => {
             let is_code = |info: &code::CodeInfo| info.code.to_string() == value;
-            ErrorType::FIXED.iter().any(|error| error.as_text() == value) || code::ALL.iter().any(is_code)
+            ErrorType::FIXED
+                .iter()
+                .any(|error| error.as_text() == value)
+                || code::ALL.iter().any(is_code)
         }
         "network_io_direction" => ["receive", "transmit"].contains(&value),
         "otel_metric_overflow" => value == "true",

@@ -24,7 +24,11 @@ const TOOLS: [&str; 12] = [
 
 /// A result with the members that its revision requires, and `rest`.
 fn result(era: Era, rest: &str) -> Answer {
-    let before = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
+    let before = if era == Era::Modern {
+        r#""resultType":"complete","#
+    } else {
+        ""
+    };
     Answer::Result(format!("{{{before}{rest}}}"))
 }
 
@@ -69,7 +73,11 @@ pub(super) fn call(era: Era, tool: &str, params: &str) -> Answer {
 }
 
 pub(super) fn answer(era: Era, method: &str, cursor: Option<&str>) -> Answer {
-    let hints = if era == Era::Modern { r#""ttlMs":61000,"cacheScope":"public","# } else { "" };
+    let hints = if era == Era::Modern {
+        r#""ttlMs":61000,"cacheScope":"public","#
+    } else {
+        ""
+    };
     let list = |rest: &str| result(era, &format!("{hints}{rest}"));
     match (method, era) {
         ("initialize", Era::Legacy) => Answer::Result(INITIALIZED.to_owned()),
@@ -87,14 +95,17 @@ pub(super) fn answer(era: Era, method: &str, cursor: Option<&str>) -> Answer {
         ("resources/read", _) => list(
             r#""contents":[{"uri":"example://docs/1","mimeType":"text/plain","text":"one","_meta":{"example.com/content":{"a":1}}}]"#,
         ),
-        ("prompts/list", _) => list(r#""prompts":[{"name":"greet","description":"Greets.","example":[1]}]"#),
+        ("prompts/list", _) => {
+            list(r#""prompts":[{"name":"greet","description":"Greets.","example":[1]}]"#)
+        }
         ("prompts/get", _) => result(
             era,
             r#""description":"Greets.","messages":[{"role":"user","content":{"type":"text","text":"Hello","_meta":{"example.com/message":1}}}]"#,
         ),
-        ("completion/complete", _) => {
-            result(era, r#""completion":{"values":["one","two"],"total":2,"hasMore":false,"example":1}"#)
-        }
+        ("completion/complete", _) => result(
+            era,
+            r#""completion":{"values":["one","two"],"total":2,"hasMore":false,"example":1}"#,
+        ),
         ("example.com/method", _) => result(era, r#""example":{"a":1}"#),
         _ => Answer::Error(r#"{"code":-32601,"message":"Method not found"}"#.to_owned()),
     }
@@ -106,7 +117,11 @@ fn plain_tools() -> Vec<String> {
             r#"{{"name":"{name}","description":"Answers in an unusual manner.","inputSchema":{{"type":"object"}}}}"#
         )
     };
-    let mut tools: Vec<_> = TOOLS.iter().chain(&["error", "arrived", "related"]).map(|name| simple(name)).collect();
+    let mut tools: Vec<_> = TOOLS
+        .iter()
+        .chain(&["error", "arrived", "related"])
+        .map(|name| simple(name))
+        .collect();
     tools.push(
         r#"{"name":"task","description":"Takes its time.","inputSchema":{"type":"object"},"execution":{"taskSupport":"optional"}}"#.to_owned(),
     );
@@ -115,7 +130,8 @@ fn plain_tools() -> Vec<String> {
 
 /// A tool with everything in its definition.
 const DEFINITION: &str = r##"{"name":"definition","title":"Definition","description":"Has everything.","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"zip":{"$ref":"#/$defs/zip"},"amount":{"type":"number","minimum":0.10,"multipleOf":1.0}},"required":["zip"],"additionalProperties":false,"$defs":{"zip":{"type":"string","pattern":"^[0-9]{5}$","x-example":"10115"}}},"outputSchema":{"type":"object","properties":{"a":{"type":["integer","null"]}},"additionalProperties":{"type":"string"}},"annotations":{"title":"Definition","readOnlyHint":true,"exampleHint":3},"icons":[{"src":"https://example.com/i.svg","mimeType":"image/svg+xml","sizes":["any"]}],"example":{"owner":"a"},"_meta":{"example.com/version":3}}"##;
-const LAST: &str = r#"{"name":"last","description":"On the second page.","inputSchema":{"type":"object"}}"#;
+const LAST: &str =
+    r#"{"name":"last","description":"On the second page.","inputSchema":{"type":"object"}}"#;
 
 const INITIALIZED: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"experimental":{"example.com/feature":{"level":2}}},"serverInfo":{"name":"unusual","version":"1"},"instructions":"Ask twice.","_meta":{"example.com/opening":{"a":1}}}"#;
 const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"resources":{},"prompts":{},"completions":{},"logging":{},"experimental":{"example.com/feature":{"level":2}}},"instructions":"Ask twice.","ttlMs":61000,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"unusual","version":"1"},"example.com/opening":{"a":1}}}"#;
@@ -133,6 +149,7 @@ pub(super) fn progress(token: &str) -> Vec<String> {
 /// A log message, and a notification that no specification names.
 pub(super) fn log() -> Vec<String> {
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"warning","logger":"unusual","data":{"disk":[1,2]},"_meta":{"example.com/log":1}}}"#;
-    let other = r#"{"jsonrpc":"2.0","method":"notifications/example.com/changed","params":{"a":1}}"#;
+    let other =
+        r#"{"jsonrpc":"2.0","method":"notifications/example.com/changed","params":{"a":1}}"#;
     [log, other].map(str::to_owned).to_vec()
 }

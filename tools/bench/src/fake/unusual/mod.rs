@@ -55,8 +55,12 @@ enum Answer {
 }
 
 pub(crate) fn answer(era: Era, message: &[u8]) -> Reply {
-    let Ok(request) = serde_json::from_slice::<Request<'_>>(message) else { return Reply::default() };
-    let (Some(id), Some(method)) = (request.id, request.method.as_deref()) else { return Reply::default() };
+    let Ok(request) = serde_json::from_slice::<Request<'_>>(message) else {
+        return Reply::default();
+    };
+    let (Some(id), Some(method)) = (request.id, request.method.as_deref()) else {
+        return Reply::default();
+    };
     let text = request.params.map_or("{}", RawValue::get);
     let params: Params<'_> = serde_json::from_str(text).unwrap_or_default();
     let answer = match method {
@@ -64,7 +68,10 @@ pub(crate) fn answer(era: Era, message: &[u8]) -> Reply {
         _ => answers::answer(era, method, params.cursor.as_deref()),
     };
     let notifications = match (method, params.name.as_str()) {
-        ("tools/call", "progress") => params.meta.progress_token.map(|token| answers::progress(token.get())),
+        ("tools/call", "progress") => params
+            .meta
+            .progress_token
+            .map(|token| answers::progress(token.get())),
         ("tools/call", "log") => Some(answers::log()),
         _ => None,
     };
@@ -72,7 +79,10 @@ pub(crate) fn answer(era: Era, message: &[u8]) -> Reply {
         Answer::Result(result) => ("result", result),
         Answer::Error(error) => ("error", error),
     };
-    let response = format!(r#"{{"jsonrpc":"2.0","id":{},"{member}":{value}}}"#, id.get());
+    let response = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"{member}":{value}}}"#,
+        id.get()
+    );
     Reply {
         notifications: notifications.unwrap_or_default(),
         response: Some(response),
@@ -94,14 +104,19 @@ mod tests {
                 ("server/discover", "{}"),
                 ("tools/list", "{}"),
                 ("tools/list", r#"{"cursor":"page 2/+é="}"#),
-                ("tools/call", r#"{"name":"progress","_meta":{"progressToken":"t"}}"#),
+                (
+                    "tools/call",
+                    r#"{"name":"progress","_meta":{"progressToken":"t"}}"#,
+                ),
                 ("tools/call", r#"{"name":"log"}"#),
                 ("tools/call", r#"{"name":"arrived","arguments":{"a":1.0}}"#),
                 ("resources/read", "{}"),
                 ("prompts/get", "{}"),
                 ("nothing", "{}"),
             ] {
-                let request = format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#);
+                let request = format!(
+                    r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#
+                );
                 let reply = answer(era, request.as_bytes());
                 let response: Value = serde_json::from_str(&reply.response.unwrap()).unwrap();
                 assert_eq!(response["id"], "a");
@@ -110,13 +125,20 @@ mod tests {
                 }
             }
         }
-        assert_eq!(answer(Era::Legacy, br#"{"jsonrpc":"2.0","method":"notifications/x"}"#), Reply::default());
+        assert_eq!(
+            answer(
+                Era::Legacy,
+                br#"{"jsonrpc":"2.0","method":"notifications/x"}"#
+            ),
+            Reply::default()
+        );
     }
 
     #[test]
     fn parameters_are_returned_as_they_were_written() {
         let request = br#"{"id":1,"method":"tools/call","params":{"name":"arrived","arguments":{"b":1.0,"a":2}}}"#;
-        let response: Value = serde_json::from_str(&answer(Era::Legacy, request).response.unwrap()).unwrap();
+        let response: Value =
+            serde_json::from_str(&answer(Era::Legacy, request).response.unwrap()).unwrap();
         let text = response["result"]["content"][0]["text"].as_str().unwrap();
         assert_eq!(text, r#"{"name":"arrived","arguments":{"b":1.0,"a":2}}"#);
     }

@@ -47,7 +47,19 @@ impl Case {
     /// What is looked at without a request of its own.
     const fn of(name: &'static str, look: Look, at: &'static str, expected: &'static str) -> Self {
         let (method, tool, params, meta, id) = ("", None, "", "", "10");
-        Self { name, eras: BOTH, method, tool, params, meta, id, look, at, expected, as_written: false }
+        Self {
+            name,
+            eras: BOTH,
+            method,
+            tool,
+            params,
+            meta,
+            id,
+            look,
+            at,
+            expected,
+            as_written: false,
+        }
     }
 
     const fn opening(name: &'static str, at: &'static str, expected: &'static str) -> Self {
@@ -58,14 +70,28 @@ impl Case {
         Self::of(name, Look::Page("tools/list", "tools"), at, expected)
     }
 
-    const fn tool(name: &'static str, tool: &'static str, at: &'static str, expected: &'static str) -> Self {
+    const fn tool(
+        name: &'static str,
+        tool: &'static str,
+        at: &'static str,
+        expected: &'static str,
+    ) -> Self {
         Self::of(name, Look::Entry("tools/list", "tools", tool), at, expected)
     }
 
     /// A part of the result of a call.
-    const fn call(name: &'static str, tool: &'static str, at: &'static str, expected: &'static str) -> Self {
+    const fn call(
+        name: &'static str,
+        tool: &'static str,
+        at: &'static str,
+        expected: &'static str,
+    ) -> Self {
         let case = Self::of(name, Look::Result, at, expected);
-        Self { method: "tools/call", tool: Some(tool), ..case }
+        Self {
+            method: "tools/call",
+            tool: Some(tool),
+            ..case
+        }
     }
 
     /// A part of the result of another request.
@@ -76,7 +102,11 @@ impl Case {
         at: &'static str,
         expected: &'static str,
     ) -> Self {
-        Self { method, params, ..Self::of(name, Look::Result, at, expected) }
+        Self {
+            method,
+            params,
+            ..Self::of(name, Look::Result, at, expected)
+        }
     }
 
     /// A part of the parameters of a call, as the server receives them.
@@ -87,11 +117,19 @@ impl Case {
         at: &'static str,
         expected: &'static str,
     ) -> Self {
-        Self { params, meta, look: Look::Arrived, ..Self::call(name, "arrived", at, expected) }
+        Self {
+            params,
+            meta,
+            look: Look::Arrived,
+            ..Self::call(name, "arrived", at, expected)
+        }
     }
 
     const fn exactly(self) -> Self {
-        Self { as_written: true, ..self }
+        Self {
+            as_written: true,
+            ..self
+        }
     }
 
     const fn only(self, eras: &'static [Era]) -> Self {
@@ -103,7 +141,11 @@ impl Case {
     }
 
     const fn with(self, params: &'static str, meta: &'static str) -> Self {
-        Self { params, meta, ..self }
+        Self {
+            params,
+            meta,
+            ..self
+        }
     }
 
     const fn id(self, id: &'static str) -> Self {
@@ -111,11 +153,9 @@ impl Case {
     }
 }
 
-const NUMBERS: &str =
-    r#"{"price":1.0,"id":12345678901234567890,"rate":0.10,"big":1E2,"zero":-0.0,"long":3.14159265358979323846}"#;
+const NUMBERS: &str = r#"{"price":1.0,"id":12345678901234567890,"rate":0.10,"big":1E2,"zero":-0.0,"long":3.14159265358979323846}"#;
 const SCHEMA: &str = r##"{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"zip":{"$ref":"#/$defs/zip"},"amount":{"type":"number","minimum":0.10,"multipleOf":1.0}},"required":["zip"],"additionalProperties":false,"$defs":{"zip":{"type":"string","pattern":"^[0-9]{5}$","x-example":"10115"}}}"##;
-const OUTPUT_SCHEMA: &str =
-    r#"{"type":"object","properties":{"a":{"type":["integer","null"]}},"additionalProperties":{"type":"string"}}"#;
+const OUTPUT_SCHEMA: &str = r#"{"type":"object","properties":{"a":{"type":["integer","null"]}},"additionalProperties":{"type":"string"}}"#;
 const TASK: &str = r#"{"taskId":"t-1","status":"working","statusMessage":"begun","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttl":60000,"pollInterval":50}"#;
 const LOG_LEVEL: &str = r#""io.modelcontextprotocol/logLevel":"debug""#;
 const ARGUMENTS: &str = r#""arguments":{"zebra":1,"apple":{"y":1,"x":2},"mango":3}"#;
