@@ -267,15 +267,7 @@ async fn traces_command_lists_and_shows_traces() {
     const LIST: &str = r#"{"recording":true,"traces":[{"number":7,"traceId":"4bf92f3577b34da6a3ce929d0e0e4736",
         "name":"tools/call files__read","startMs":3723004.0,"durationMs":4.2,"spans":2,"backends":["files"],"error":"timeout"}]}"#;
     let arguments = [
-        "traces",
-        "--backend",
-        "files",
-        "--tool",
-        "read me",
-        "--error",
-        "--text",
-        "a&b",
-        "--limit",
+        "traces", "--server", "files", "--tool", "read me", "--error", "--text", "a&b", "--limit",
         "5",
     ];
     let (output, text, request) = ask(&arguments, "200 OK", LIST).await;

@@ -15,13 +15,14 @@ pub(crate) use trace_filters::TraceFilters;
 
 use crate::failure;
 
-/// The name of the entry for this gateway in the files of clients.
+/// The default name of the gateway's entry in a client's file.
 pub(crate) const NAME: &str = "fanlight";
 
 /// A transparent, aggregating MCP proxy: one endpoint in front of several MCP servers.
 ///
-/// Without a command it serves over HTTP. Without --config it reads fanlight.yaml, mcp.json, .mcp.json or
-/// .cursor/mcp.json in this folder; if there is none of them, it runs a demo with two small servers of its own.
+/// Without a command it serves over HTTP. Without --config it reads fanlight.yaml, mcp.json,
+/// .mcp.json or .cursor/mcp.json in this folder. If there is none, it runs a demo with two small
+/// servers of its own.
 #[derive(Debug, Parser)]
 #[command(name = "fanlight", version, after_help = failure::STATUSES, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -39,18 +40,21 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve over HTTP (the default command)
     Run(RunCommand),
-    /// Serve over standard input and output, as one server of a desktop client
+    /// Serve over standard input and output, as a server that a desktop client starts
     Stdio(StdioArgs),
-    /// Serve the demo over HTTP, two small built-in servers, even if the folder has a configuration
+    /// Serve the demo (two small built-in servers) over HTTP, even if the folder has a
+    /// configuration
     Demo(RunArgs),
     /// Check the configuration files without connecting to any server
     Validate(ValidateArgs),
-    /// Check the configuration, connect to every server and report the results; or check one server without a configuration
+    /// Check the configuration and connect to every server; or check one server without a
+    /// configuration
     Check(CheckArgs),
-    /// Show the merged catalogue: of the running gateway with the configuration; if there is none, the servers are started for it
+    /// List the merged tools, resources and prompts of the running gateway; without one, start the
+    /// servers for this command
     List {
-        /// What to list: tools, resources or prompts; everything if left out. Also a file of the configuration, as --config
-        /// names it
+        /// Tools, resources or prompts [default: all]. Also accepts a configuration file, as
+        /// --config does
         #[arg(value_name = "WHAT|FILE", num_args = 0..=2)]
         what: Vec<ListTarget>,
         /// Print JSON, with the entries as clients receive them
@@ -58,64 +62,66 @@ pub(crate) enum Command {
         json: bool,
         #[command(flatten)]
         endpoint: EndpointArgs,
-        /// The endpoint of a gateway, which is asked as its clients are, with the key or access token in FANLIGHT_TOKEN; without
-        /// one, you sign in to it if it asks for that
+        /// The endpoint of a gateway, called as a client does, with the key or access token in
+        /// FANLIGHT_TOKEN; without one, you sign in if the gateway asks for it
         #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
         url: Option<String>,
-        /// Open no browser for signing in: print the address that has to be opened in one on this machine
+        /// Open no browser for the sign-in; print the URL to open on this machine
         #[arg(long, requires = "url")]
         no_browser: bool,
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Call one tool and print its result; exit status 1 if it is an error. The running gateway with the configuration makes the
-    /// call; if there is none, the servers are started for it
+    /// Call one tool and print its result; exit status 1 if it is an error. Uses the running
+    /// gateway; without one, starts the servers for this command
     Call(CallCommand),
     /// Make the same call directly and through the gateway, and compare the results byte by byte
     Diff(CallArgs),
-    /// Make a call with a known `traceparent` and show, hop by hop, whether it arrived
+    /// Call a tool with a known `traceparent`, and show at which hops it arrived
     TraceTest(TraceTestArgs),
-    /// Write the entry for this gateway into the file of a client, such as cursor or claude-code; without a client, show those
-    /// of this machine
+    /// Add this gateway to a client's file, such as that of cursor or claude-code; without a
+    /// client, list the clients on this machine
     Connect(ConnectArgs),
-    /// Import the servers of the clients on this machine into a configuration of Fanlight
+    /// Import the servers of the clients on this machine into a Fanlight configuration
     Import(ImportArgs),
-    /// Make, list and revoke keys of clients, in the file that `auth.keys` names
+    /// Create, list and revoke client keys in the file that `auth.keys` names
     Keys {
         #[command(subcommand)]
         command: KeysCommand,
     },
-    /// Sign in to servers that each user signs in to, or deposit a key for those that want one: as the only user of `fanlight
-    /// stdio`, or of a gateway that does not ask its clients who they are
+    /// Sign in to servers whose users sign in, or store your key for them; for `fanlight stdio`, or
+    /// a gateway without `auth`
     Login(LoginArgs),
-    /// Sign out of a server, or of all of them
+    /// Sign out of one server, or of all
     Logout(LogoutArgs),
-    /// Show where the only user is signed in, since when, and with which scopes
+    /// Show where you are signed in, since when and with which scopes; for `fanlight stdio`, or a
+    /// gateway without `auth`
     Connections(ConnectionsArgs),
-    /// Show or remove what is kept in `stateDir` of all users, and of servers
+    /// Show or remove what `stateDir` stores about users and servers
     State {
         #[command(subcommand)]
         command: StateCommand,
     },
-    /// Who called what, how much, and whether the record is as it was written; whether or not the gateway runs
+    /// Query and verify the audit log (the gateway need not run)
     Audit {
         #[command(subcommand)]
         command: AuditCommand,
     },
-    /// Approve what servers say of their tools, prompts and templates as it is now: writes the file of `pins`
+    /// Approve the current definitions of tools, prompts and templates, and write them to the file
+    /// of `pins`
     Pin(PinArgs),
-    /// What clients may do: the schema of policies, the policies in force, why something is decided so, and cases for CI
+    /// Show, explain and test the policies that decide what clients may do
     Policy {
         #[command(subcommand)]
         command: PolicyCommand,
     },
-    /// Show the calls of a running gateway that wait for approval, and approve or refuse one
+    /// List calls of a running gateway that wait for approval, and approve or refuse one
     Approvals(ApprovalsArgs),
-    /// Show the state of a running gateway and its backends; exit status 1 if it is not ready
+    /// Show the state of a running gateway and its servers; exit status 1 if it is not ready
     Status(StatusArgs),
-    /// Show the last traces of a running gateway, or one of them as a waterfall
+    /// List the latest traces of a running gateway, or show one as a waterfall
     Traces(TracesArgs),
-    /// Show what the servers of a running gateway write to their standard error
+    /// Show what the servers of a running gateway wrote to their standard error
     Logs(LogsArgs),
     /// Make a running gateway reload its configuration; exit status 1 if it has errors
     Reload(ReloadRequestArgs),
@@ -125,15 +131,15 @@ pub(crate) enum Command {
     Disable(ServerArgs),
     /// Restart a server of a running gateway
     Restart(ServerArgs),
-    /// End the session of a client of a running gateway
+    /// End a client's session at a running gateway
     EndSession(SessionArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
-    /// Print the completions of a shell, such as `source <(fanlight completions bash)`
+    /// Print shell completions, for use as in `source <(fanlight completions bash)`
     Completions { shell: clap_complete::Shell },
-    /// Print the manual page, or write the pages of all commands into a folder
+    /// Print the manual page, or write a page for each command into a folder
     Man {
-        /// The folder; created if it does not exist
+        /// The folder, created if it does not exist
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -144,23 +150,24 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A file of the configuration, as --config names it; or the URL of one server to check without a configuration. Write a
-    /// command after `--` instead
+    /// A configuration file, as for --config; or the URL of one server to check without a
+    /// configuration. For a command, write it after `--`
     #[arg(value_name = "FILE|URL")]
     pub(crate) url: Option<String>,
-    /// A header for the server at that URL, such as 'Authorization: Bearer …'
+    /// A header to send to that URL, such as 'Authorization: Bearer …'
     #[arg(long, value_name = "HEADER", requires = "url")]
     pub(crate) header: Vec<String>,
-    /// Open no browser for signing in: print the address that has to be opened in one on this machine
+    /// Open no browser for the sign-in; print the URL to open on this machine
     #[arg(long, requires = "url")]
     pub(crate) no_browser: bool,
-    /// Write the report about this one server as an HTML page that can be shared
+    /// Write the report about this server as an HTML page to share
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command of one server to check without a configuration, such as `-- node server.js`
+    /// The command that starts the server to check without a configuration, such as `-- node
+    /// server.js`
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
     pub(crate) command: Vec<String>,
 }
@@ -169,7 +176,7 @@ pub(crate) struct CheckArgs {
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Accept variables that are not set, for example in a pipeline without the secrets
+    /// Accept unset variables, for example in a pipeline without the secrets
     #[arg(long)]
     pub(crate) allow_missing_env: bool,
     /// Print JSON
@@ -181,25 +188,25 @@ pub(crate) struct ValidateArgs {
 pub(crate) struct ConnectArgs {
     /// The client, such as cursor, claude-code, vscode or codex
     pub(crate) client: Option<String>,
-    /// Remove the entry again; the file gets its previous bytes if nothing else in it was changed
+    /// Remove the entry; restores the file byte for byte if nothing else in it has changed
     #[arg(long, requires = "client")]
     pub(crate) undo: bool,
-    /// Print the entry and change no file
+    /// Print the entry without changing a file
     #[arg(long, requires = "client", conflicts_with = "undo")]
     pub(crate) print: bool,
-    /// Write into the file of the project in this folder instead of that of the user
+    /// Write to the project's file in this folder instead of the user's file
     #[arg(long, conflicts_with = "file")]
     pub(crate) project: bool,
-    /// The client's file [default: the client's usual file]
+    /// The client's file [default: its usual place]
     #[arg(long, value_name = "PATH", requires = "client")]
     pub(crate) file: Option<PathBuf>,
-    /// The URL that the client uses [default: `publicUrl`, else the address of `listen`]
+    /// The URL for the client to use [default: `publicUrl`, else the address of `listen`]
     #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub(crate) url: Option<String>,
-    /// Let the client start its own gateway: `fanlight stdio` with this configuration
+    /// Let the client start a gateway of its own: `fanlight stdio` with this configuration
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// Write the token in FANLIGHT_TOKEN into the file, instead of a reference to that variable
+    /// Write the token from FANLIGHT_TOKEN into the file instead of a reference to that variable
     #[arg(long)]
     pub(crate) write_token: bool,
     /// The name of the entry
@@ -212,20 +219,21 @@ pub(crate) struct ConnectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// A file or client to import servers from; can be repeated. A file may be that of a client, a server.json of the MCP
-    /// registry, or an .mcpb bundle [default: all clients on this machine, and of the project in this folder]
+    /// A file or client to import servers from; can be repeated. The file can be a client's, a
+    /// server.json of the MCP registry, or an .mcpb bundle [default: all clients on this machine
+    /// and in this project]
     #[arg(long, value_name = "FILE|CLIENT")]
     pub(crate) from: Vec<String>,
     /// The file to write, or - for standard output
     #[arg(long, short, value_name = "PATH", default_value = "fanlight.yaml")]
     pub(crate) output: PathBuf,
-    /// Show what would be imported and write nothing
+    /// Show what would be imported, without writing it
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Replace existing files
     #[arg(long)]
     pub(crate) force: bool,
-    /// What to do with secrets that are written out in the files [default: env-file]
+    /// How to treat secrets written out in the files [default: env-file]
     #[arg(long, value_enum)]
     pub(crate) secrets: Option<Secrets>,
     /// Print JSON
@@ -235,28 +243,29 @@ pub(crate) struct ImportArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Secrets {
-    /// They are moved into a file of variables beside the configuration, such as fanlight.env, which only its owner can read
+    /// Move them to a file of variables beside the configuration, such as fanlight.env, readable
+    /// only by its owner
     EnvFile,
-    /// They are left out: the configuration names variables, which you set
+    /// Leave them out: the configuration names variables that you set
     Variables,
-    /// They stay as they are, in the configuration
+    /// Copy them into the configuration as they are
     Keep,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
-    /// The name of the server, or the URL of one that is in no configuration [default: all of the configuration where the user
-    /// is not signed in]
+    /// A server of the configuration, or the URL of any other [default: all servers you are not
+    /// signed in to]
     #[arg(value_name = "SERVER|URL")]
     pub(crate) server: Option<String>,
-    /// Open no browser: print the address that has to be opened in one on this machine
+    /// Open no browser; print the URL to open on this machine
     #[arg(long)]
     pub(crate) no_browser: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {
-    /// The name of the server, or the URL of one that is in no configuration [default: all of them]
+    /// A server of the configuration, or the URL of any other [default: all]
     #[arg(value_name = "SERVER|URL")]
     pub(crate) server: Option<String>,
 }
@@ -270,17 +279,20 @@ pub(crate) struct ConnectionsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateCommand {
-    /// Print what is kept of users as JSON, without tokens and keys, and of which servers lists are kept
+    /// Print stored data about users as JSON, without tokens and keys, and name the servers whose
+    /// lists are stored
     Export,
-    /// Remove everything that is kept of users and the lists of servers; all users have to sign in again
+    /// Remove all stored data about users and the stored lists of servers; all users have to sign
+    /// in again
     Purge,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key, print it once on standard output, and add its digest to the file; a running gateway accepts it at once
+    /// Create a key, print it once on standard output, and add its digest to the file; a running
+    /// gateway accepts it at once
     New(NewKeyArgs),
-    /// Show the keys in the file
+    /// List the keys in the file
     List {
         /// Print JSON
         #[arg(long)]
@@ -288,11 +300,11 @@ pub(crate) enum KeysCommand {
         #[command(flatten)]
         file: KeyFileArgs,
     },
-    /// Remove the keys of a name; a running gateway ends their clients' streams and calls
+    /// Revoke the keys with this name; a running gateway ends their clients' streams and calls
     Revoke {
         /// The name of the keys
         name: String,
-        /// Only keys whose digest begins with these digits, for example after a renewal
+        /// Only keys whose digest begins with these digits, for example after replacing a key
         #[arg(long, value_name = "DIGITS")]
         sha256: Option<String>,
         /// Print JSON
@@ -305,21 +317,21 @@ pub(crate) enum KeysCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct NewKeyArgs {
-    /// The name of the clients with this key; further keys of the same name are for the same clients
+    /// The name of the key's clients; several keys can share a name
     pub(crate) name: String,
-    /// Groups of these clients
+    /// The clients' groups
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
     pub(crate) groups: Vec<String>,
-    /// Scopes of these clients [default: all]
+    /// The clients' scopes [default: all]
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',')]
     pub(crate) scopes: Vec<String>,
     /// When the key expires: after a time such as 90d or 12h, on a day in UTC such as 2027-01-31, or never
     #[arg(long, value_name = "WHEN")]
     pub(crate) expires: Option<String>,
-    /// Paths of the endpoints that it is limited to, such as /mcp/readers [default: all]
+    /// Paths of the endpoints that the key is good for, such as /mcp/readers [default: all]
     #[arg(long, value_name = "PATH,…", value_delimiter = ',')]
     pub(crate) endpoints: Vec<String>,
-    /// Print the entry on standard error and change no file
+    /// Print the entry on standard error without changing a file
     #[arg(long, conflicts_with = "file")]
     pub(crate) print: bool,
     /// Print the key and its entry as JSON
@@ -329,7 +341,7 @@ pub(crate) struct NewKeyArgs {
     pub(crate) file: KeyFileArgs,
 }
 
-/// The file with keys.
+/// The option that names the file with keys.
 #[derive(Debug, Args)]
 pub(crate) struct KeyFileArgs {
     /// The file with keys [default: `auth.keys.file` of the configuration]
@@ -337,10 +349,10 @@ pub(crate) struct KeyFileArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// A file of the configuration that is named without `--config`.
+/// A configuration file named without `--config`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FileArgs {
-    /// The configuration, as --config names it
+    /// A configuration file, as for --config
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -355,11 +367,12 @@ pub(crate) struct RunCommand {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
-    /// Address to listen on, such as 0.0.0.0:8080 for all addresses, a port of this machine alone, such as 8080, :8080 or
-    /// localhost:8080, or unix:PATH [default: 127.0.0.1:8080]
+    /// Address to listen on: 0.0.0.0:8080 for all interfaces; 8080, :8080 or localhost:8080 for
+    /// this machine only; or unix:PATH [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<ListenAddress>,
-    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), as for --listen, or `off` [default: 127.0.0.1:8081]
+    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), in the forms of --listen, or
+    /// `off` [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -372,11 +385,11 @@ pub(crate) struct RunArgs {
 pub(crate) struct StdioArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Path of the endpoint that the client gets [default: the default endpoint, at `path`]
+    /// Path of the endpoint that the client uses [default: the default endpoint, at `path`]
     #[arg(long, value_name = "PATH")]
     pub(crate) endpoint: Option<String>,
-    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a free
-    /// port and logs it [default: `admin.listen` if the configuration has it, else off]
+    /// Address for operators (/ui, /api, /metrics, /healthz, /readyz), or `off`. Port 0 takes a
+    /// free port and logs it [default: `admin.listen` of the configuration, else off]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<Admin>,
     #[command(flatten)]
@@ -387,7 +400,7 @@ pub(crate) struct StdioArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ReloadArgs {
-    /// Do not watch the files of the configuration; SIGHUP and `fanlight reload` still reload it
+    /// Do not watch the configuration files; SIGHUP and `fanlight reload` still reload them
     #[arg(long)]
     pub(crate) no_watch: bool,
 }
@@ -397,33 +410,33 @@ pub(crate) struct TraceArgs {
     /// Print each finished trace to standard error
     #[arg(long)]
     pub(crate) trace_console: bool,
-    /// Append traces to this file, as lines of OTLP-JSON
+    /// Append traces to this file as lines of OTLP-JSON
     #[arg(long, value_name = "PATH")]
     pub(crate) trace_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// The configuration: fanlight.yaml, or an mcp.json of a desktop client. Can be repeated: the first file has the
-    /// options, all of them have servers
+    /// The configuration: fanlight.yaml, or a desktop client's mcp.json. Can be repeated: options
+    /// come from the first file, servers from all
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Vec<PathBuf>,
     /// Use the demo instead of a configuration
     #[arg(long, global = true)]
     pub(crate) demo: bool,
-    /// Start what a configuration names that was found in this folder, without asking
+    /// Start servers from a configuration found in this folder without asking
     #[arg(long, global = true)]
     pub(crate) yes: bool,
-    /// Filter of the log on standard error, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
+    /// Log filter, as in RUST_LOG: `info`, `fanlight_backend=debug`, …
     #[arg(long, value_name = "FILTER", global = true)]
     pub(crate) log: Option<String>,
-    /// Format of the log
+    /// Log format
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) log_format: LogFormat,
 }
 
 impl CommonArgs {
-    /// Whether the user has said that what the configuration names may be started: by naming it, or in so many words.
+    /// Whether the user allowed starting the configured servers, with `--config` or `--yes`.
     pub(crate) fn may_act(&self) -> bool {
         !self.config.is_empty() || self.yes
     }
@@ -433,11 +446,11 @@ impl CommonArgs {
 pub(crate) struct CallCommand {
     #[command(flatten)]
     pub(crate) call: CallArgs,
-    /// The endpoint of a gateway, which is called as its clients do, with the key or access token in FANLIGHT_TOKEN; without
-    /// one, you sign in to it if it asks for that
+    /// The endpoint of a gateway, called as a client does, with the key or access token in
+    /// FANLIGHT_TOKEN; without one, you sign in if the gateway asks for it
     #[arg(long, value_name = "URL", conflicts_with_all = ["admin", "endpoint"])]
     pub(crate) url: Option<String>,
-    /// Open no browser for signing in: print the address that has to be opened in one on this machine
+    /// Open no browser for the sign-in; print the URL to open on this machine
     #[arg(long, requires = "url")]
     pub(crate) no_browser: bool,
     #[command(flatten)]
@@ -448,7 +461,7 @@ pub(crate) struct CallCommand {
 pub(crate) struct CallArgs {
     /// The tool, by the name that clients see
     pub(crate) tool: String,
-    /// Its arguments, a JSON object
+    /// The tool's arguments, a JSON object
     #[arg(default_value = "{}")]
     pub(crate) arguments: String,
     /// Print JSON, also on a terminal
@@ -458,16 +471,16 @@ pub(crate) struct CallArgs {
     pub(crate) endpoint: EndpointArgs,
 }
 
-/// The endpoint that a command looks through.
+/// The endpoint whose catalogue and policies a command uses.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct EndpointArgs {
-    /// Path of an endpoint of the configuration, such as /mcp/readers [default: everything]
+    /// Path of an endpoint of the configuration, such as /mcp/readers [default: every server]
     #[arg(long, value_name = "PATH")]
     endpoint: Option<String>,
 }
 
 impl EndpointArgs {
-    /// The path, if one is named.
+    /// The path, if the user gave one.
     pub(crate) fn path(&self) -> Option<&str> {
         self.endpoint.as_deref()
     }
@@ -475,17 +488,18 @@ impl EndpointArgs {
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct AdminArgs {
-    /// The admin listener of the running gateway: a URL, an address or port such as 8081, or unix:PATH. Its token comes from
-    /// FANLIGHT_ADMIN_TOKEN, else from the configuration [default: `admin.listen` of the configuration]
+    /// The running gateway's admin listener: a URL, an address or port such as 8081, or unix:PATH.
+    /// The token comes from FANLIGHT_ADMIN_TOKEN, else from the configuration [default:
+    /// `admin.listen` of the configuration]
     #[arg(long, value_name = "URL")]
     pub(crate) admin: Option<String>,
-    /// The file with the certificate to show to it, in PEM form, where it asks for one (`clientAuth`)
+    /// PEM file with the client certificate for an admin listener with `clientAuth`
     #[arg(long, value_name = "PATH", requires = "admin_key")]
     pub(crate) admin_cert: Option<PathBuf>,
-    /// The file with the private key of that certificate, in PEM form, not encrypted
+    /// PEM file with the private key of that certificate, not encrypted
     #[arg(long, value_name = "PATH", requires = "admin_cert")]
     pub(crate) admin_key: Option<PathBuf>,
-    /// The file with the authorities, in PEM form, that its own certificate may come from, besides those of this machine
+    /// PEM file with certificate authorities to trust for the admin listener, besides the system's
     #[arg(long, value_name = "PATH")]
     pub(crate) admin_ca: Option<PathBuf>,
 }
@@ -512,7 +526,7 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionArgs {
-    /// The digest of the session's id, as `/api/sessions` and the page show it
+    /// The digest of the session's id, as shown by `/api/sessions` and the page
     pub(crate) digest: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -541,7 +555,7 @@ pub(crate) struct PinArgs {
     /// Only these servers [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Vec<String>,
-    /// Write nothing; exit status 1 if anything is not as approved
+    /// Write nothing; exit status 1 if a definition differs from the approved one
     #[arg(long)]
     pub(crate) check: bool,
     /// Print JSON
@@ -551,9 +565,10 @@ pub(crate) struct PinArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinCommand {
-    /// Approve some definitions as they are now, and say what has changed in them; a running gateway takes the file at once
+    /// Approve the current state of some definitions, and print what changed; a running gateway
+    /// takes it over at once
     Approve {
-        /// The definitions, as server/name with the server's own name
+        /// The definitions, as server/name, with the name that the server uses
         #[arg(required = true, value_name = "SERVER/NAME")]
         items: Vec<String>,
     },
@@ -561,15 +576,15 @@ pub(crate) enum PinCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
-    /// Let a call run, once and with the arguments that are shown
+    /// Let the call run once, with the arguments shown
     Approve(AnswerArgs),
-    /// Do not let a call run
+    /// Refuse the call
     Refuse(AnswerArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// The id, as `fanlight approvals` and the page show it
+    /// The approval's id, as shown by `fanlight approvals` and the page
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -591,13 +606,13 @@ pub(crate) struct StatusArgs {
 pub(crate) struct LogsArgs {
     /// The server, by its name in the configuration [default: all]
     pub(crate) server: Option<String>,
-    /// Keep printing new lines
+    /// Keep printing new lines as they come
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// How many of the last lines to print first
+    /// How many of the latest lines to print first
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 100)]
     pub(crate) lines: usize,
-    /// Print the API's JSON, one line each
+    /// Print the API's JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -612,7 +627,7 @@ pub(crate) struct TracesArgs {
     pub(crate) admin: AdminArgs,
     #[command(flatten)]
     pub(crate) filters: TraceFilters,
-    /// Most traces to show
+    /// How many traces to list at most
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) limit: u16,
     /// Print the API's JSON: a list, or one trace as OTLP-JSON
@@ -622,13 +637,13 @@ pub(crate) struct TracesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceTestArgs {
-    /// The tool to call, by the name that clients see; by default the first with `readOnlyHint` that
-    /// requires no arguments
+    /// The tool to call, by the name that clients see [default: the first that has `readOnlyHint`
+    /// and requires no arguments]
     pub(crate) tool: Option<String>,
-    /// Its arguments, a JSON object
+    /// The tool's arguments, a JSON object
     #[arg(default_value = "{}")]
     arguments: String,
-    /// The arguments as an option
+    /// The tool's arguments, given as an option
     #[arg(
         long = "args",
         value_name = "JSON",
@@ -636,8 +651,8 @@ pub(crate) struct TraceTestArgs {
         requires = "tool"
     )]
     named_arguments: Option<String>,
-    /// The endpoint of a running gateway, with the key or access token in FANLIGHT_TOKEN; without one a gateway is started
-    /// for the test
+    /// The endpoint of a running gateway, with the key or access token in FANLIGHT_TOKEN; without
+    /// it, the test starts a gateway
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     #[command(flatten)]
@@ -648,7 +663,7 @@ pub(crate) struct TraceTestArgs {
 }
 
 impl TraceTestArgs {
-    /// The arguments, from whichever option was given.
+    /// The arguments, given by position or as an option.
     pub(crate) fn arguments(&self) -> &str {
         self.named_arguments.as_deref().unwrap_or(&self.arguments)
     }
@@ -675,7 +690,7 @@ impl std::str::FromStr for Admin {
     }
 }
 
-/// What is to be listed, or a file of the configuration.
+/// A kind of thing to list, or a configuration file.
 #[derive(Clone, Debug)]
 pub(crate) enum ListTarget {
     Kind(Listed),
@@ -697,7 +712,8 @@ impl std::str::FromStr for ListTarget {
 }
 
 impl Cli {
-    /// Has a file that is named without `--config` be the first of the configuration.
+    /// Moves a configuration file that was named without `--config` to the front of `--config`'s
+    /// list.
     pub(crate) fn take_file(&mut self) {
         let file = match &mut self.command {
             Some(Command::Run(args)) => args.file.file.take(),
@@ -719,7 +735,7 @@ impl Cli {
     }
 }
 
-/// Whether this names a file of a configuration, be it there or not.
+/// Whether the text names a configuration file, existing or not.
 fn is_file_name(text: &str) -> bool {
     let is_of_configuration = |end: &str| ["json", "jsonc", "yaml", "yml", "toml"].contains(&end);
     let path = std::path::Path::new(text);

@@ -6,41 +6,44 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Show who called what, the newest first
+    /// Show who called what, newest first
     Query(AuditQueryArgs),
-    /// Show how much each client used each tool, by day
+    /// Show how often each client used each tool, by day
     Usage(AuditUsageArgs),
-    /// Say whether the record is as it was written; exit status 1 and the first line that is not if it was changed
+    /// Verify that the audit log is unchanged; otherwise exit status 1 and the first changed line
     Verify {
-        /// Checkpoints that were kept elsewhere, in addition to those beside the record
+        /// Checkpoints stored elsewhere, in addition to those beside the audit log
         #[arg(long, value_name = "FILE")]
         checkpoint: Vec<PathBuf>,
-        /// The key of the checkpoints, as `fanlight audit key` printed it [default: that beside the record]
+        /// The public key of the checkpoints, as `fanlight audit key` printed it [default: the key
+        /// beside the audit log]
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the public key of the checkpoints, to be kept elsewhere
+    /// Print the public key of the checkpoints; store it elsewhere
     Key,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditFilterArgs {
-    /// A part of the client's principal or name
+    /// Part of the client's principal or name
     #[arg(long)]
     pub(crate) principal: Option<String>,
-    /// The tool, prompt or resource, as server/name or name with the server's own name; * stands for any characters
+    /// The tool, prompt or resource, as server/name or just the server's own name for it; * matches
+    /// any characters
     #[arg(long, value_name = "PATTERN")]
     pub(crate) tool: Option<String>,
     /// The server
     #[arg(long)]
     pub(crate) server: Option<String>,
-    /// From when: a time ago such as 24h or 7d, or a day or time in UTC such as 2027-01-31 or 2027-01-31T08:00:00Z
+    /// Start: a time ago such as 24h or 7d, or a UTC day or time such as 2027-01-31 or
+    /// 2027-01-31T08:00:00Z
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,
-    /// Until when
+    /// End, in the same forms
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<String>,
     /// Print JSON
@@ -52,16 +55,18 @@ pub(crate) struct AuditFilterArgs {
 pub(crate) struct AuditQueryArgs {
     #[command(flatten)]
     pub(crate) filter: AuditFilterArgs,
-    /// The method, such as tools/call; of what users grant signIn, keyDeposit, signOut or grantEnd
+    /// The method, such as tools/call; or an event of users' grants: signIn, keyDeposit, signOut,
+    /// grantEnd
     #[arg(long, value_name = "METHOD")]
     pub(crate) action: Option<String>,
-    /// How it ended: ok, tool_error, error, refused, cancelled, not_run, decided; of approvals asked, approved, refused
+    /// The outcome: ok, tool_error, error, refused, cancelled, not_run, decided; for approvals
+    /// asked, approved, refused
     #[arg(long)]
     pub(crate) outcome: Option<String>,
-    /// The call that began the task of this id, and what was asked about it
+    /// A task's id: the call that started the task, and later requests about it
     #[arg(long, value_name = "ID")]
     pub(crate) task: Option<String>,
-    /// How many lines at most
+    /// How many lines to print at most
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: u16,
 }

@@ -9,16 +9,16 @@ use super::AdminArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Print the Cedar schema of policies, with what a running gateway lists
+    /// Print the Cedar schema of the policies, with the items that a running gateway lists
     Schema {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Print all policies, with those that `allow` in the configuration means
+    /// Print all policies, also those made from `allow` in the configuration
     Show,
-    /// Say whether a client may do something, and by which policies
+    /// Decide whether a client may do something, and name the deciding policies
     Explain(Box<ExplainArgs>),
-    /// Ask the questions of a file, and compare the answers with those that are expected; exit status 1 if one differs
+    /// Run test cases from a file; exit status 1 if a decision differs from the expected one
     Test {
         /// The file: a list of cases in YAML or JSON (docs/policy.md)
         cases: PathBuf,
@@ -27,8 +27,8 @@ pub(crate) enum PolicyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The client: its issuer, `#` and its subject, such as key#ci or an https URL and a subject [default: one that is not
-    /// authenticated]
+    /// The client, as issuer#subject, such as key#ci; an issuer can be an https URL [default: a
+    /// client without authentication]
     #[arg(
         long,
         value_name = "ISSUER#SUBJECT",
@@ -36,16 +36,16 @@ pub(crate) struct ExplainArgs {
         hide_default_value = true
     )]
     pub(crate) principal: String,
-    /// Groups of the client [default: those of its key]
+    /// The client's groups [default: the groups of its key]
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
     pub(crate) groups: Option<Vec<String>>,
-    /// Scopes of the client [default: those of its key, else all]
+    /// The client's scopes [default: the scopes of its key, else all]
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',')]
     pub(crate) scopes: Option<Vec<String>>,
     /// A claim of the client's token
     #[arg(long = "claim", value_name = "NAME=VALUE,…")]
     pub(crate) claims: Vec<String>,
-    /// The path of the endpoint that it asks [default: that of the default endpoint]
+    /// Path of the endpoint that the client uses [default: the default endpoint]
     #[arg(long, value_name = "PATH")]
     pub(crate) endpoint: Option<String>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct ExplainArgs {
     /// The arguments of the call
     #[arg(long = "args", value_name = "JSON")]
     pub(crate) arguments: Option<String>,
-    /// What the tool says of itself, in place of what a running gateway lists
+    /// The tool's annotations, instead of those that a running gateway lists
     #[arg(long, value_name = "JSON")]
     pub(crate) annotations: Option<String>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct ExplainedItem {
-    /// A tool, by its server and that one's own name
+    /// A tool, with the server's own name for it
     #[arg(long, value_name = "SERVER/NAME")]
     tool: Option<String>,
     /// A prompt
@@ -75,19 +75,19 @@ struct ExplainedItem {
     /// A resource
     #[arg(long, value_name = "SERVER/URI")]
     resource: Option<String>,
-    /// A template of resources
+    /// A resource template
     #[arg(long, value_name = "SERVER/TEMPLATE")]
     template: Option<String>,
     /// A skill
     #[arg(long, value_name = "SERVER/URI")]
     skill: Option<String>,
-    /// Signing in at a server
+    /// Signing in to a server
     #[arg(long, value_name = "SERVER")]
     server: Option<String>,
 }
 
 impl ExplainArgs {
-    /// What the question is about.
+    /// The item that the question is about.
     pub(crate) fn item(&self) -> Option<(PolicyKind, String)> {
         let ExplainedItem {
             tool,

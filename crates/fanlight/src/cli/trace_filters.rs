@@ -1,44 +1,45 @@
-//! Which traces `fanlight traces` lists: the parameters of `GET /api/traces`.
+//! The filters of `fanlight traces`: the parameters of `GET /api/traces`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use fanlight_telemetry::ring::TraceOutcome;
 
-/// Which traces are listed, and in which order.
+/// Filters and order of the listed traces.
 #[derive(Debug, Default, Args)]
 pub(crate) struct TraceFilters {
-    /// Only traces that went to this backend
-    #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
+    /// Only traces that went to this server
+    #[arg(long = "server", value_name = "NAME", conflicts_with = "trace_id")]
     backend: Option<String>,
     /// Only traces that called this tool, by its own or its prefixed name
     #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
     tool: Option<String>,
-    /// Only traces with a message of this method, such as `tools/list`; `connect` for connections to servers
+    /// Only traces with a message of this method, such as `tools/list`, or `connect` for
+    /// connections to servers
     #[arg(long, value_name = "METHOD", conflicts_with = "trace_id")]
     method: Option<String>,
-    /// Only traces of clients with this text in their name or version
+    /// Only traces of clients whose name or version contains this text
     #[arg(long, value_name = "TEXT", conflicts_with = "trace_id")]
     client: Option<String>,
-    /// Only traces of clients whose identity has this name
+    /// Only traces of clients with this principal name
     #[arg(long, value_name = "NAME", conflicts_with = "trace_id")]
     principal: Option<String>,
-    /// Only traces that ended like this
+    /// Only traces with this outcome
     #[arg(long, conflicts_with = "trace_id")]
     outcome: Option<Outcome>,
     /// Only traces with an error
     #[arg(long, conflicts_with = "trace_id")]
     error: bool,
-    /// Only traces with this text in their id, or in a name or attribute of a span
+    /// Only traces with this text in their id, or in a span's name or attributes
     #[arg(long, value_name = "TEXT", conflicts_with = "trace_id")]
     text: Option<String>,
     /// Only traces that began within this time, such as `10m`
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "trace_id")]
     since: Option<Duration>,
-    /// Only traces that lasted this long or longer, such as `500ms`
+    /// Only traces that lasted at least this long, such as `500ms`
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "trace_id")]
     min_duration: Option<Duration>,
-    /// Which come first
+    /// Order of the list
     #[arg(long, conflicts_with = "trace_id")]
     sort: Option<Sort>,
 }
@@ -46,29 +47,29 @@ pub(crate) struct TraceFilters {
 /// How a trace has ended.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Outcome {
-    /// Without an error
+    /// No error
     Ok,
-    /// The tool said that it failed
+    /// The tool reported an error
     ToolError,
-    /// A JSON-RPC error, or a message that cannot be used
+    /// A JSON-RPC error, or an invalid message
     ProtocolError,
-    /// The client cancelled it, or left
+    /// The client cancelled or left
     Cancelled,
-    /// No connection, no answer, or a limit
+    /// No connection, no answer, or a limit exceeded
     Failed,
 }
 
 /// The order of traces.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sort {
-    /// Those that began last
+    /// Latest first
     Newest,
-    /// Those that lasted longest
+    /// Longest first
     Slowest,
 }
 
 impl TraceFilters {
-    /// The parameters of the request, at the time `now`.
+    /// The query parameters of the request, at the time `now`.
     pub(crate) fn query(&self, now: SystemTime) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let millis = |duration: Duration| duration.as_millis().to_string();

@@ -21,8 +21,8 @@ fn page() -> String {
     let mut text = HEAD.to_owned();
     let _ = writeln!(text, "{}\n", about(&all));
     let _ = writeln!(text, "```text\n{STATUSES}\n```\n");
-    text += "Colours are for terminals; `NO_COLOR` switches them off. Where a command has `--json`, its standard output is one \
-             JSON value, and what is for people is on standard error.\n\n";
+    text += "Colours appear on terminals only; `NO_COLOR` switches them off. With `--json`, standard output is one \
+             JSON value, and text for people goes to standard error.\n\n";
     text += "| command | |\n|---|---|\n";
     for command in visible(&all) {
         let name = command.get_name();
