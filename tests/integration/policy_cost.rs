@@ -1,5 +1,5 @@
 //! What 200 policies cost with 500 tools and 1,000 principals. It prints figures and proves nothing, so it runs only when asked:
-//! `FANLIGHT_TEST_BINARY=target/release/fanlight cargo test -p fanlight-tests --test integration policy_cost -- --ignored --nocapture`
+//! `FANLIGHT_TEST_BINARY=target/dist/fanlight cargo test -p fanlight-tests --test integration policy_cost -- --ignored --nocapture`
 
 use std::fmt::Write as _;
 use std::fs;

@@ -252,7 +252,7 @@ def cargo(_packages, work):
     """`cargo install --path`, from this repository."""
     root = work / "cargo"
     root.mkdir()
-    # In the release profile it finds what `cargo build --release` has compiled.
+    # In a profile that is compiled already, it compiles nothing.
     profile = os.environ.get("INSTALL_PROFILE", "release")
     command = ["cargo", "install", "--quiet", "--locked", "--profile", profile, "--path", REPOSITORY / "crates/fanlight", "--root", root]
     run(*command)

@@ -17,35 +17,19 @@ pub(crate) fn target_folder() -> Result<PathBuf> {
     folder.ok_or_else(|| BenchError::Other(format!("{} is in no folder", program.display())))
 }
 
-/// The Fanlight in the folder of this program. Where cargo runs this program, Fanlight is built first, so that
+/// The Fanlight of the profile `dist`, which packages contain. Where cargo runs this program, Fanlight is built first, so that
 /// no old build is measured by mistake.
 pub(crate) async fn fanlight() -> Result<PathBuf> {
-    let program = this_program()?.with_file_name("fanlight");
+    let program = target_folder()?.join("dist/fanlight");
     let Some(cargo) = std::env::var_os("CARGO") else {
         return Ok(program);
     };
     let mut command = Command::new(cargo);
-    command.args([
-        "build",
-        "--quiet",
-        "--package",
-        "fanlight",
-        "--manifest-path",
-    ]);
     command
+        .args(["build", "--quiet", "--profile", "dist"])
+        .args(["--package", "fanlight", "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml"))
         .kill_on_drop(true);
-    match program
-        .parent()
-        .and_then(Path::file_name)
-        .and_then(|profile| profile.to_str())
-    {
-        Some("debug") | None => {}
-        Some(profile) => {
-            command.args(["--profile", profile]);
-        }
-    }
-    let built = async { command.status().await.doing("running cargo") };
     if within("cargo to build Fanlight", SECONDS, built)
         .await?
         .success()

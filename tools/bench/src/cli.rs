@@ -68,7 +68,7 @@ pub(crate) struct RunArgs {
     /// Seconds of churn: sessions that are opened and closed [default: 15]
     #[arg(long, value_name = "S")]
     pub(crate) churn_seconds: Option<u64>,
-    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
+    /// The Fanlight to measure [default: that of the profile dist, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
     /// The processor for the system under test
@@ -109,7 +109,7 @@ pub(crate) struct PeersArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The Fanlight to measure [default: the one in the folder of this program, which is built if cargo runs this]
+    /// The Fanlight to measure [default: that of the profile dist, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
     /// The budget

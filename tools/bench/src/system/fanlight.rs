@@ -109,7 +109,7 @@ pub(super) async fn start(
     config: &FanlightConfig,
 ) -> Result<System> {
     if !bench.fanlight.exists() {
-        let hint = "build it with `cargo build --release`, or name another with --fanlight";
+        let hint = "build it with `cargo build --profile dist`, or name another with --fanlight";
         return Err(BenchError::Missing {
             program: bench.fanlight.clone(),
             hint,
