@@ -1,4 +1,4 @@
-//! Notifying clients that a merged list has changed: which clients, and how often at most.
+//! Notifies clients that a merged list has changed, at a limited rate.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use crate::topology::{BackendId, Reader, Topology, View};
 #[derive(Default)]
 pub(crate) struct Announcer {
     state: Mutex<State>,
-    /// Which backends have to be listened to for changes.
+    /// Tracks which servers Fanlight has to listen to for changes.
     pub(super) demand: Demand,
-    /// Something has become due.
+    /// Wakes the task that sends notifications when one becomes due.
     pub(super) woken: Notify,
 }
 
@@ -32,14 +32,16 @@ struct State {
 
 struct Listener {
     endpoint: Endpoint,
-    /// Whose lists it sees, if they are not those of all; said with each topology.
+    /// The principal whose lists the client sees; `None` if it sees the common lists. Set again
+    /// with each topology.
     reader: Option<Reader>,
-    /// The announcements of the gateway that it gets.
+    /// The kinds of changes that the gateway announces to this client.
     wants: [bool; 3],
-    /// The announcements that it gets when the topology has been replaced: all in its interest, since a backend that
-    /// announces its own changes does not know of that.
+    /// The kinds of changes announced to this client after the topology was replaced. All kinds in
+    /// its interest, because a server that announces its own changes knows nothing of the
+    /// replacement.
     on_replacement: [bool; 3],
-    /// The backends whose messages it gets directly; `None` for all.
+    /// The servers whose messages the client gets directly; `None` means all of them.
     heard: Option<HashSet<BackendId>>,
     messages: ServerMessages,
 }
@@ -47,18 +49,18 @@ struct Listener {
 #[derive(Clone, Default)]
 struct Timing {
     due: Option<Instant>,
-    /// The endpoints whose lists have changed, and for whom.
+    /// The endpoints whose lists have changed, with the clients to notify there.
     endpoints: HashSet<(Endpoint, Audience)>,
     sent: Option<Instant>,
 }
 
-/// The clients of an endpoint that are told of a change.
+/// The clients of an endpoint that a change is announced to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Audience {
     Everyone,
-    /// Those that have lists of their own.
+    /// Clients whose principal has its own lists.
     Readers,
-    /// Those whom the canary of this backend serves.
+    /// Clients that the canary of this server serves.
     MovedFrom(BackendId),
     Reader(Reader),
 }
@@ -77,14 +79,15 @@ impl Listener {
     }
 }
 
-/// The registration of a listener, which ends when this is dropped.
+/// The registration of a listener. Dropping it ends the registration.
 pub(crate) struct Registration {
     announcer: Arc<Announcer>,
     number: u64,
 }
 
 impl Announcer {
-    /// Sends notifications of the changes in `interest` of what `client` is shown to `messages` from now on.
+    /// Registers `client`: from now on it gets notifications of changes in `interest` through
+    /// `messages`.
     pub(crate) fn register(
         self: &Arc<Self>,
         interest: &Interest,
@@ -115,7 +118,7 @@ impl Announcer {
         }
     }
 
-    /// The endpoints that clients listen at.
+    /// The endpoints at which clients listen.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let state = self.lock();
         let distinct: HashSet<&Endpoint> = state
@@ -126,7 +129,7 @@ impl Announcer {
         distinct.into_iter().cloned().collect()
     }
 
-    /// Makes a notification due at these endpoints once `pause` has passed since the last one.
+    /// Makes a notification due at these endpoints, at the earliest `pause` after the last one.
     pub(super) fn announce(
         &self,
         change: Change,
@@ -147,7 +150,7 @@ impl Announcer {
         self.woken.notify_one();
     }
 
-    /// Makes a notification due for those clients that have lists of their own, at the endpoints that show `backend`.
+    /// Makes a notification due for `audience` at the endpoints that show `backend`.
     pub(super) fn announce_to(
         &self,
         audience: &Audience,
@@ -160,7 +163,7 @@ impl Announcer {
         self.announce(change, topology.limits.settle, endpoints, audience);
     }
 
-    /// When [`Announcer::send_due`] is to be called next.
+    /// The time at which [`Announcer::send_due`] has to be called next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.lock()
             .timing
@@ -169,7 +172,7 @@ impl Announcer {
             .min()
     }
 
-    /// Sends what is due. A listener whose channel is full misses it.
+    /// Sends the notifications that are due. A listener whose channel is full misses its copy.
     pub(super) fn send_due(&self) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -194,7 +197,7 @@ impl Announcer {
         }
     }
 
-    /// Passes on what a backend has sent to all that listen, to those that do not get it directly.
+    /// Forwards a server's notification to the listeners that do not get its messages directly.
     pub(super) fn pass_on(
         &self,
         backend: BackendId,
@@ -214,7 +217,7 @@ impl Announcer {
         }
     }
 
-    /// Whether a listener is interested in a change.
+    /// Whether any listener is interested in this kind of change.
     pub(crate) fn is_wanted(&self, change: Change) -> bool {
         self.lock()
             .listeners
@@ -222,7 +225,7 @@ impl Announcer {
             .any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
     }
 
-    /// Notifies every interested listener that lists have changed with the topology at its endpoint.
+    /// Notifies each interested listener at whose endpoint the new topology changed the lists.
     pub(crate) fn replaced(&self, changes: &[(Change, Differing)]) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -256,21 +259,21 @@ impl Announcer {
 }
 
 impl Registration {
-    /// The listener sees the lists of `reader` from now on.
+    /// Sets the principal whose lists the listener sees from now on.
     pub(crate) fn reads_as(&self, reader: Option<&Reader>) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.reader = reader.cloned();
         }
     }
 
-    /// Has the gateway announce what is in `interest` to it, and nothing else.
+    /// Limits what the gateway announces to this listener to `interest`.
     pub(crate) fn announce_only(&self, interest: &Interest) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.wants = Change::ALL.map(|change| change.is_in(interest));
         }
     }
 
-    /// The backends whose messages the listener gets directly from now on; `None` for all.
+    /// Sets the servers whose messages the listener gets directly; `None` means all of them.
     pub(crate) fn hears(&self, backends: Option<HashSet<BackendId>>) {
         if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
             listener.heard = backends;

@@ -1,10 +1,10 @@
-//! The owner of the tasks that the core runs by itself.
+//! Owns the background tasks of the gateway core.
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// Starts tasks that end with it.
+/// Starts tasks and ends them together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
     tasks: TaskTracker,
@@ -12,7 +12,8 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Runs `work` until it is done or everything ends. `None` if it was not done.
+    /// Runs `work` until it is done or all tasks are ended. Returns `None` if `work` did not
+    /// finish.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -21,14 +22,14 @@ impl Background {
             .spawn(self.end.clone().run_until_cancelled_owned(work))
     }
 
-    /// Ends everything, and waits for that.
+    /// Ends all tasks and waits until they have ended.
     pub(crate) async fn stop(&self) {
         self.end.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Ends everything when it is dropped.
+    /// Returns a guard that ends all tasks when it is dropped.
     pub(crate) fn guard(&self) -> DropGuard {
         self.end.clone().drop_guard()
     }

@@ -1,4 +1,4 @@
-//! Changes of a list at its backends: noted when announced, and read again.
+//! Changes of a list: noting that a server has announced one, and reading its part again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ impl Catalogue {
         });
     }
 
-    /// Notes that servers may list more from now on, since more is declared to them.
+    /// Marks all parts as outdated after Fanlight has begun to declare another extension to
+    /// servers, because they may list more now.
     pub(super) fn read_with_more(&self) {
         let declared = self.capabilities.current();
         let was_read_with_it = |part: &Part| {
@@ -45,7 +46,7 @@ impl Catalogue {
         };
         self.with(|state| {
             state.suspect = true;
-            // A list that was kept in an earlier run may have been read with as much.
+            // A list kept from an earlier run may already have been read with this extension.
             let others = state
                 .parts
                 .values_mut()
@@ -54,7 +55,7 @@ impl Catalogue {
         });
     }
 
-    /// Notes that a backend has announced a change of its part. Returns whether that is private.
+    /// Notes that a server has announced a change of its part. Returns whether the part is private.
     pub(super) fn announced(&self, backend: BackendId) -> bool {
         self.with(|state| {
             state.changed_unseen |= state.snapshots.is_empty();
@@ -65,8 +66,8 @@ impl Catalogue {
         })
     }
 
-    /// Notes that a backend announces changes of its part from now on. What was read before may
-    /// have changed without an announcement.
+    /// Notes that a server announces changes of its part from now on. The part is read again,
+    /// because it may have changed before without an announcement.
     pub(super) fn announces(&self, backend: BackendId) {
         self.with(|state| {
             let part = state.part(backend);
@@ -76,12 +77,13 @@ impl Catalogue {
         });
     }
 
-    /// Notes that nothing is heard of a backend's changes from now on.
+    /// Notes that Fanlight no longer hears of this server's changes.
     pub(super) fn announces_no_more(&self, backend: BackendId) {
         self.with(|state| state.part(backend).announces = false);
     }
 
-    /// Reads a backend's part again that was read before its connection of `made`: it may differ, since the server may be another process.
+    /// Reads a server's part again if it was read before the connection made at `made`. The part
+    /// may differ, because the server may be another process.
     pub(super) async fn compare(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
@@ -103,7 +105,7 @@ impl Catalogue {
         }
     }
 
-    /// The backends whose part was read in an earlier run of Fanlight, and when.
+    /// The servers whose parts were kept from an earlier run of Fanlight, with the time of reading.
     pub(crate) fn kept_since(&self) -> HashMap<BackendId, SystemTime> {
         self.with(|state| {
             let kept = |(backend, part): (&BackendId, &Part)| {
@@ -113,8 +115,8 @@ impl Catalogue {
         })
     }
 
-    /// The entries of the backends whose whole list is known, as they themselves give and call them; of lists that are private,
-    /// as Fanlight itself is given them, if those are wanted.
+    /// The original names and definitions of all entries, for each server whose whole list is
+    /// known. Private lists are included only `with_private`, as Fanlight itself is shown them.
     pub(crate) fn own_entries(
         &self,
         with_private: bool,
@@ -131,8 +133,8 @@ impl Catalogue {
         })
     }
 
-    /// Backends that announce changes, but whose lists have outlived their `ttlMs`. They are served,
-    /// and are to be read again meanwhile.
+    /// Servers that announce changes but whose lists have outlived their `ttlMs`. Fanlight still
+    /// serves these lists and should read them again meanwhile.
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
         let shared = self.own.as_ref().map_or(self, |own| &own.shared);
@@ -154,8 +156,8 @@ impl Catalogue {
         overdue
     }
 
-    /// Reads a backend's part again if that is known to be outdated, and merges it. Lists that no
-    /// client has asked for stay unread, unless clients are to be notified of their changes.
+    /// Reads a server's part again if it is known to be outdated, and merges it. Lists that no
+    /// client has asked for stay unread, unless clients have to be notified of their changes.
     pub(super) async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
         let now = Instant::now();
         let (is_wanted, need) = self.with(|state| {
@@ -180,7 +182,7 @@ impl Catalogue {
         }
     }
 
-    /// Takes the first snapshot in the background, for a client that is to be notified of changes.
+    /// Takes the first snapshot in the background, for a client that has to be notified of changes.
     pub(crate) fn begin(self: &Arc<Self>, topology: &Arc<Topology>) {
         let first = self
             .with(|state| !std::mem::replace(&mut state.begun, true) && state.snapshots.is_empty());

@@ -1,7 +1,8 @@
-//! Whether a backend has to be listened to for changes of its lists.
+//! Decides whether Fanlight has to listen to a server for changes of its lists.
 //!
-//! A process alone listens to each. Where several have the same servers, each stream is one of many at a server: it is listened to only
-//! while a client listens here, or a list of it does not say for how long it holds (`ttlMs`; 2026-07-28 server/utilities/caching).
+//! A single Fanlight process listens to every server. With several replicas each stream is one of
+//! many at the server. So a replica listens only while one of its clients listens, or while a list
+//! of the server has no lifetime (`ttlMs`; 2026-07-28 server/utilities/caching).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,15 +14,16 @@ use tokio::time::timeout;
 use super::ListKind;
 use crate::topology::BackendId;
 
-/// How long nobody needs a stream before it ends. No option: clients come and go, and each stream that begins has lists read again.
+/// How long a stream stays open after nobody needs it. No option: clients come and go, and each new
+/// stream makes Fanlight read the lists again.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Who needs to hear of changes of lists.
+/// The reasons to listen to servers for changes of lists.
 #[derive(Default)]
 pub(super) struct Demand {
-    /// Whether any client listens.
+    /// Whether any client listens for changes.
     clients: watch::Sender<bool>,
-    /// The lists of each backend that do not say for how long they hold.
+    /// For each server, the lists that have no lifetime.
     untimed: Mutex<HashMap<BackendId, Untimed>>,
 }
 
@@ -33,7 +35,7 @@ impl Demand {
             .send_if_modified(|listened| std::mem::replace(listened, listen) != listen);
     }
 
-    /// A list of a backend has been read, which says for how long it holds or does not.
+    /// Records that a list of a server was read, and whether it has a lifetime.
     pub(super) fn read(&self, backend: BackendId, kind: ListKind, is_timed: bool) {
         self.of(backend).send_if_modified(|untimed| {
             if is_timed {
@@ -44,7 +46,7 @@ impl Demand {
         });
     }
 
-    /// Forgets backends other than these.
+    /// Forgets the servers for which `is_there` is false.
     pub(super) fn retain(&self, is_there: impl Fn(BackendId) -> bool) {
         self.untimed
             .lock()
@@ -52,12 +54,12 @@ impl Demand {
             .retain(|backend, _| is_there(*backend));
     }
 
-    /// Waits until a backend has to be listened to.
+    /// Waits until Fanlight has to listen to the server.
     pub(super) async fn begins(&self, backend: BackendId) {
         self.becomes(backend, true).await;
     }
 
-    /// Waits until a backend has not had to be listened to for some time.
+    /// Waits until Fanlight has not had to listen to the server for [`LINGER`].
     pub(super) async fn ends(&self, backend: BackendId) {
         loop {
             self.becomes(backend, false).await;
@@ -74,9 +76,9 @@ impl Demand {
                 return;
             }
             tokio::select! {
-                // Its sender lives as long as this.
+                // The sender belongs to `self`, so it cannot close here.
                 _ = clients.changed() => {}
-                // The backend has left, and listening to it ends.
+                // The server has left the topology, so listening to it ends.
                 changed = untimed.changed() => if changed.is_err() { return },
             }
         }

@@ -1,4 +1,4 @@
-//! The description of several backends as one server.
+//! Describes several servers as one.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
 use fanlight_protocol::json::{Edits, Json, Member, ObjectBuilder, rewrite_object};
@@ -14,7 +14,7 @@ use crate::extensions;
 use crate::merge::{self, Contribution, Except};
 use crate::topology::{Filtered, View};
 
-/// Members that have a rule of their own here, or belong to one hop.
+/// Members that this module merges by rules of their own, or that concern one hop only.
 const OWN_RULES: [&str; 5] = [
     "capabilities",
     "instructions",
@@ -23,11 +23,12 @@ const OWN_RULES: [&str; 5] = [
     "resultType",
 ];
 
-/// The merged server is none of the backends, so the identity of each stands under its name.
+/// Members that the gateway's own identity replaces. Each server's identity is kept under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
-/// The description of all backends together for a client: `capabilities` (the union, as far as it is served), `serverInfo`
-/// (`identity`), `instructions` (joined), and everything else by the merge policy.
+/// Describes all servers together for a client. `capabilities` is the union of what Fanlight
+/// serves, `serverInfo` is `identity`, and `instructions` are joined. All other members follow the
+/// merge policy.
 pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> Json {
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Brief.time(&*backend.client, view.limits().timeout);
@@ -65,7 +66,7 @@ fn merged(
         let outcome = description.as_ref().err().map(BackendError::outcome);
         matches!(outcome, Some(Outcome::Starting | Outcome::Timeout))
     });
-    // A client asks only for the lists that it is promised here, and this server may have any of them.
+    // Clients ask only for lists that are promised here, and a late server may have any of them.
     let capabilities = if is_any_late {
         with_all_lists(&capabilities)
     } else {
@@ -105,7 +106,8 @@ fn merged(
     result.finish()
 }
 
-/// A description with what an endpoint makes of it: its own instructions, and only the capabilities that it serves.
+/// Adapts a description to an endpoint: the endpoint's instructions, and only the capabilities that
+/// it serves.
 pub(crate) fn as_shown(view: &View, description: Json) -> Json {
     if view.instructions().is_none() && !view.has_filters() {
         return description;
@@ -131,8 +133,8 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
     )
 }
 
-/// `capabilities` without kinds of which an endpoint shows nothing, and, where it has filters, without extensions that
-/// Fanlight does not know.
+/// Removes from `capabilities` the kinds of which an endpoint shows nothing. If the endpoint has
+/// filters, extensions that Fanlight does not know are removed as well.
 fn served(view: &View, capabilities: &Json) -> Json {
     let is_empty = |member: &Member| {
         Filtered::ALL
@@ -156,7 +158,7 @@ fn served(view: &View, capabilities: &Json) -> Json {
     )
 }
 
-/// The description of the only backend of a topology that is not transparent.
+/// The description of a topology's only server, if it is not transparent.
 pub(crate) fn only(description: &ServerDescription) -> Json {
     let json = description.json();
     let place = json
@@ -172,7 +174,8 @@ pub(crate) fn only(description: &ServerDescription) -> Json {
     edits.finish_json()
 }
 
-/// Promises changes of lists: the gateway announces them itself, whatever the servers do.
+/// Sets `listChanged` for every list: the gateway announces changes itself, whatever the servers
+/// do.
 fn with_list_changes(capabilities: &Json) -> Json {
     Change::ALL
         .into_iter()

@@ -1,7 +1,8 @@
-//! What the requests declare by which lists are read for all clients.
+//! The capabilities that Fanlight declares when it reads lists for all clients.
 //!
-//! Servers hide what a client cannot use, such as tools that only an app shows. So these requests declare every
-//! extension that Fanlight knows, and those that clients declare who ask for lists.
+//! Servers hide entries that a client cannot use, such as tools that only an app shows. So Fanlight
+//! declares every extension that it knows, and those that its clients declare when they ask for
+//! lists.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,15 +11,15 @@ use fanlight_canonical::CallContext;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ObjectBuilder, union};
 
-/// The longest identifier, in bytes. No option: identifiers are names of domains with a word.
+/// The longest extension identifier, in bytes. No option: an identifier is a domain and a word.
 const LONGEST: usize = 128;
 
-/// The capabilities that are declared.
+/// The capabilities that Fanlight declares to servers.
 pub(super) struct ListCapabilities(Mutex<Declared>);
 
 struct Declared {
     capabilities: Json,
-    /// The extensions in it that clients have brought.
+    /// The extensions in `capabilities` that were added for clients.
     of_clients: HashSet<String>,
 }
 
@@ -38,9 +39,10 @@ impl ListCapabilities {
         self.lock().capabilities.clone()
     }
 
-    /// Adds the extensions of a client with these capabilities; says whether any is new. Settings are left out: those
-    /// of one client are no other's business. At most `most` extensions of clients are declared, since each new one has all
-    /// lists read again.
+    /// Adds the extensions of a client with these capabilities; returns whether any is new.
+    ///
+    /// Their settings are left out, because other clients must not see them. At most `most`
+    /// extensions are added, because each new one makes Fanlight read all lists again.
     pub(super) fn add(&self, client: &Json, most: usize) -> bool {
         let Some(extensions) = client.get("extensions").filter(Json::is_object) else {
             return false;
@@ -77,7 +79,7 @@ impl ListCapabilities {
     }
 }
 
-/// SEP-2133: a prefix that names the vendor, and a name.
+/// Whether `id` has the form of SEP-2133: a prefix that names the vendor, and a name.
 fn is_identifier(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
     id.len() <= LONGEST && id.contains('/') && id.chars().all(fits)

@@ -1,8 +1,9 @@
-//! Lists of a backend that outlast the process, so that the backend need not be started for them.
+//! Lists that outlast the process, so that Fanlight need not start a server to list its entries.
 //!
-//! A kept list is read as if the backend answered with its pages: by the same code, with the same checks and bounds. It is used
-//! once at most, before anything else is known of the list, while the backend rests. When the backend has been connected, its own
-//! list is read and takes its place (`watch`).
+//! A kept list is read as if the server had answered with its pages, with the same checks and
+//! limits. It is used at most once: while the server's process is not running and nothing else is
+//! known of the list. After the server has been connected, its own list replaces the kept one
+//! (`watch`).
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use fanlight_protocol::Response;
 use fanlight_protocol::json::{Json, Kind};
 use fanlight_protocol::result::ServerDescription;
 
-/// Whether a list that was read with the capabilities `declared` need not be read again for `wanted`: no extension is
-/// missing, and nothing else differs.
+/// Whether a list read with the capabilities `declared` is good for `wanted` too: it lacks no
+/// extension, and nothing else differs.
 pub(super) fn covers(declared: &Json, wanted: &Json) -> bool {
     let is_covered = |member: &str, value: &Json| match (member, declared.get(member)) {
         ("extensions", Some(declared)) => value.members().all(|one| {
@@ -31,14 +32,14 @@ pub(super) fn covers(declared: &Json, wanted: &Json) -> bool {
         })
 }
 
-/// A backend as it was when its list was kept: it describes itself, and answers requests for the list.
+/// A stand-in for a server: describes it and answers list requests from kept pages.
 pub(super) struct KeptPages {
     pub(super) backend: Arc<dyn BackendClient>,
     pub(super) pages: Vec<Json>,
 }
 
 impl KeptPages {
-    /// The page that follows the one that ended with `cursor`.
+    /// The page after the one that ended with `cursor`.
     fn page(&self, cursor: Option<&Json>) -> Option<&Json> {
         let Some(cursor) = cursor else {
             return self.pages.first();

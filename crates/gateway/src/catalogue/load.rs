@@ -1,4 +1,4 @@
-//! Reading the whole list of one backend: all pages, within a deadline.
+//! Reads the whole list of one server: all pages, within a deadline.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::merge::Contribution;
 use crate::topology::ListLimits;
 use crate::uri_places as places;
 
-/// Reads one backend's list. The pages before a failure are kept. The requests are made in `context`.
+/// Reads one server's list with requests in `context`. Pages read before a failure are kept.
 pub(super) async fn one(
     kind: ListKind,
     backend: &dyn BackendClient,
@@ -49,7 +49,7 @@ pub(super) async fn one(
         Err(failure) => {
             let (backend, list, reason) = (backend.name(), kind.member(), &failure.reason);
             match failure.outcome {
-                // The backend's supervisor has logged that already, or there is nothing to log.
+                // Nothing to log, or the server's supervisor has logged it.
                 Outcome::Unreachable
                 | Outcome::Unauthorized
                 | Outcome::SignInNeeded
@@ -101,7 +101,7 @@ struct Walk<'a> {
     kind: ListKind,
     backend: &'a dyn BackendClient,
     limits: &'a ListLimits,
-    /// How long all of it may take.
+    /// The time limit for reading all pages.
     limit: Duration,
     context: Arc<CallContext>,
     results: Vec<Json>,
@@ -140,7 +140,7 @@ impl Walk<'_> {
                 + result
                     .get(self.kind.member())
                     .map_or(0, |list| list.elements().count());
-            // A short text can have very many entries, each of which takes memory.
+            // A short text can have very many entries, and each takes memory.
             if entries > self.limits.entries {
                 return Err(self.too_many_entries());
             }
@@ -165,7 +165,7 @@ impl Walk<'_> {
         )))
     }
 
-    /// The failure of a backend that has not answered in time.
+    /// The failure of a server that did not answer in time.
     fn late(&self) -> Failure {
         failed(late(self.backend, self.limit))
     }
@@ -174,8 +174,8 @@ impl Walk<'_> {
         cut_short(&format!("it has more than {} entries", self.limits.entries))
     }
 
-    /// Each page's time counts from its arrival (2026-07-28 server/utilities/caching, Interaction with
-    /// Pagination); the first that expires makes the whole list stale.
+    /// Counts the time of each page from its arrival (2026-07-28 server/utilities/caching,
+    /// Interaction with Pagination). The first page that expires makes the whole list stale.
     fn note_expiry(&mut self, page: &Json) {
         let ttl = page
             .get("ttlMs")
@@ -206,7 +206,8 @@ impl Walk<'_> {
         };
         let response = self.backend.request(call).await.map_err(failed)?;
         match response.view::<AnyResult>() {
-            // Entries of several backends are put into one text, which an invalid one would break.
+            // Merging puts entries of several servers into one text. One invalid entry would break
+            // all of it.
             Some(result) => {
                 Json::parse(result.json().bytes().clone(), MAX_NESTING).map_err(|error| Failure {
                     outcome: Outcome::Error,
@@ -221,7 +222,7 @@ impl Walk<'_> {
     }
 }
 
-/// The reason that is reported for a backend that answered with an error.
+/// The reported reason for a server that answered with an error.
 pub(crate) fn answered(error: &Json) -> String {
     const LONGEST: usize = 200;
     let message = error
@@ -242,7 +243,7 @@ fn failed(error: BackendError) -> Failure {
     }
 }
 
-/// The reason that is reported for a backend whose list was not read to its end.
+/// The reported reason for a list that was not read to its end.
 pub(crate) fn cut_off(why: &str) -> String {
     format!("the list was cut off: {why}")
 }

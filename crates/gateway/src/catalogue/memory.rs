@@ -1,4 +1,4 @@
-//! Bounds on the bytes of lists in memory.
+//! Limits on the bytes of lists in memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,28 +8,29 @@ use fanlight_fair::{Budget, Part, Reservation, Spent};
 
 use crate::topology::{ByteLimits, Reader};
 
-/// The bytes of the lists of all backends together.
+/// The bytes that the common lists of all servers take together.
 #[derive(Debug, Default)]
 pub(crate) struct ListMemory(AtomicUsize);
 
-/// The bytes of the lists of single principals. A principal may use as many as it leaves free.
+/// The bytes of lists that belong to single principals. One principal may use at most as many as
+/// remain free.
 pub(super) struct ReaderMemory {
     budget: Budget<Reader>,
-    /// Drops the lists of another principal than this, and says whether there were any.
+    /// Drops the lists of a principal other than the given one; returns whether there were any.
     evict: Box<dyn Fn(&Reader) -> bool + Send + Sync>,
 }
 
-/// How many principals lose their lists for one reservation, at most.
+/// How many principals may lose their lists for one reservation.
 const EVICTED: usize = 4;
 
-/// The bytes of one list, given back when this is dropped.
+/// The bytes reserved for one list. Dropping the value frees them.
 #[derive(Debug)]
 pub(crate) struct ReservedBytes {
     memory: Memory,
     bytes: usize,
 }
 
-/// What the bytes of a list are part of.
+/// The budget that a list's bytes count against.
 enum Memory {
     ForAll(Arc<ListMemory>),
     ForOne {
@@ -48,7 +49,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A bound that was exceeded.
+/// The limit that a list exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooManyBytes {
     One(usize),
@@ -65,7 +66,7 @@ impl fmt::Display for TooManyBytes {
 }
 
 impl ListMemory {
-    /// Nothing yet.
+    /// Begins a reservation of zero bytes for a common list.
     pub(crate) fn reserve(self: &Arc<Self>) -> ReservedBytes {
         ReservedBytes {
             memory: Memory::ForAll(Arc::clone(self)),
@@ -75,7 +76,8 @@ impl ListMemory {
 }
 
 impl ReaderMemory {
-    /// As many bytes in all; `evict` drops the lists of another principal than the one that it is given.
+    /// Creates a budget of `bytes`. `evict` drops the lists of a principal other than the one it is
+    /// given.
     pub(super) fn new(
         bytes: usize,
         evict: impl Fn(&Reader) -> bool + Send + Sync + 'static,
@@ -86,7 +88,7 @@ impl ReaderMemory {
         }
     }
 
-    /// Nothing yet, for a list of this principal.
+    /// Begins a reservation of zero bytes for a list of this principal.
     pub(super) fn reserve(self: &Arc<Self>, reader: &Reader) -> ReservedBytes {
         let memory = Memory::ForOne {
             memory: Arc::clone(self),
@@ -96,7 +98,7 @@ impl ReaderMemory {
         ReservedBytes { memory, bytes: 0 }
     }
 
-    /// Has `held` be `bytes`, for which others may lose their lists.
+    /// Resizes `held` to `bytes`. Other principals may lose their lists for it.
     fn take(
         &self,
         reader: &Reader,

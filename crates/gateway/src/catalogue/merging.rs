@@ -1,4 +1,5 @@
-//! Merging the lists of backends into a snapshot, each entry under a name or URI that no earlier one has.
+//! Merges the servers' lists into a snapshot. Each entry gets a name or URI that no earlier entry
+//! has.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,37 +20,37 @@ use crate::merge::Contribution;
 use crate::topology::{BackendId, Member, Topology};
 use crate::uri_places as places;
 
-/// A backend's part of a list, as it goes into a snapshot.
+/// One server's part of a list, ready to be merged into a snapshot.
 pub(super) struct ReadPart {
     pub(super) backend: BackendId,
     pub(super) contribution: Contribution,
     pub(super) needs: Needs,
-    /// Whether it is for those alone for whom it was read.
+    /// Whether only the reader it was read for may see it.
     pub(super) is_private: bool,
 }
 
-/// What the entries of one backend are merged with.
+/// The inputs for merging the entries of one server.
 #[derive(Clone, Copy)]
 struct Merging<'a> {
     kind: ListKind,
     member: &'a Member,
     topology: &'a Topology,
     claiming: &'a [Arc<Snapshot>],
-    /// The entries of the same list that the configuration mentions, by name.
+    /// The entries of this list that the configuration mentions, by name.
     mentioned: &'a HashMap<String, Json>,
 }
 
-/// What of an entry clients know under other names.
+/// The names and URIs of an entry that differ for clients.
 #[derive(Default)]
 struct Renamed {
-    /// The key, if it is not the one that the naming gives.
+    /// The key for clients, if it differs from the one that the naming gives.
     key: Option<Json>,
-    /// URIs by their places in the entry.
+    /// The URIs for clients, by their places in the entry.
     uris: Vec<(Range<usize>, Json)>,
     shows_app: bool,
 }
 
-/// Another backend has the key of an entry, and there is no other key for it.
+/// Another server has the key of this entry, and the entry can have no other key.
 struct LeftOut;
 
 impl Merging<'_> {
@@ -60,7 +61,7 @@ impl Merging<'_> {
             && renamed.is_some_and(|original| self.mentioned.contains_key(original))
     }
 
-    /// The backend that has `uri` by another list, or whose alias it is.
+    /// The server that has `uri` in another list, or whose alias `uri` is.
     fn owner(&self, uri: &str) -> Option<BackendId> {
         let alias_of = self.topology.unalias(uri).map(|(owner, _)| owner.id);
         alias_of.or_else(|| {
@@ -70,7 +71,8 @@ impl Merging<'_> {
         })
     }
 
-    /// The backend whose alias a URI is. No backend's own URI may look so: it would take the place of the other's.
+    /// The server whose alias `uri` is. Another server's own URI must not look like an alias, or it
+    /// would take the alias's place.
     fn owner_of_alias(&self, uri: &Json) -> Option<BackendId> {
         let uri = uri
             .as_str()
@@ -80,8 +82,8 @@ impl Merging<'_> {
 }
 
 impl Snapshot {
-    /// Merges the backends' lists in configuration order: of two entries with one key, the first wins. `claiming` are
-    /// lists that say which backends have the URIs that entries name.
+    /// Merges the servers' lists in configuration order: of two entries with one key, the first
+    /// wins. The lists `claiming` tell which server owns a URI that an entry names.
     pub(super) fn new(
         kind: ListKind,
         parts: Vec<ReadPart>,
@@ -149,7 +151,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// Records what clients need to be shown the entries from `start` on.
+    /// Records which extensions clients need to see the entries from `start` on.
     fn restrict(&mut self, start: usize, needs: &Needs) {
         if needs.is_empty() {
             return;
@@ -199,7 +201,7 @@ impl Snapshot {
             return;
         }
         let (Some(range), Some(original)) = (range, original) else {
-            // No request can name this entry, but the backend lists it.
+            // No request can name this entry, but the server lists it.
             let visible = Arc::new(element);
             let (rewriting, rewritten, needs) = (None, Rewritten::NONE, None);
             let entry = Entry {
@@ -285,7 +287,8 @@ impl Snapshot {
         );
     }
 
-    /// What of an entry clients know under other names than its key says; an error if they cannot have it.
+    /// Finds the names and URIs of an entry that have to differ for clients. Fails if the entry
+    /// cannot be offered.
     fn rename(
         &mut self,
         element: &Json,
@@ -326,8 +329,8 @@ impl Snapshot {
         }
     }
 
-    /// The alias for a URI that is taken, if there can be one. A backend that lists the same URI twice gets none: both
-    /// lead to the same resource.
+    /// The alias for a URI that is taken, if one is possible. A server that lists a URI twice gets
+    /// none, because both lead to the same resource.
     fn alias(&self, key: &Json, taken: Option<BackendId>, merging: &Merging<'_>) -> Option<Json> {
         let is_its_own = merging.kind.is_named() || taken == Some(merging.member.id);
         let alias = merging
@@ -337,7 +340,7 @@ impl Snapshot {
         (!self.index.contains_key(&alias)).then(|| Json::string(&alias))
     }
 
-    /// The URIs of a tool's app that are another backend's get aliases.
+    /// Gives aliases to the URIs of a tool's app that belong to another server.
     fn rename_apps(&mut self, tool: &Json, merging: &Merging<'_>) -> Renamed {
         let mut renamed = Renamed::default();
         for place in places::in_tool(tool) {
@@ -361,8 +364,8 @@ impl Snapshot {
         renamed
     }
 
-    /// If any URI of a skill is another backend's, all of it gets aliases: a skill is read by references from one of its
-    /// files to others (SEP-2640, Relative References).
+    /// Gives aliases to all URIs of a skill if one of them belongs to another server. Clients read
+    /// a skill by references from one of its files to others (SEP-2640, Relative References).
     fn rename_skill(
         &mut self,
         skill: &Json,
@@ -417,7 +420,7 @@ impl Snapshot {
         self.entries.push(entry);
     }
 
-    /// Notes the collision of a key that is taken.
+    /// Records that the key of an entry was taken.
     fn collide(
         &mut self,
         key: &Json,

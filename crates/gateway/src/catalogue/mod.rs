@@ -1,10 +1,12 @@
-//! The catalogue: what all backends offer together, as snapshots that never change.
+//! The catalogue: what all servers offer together, as immutable snapshots.
 //!
-//! Each backend's part of a list is read (`reading`, `load`) and kept (`part`) separately; a snapshot
-//! merges the parts into the entries that clients see (`snapshot`). A part is served without asking
-//! its backend while that announces changes and has announced none, or while the part's `ttlMs` runs.
-//! Requests that arrive while a part is being read wait for that reading, unless the backend has
-//! announced a change since it began. `watch` listens to the backends, `announce` notifies clients.
+//! Each server's part of a list is read (`reading`, `load`) and kept (`part`) separately. A
+//! snapshot merges the parts into the entries that clients see (`snapshot`).
+//!
+//! Fanlight serves a part without asking its server while the part's `ttlMs` runs. It also does so
+//! while the server announces changes and has announced none. Requests that arrive while a part is
+//! being read wait for that reading, unless the server has announced a change since it began.
+//! `watch` listens to the servers, and `announce` notifies clients.
 
 mod announce;
 mod background;
@@ -66,58 +68,59 @@ use own::{Own, OwnLists};
 use part::Part;
 use replacement::Differing;
 
-/// One list of all backends.
+/// One kind of list, merged from all servers.
 pub(crate) struct Catalogue {
     kind: ListKind,
-    /// The lists that say which backends have the URIs that entries of this one name.
+    /// The lists that tell which server owns a URI that an entry of this list names.
     claiming: Vec<Arc<Catalogue>>,
-    /// What is declared to servers when the list is read.
+    /// The capabilities declared to servers when the list is read.
     capabilities: Arc<ListCapabilities>,
-    /// For work that no request began.
+    /// The topology for work that no request began.
     topology: Arc<CurrentTopology>,
     announcer: Arc<Announcer>,
     background: Background,
     memory: Arc<ListMemory>,
-    /// Whose it is, if it is not that of all.
+    /// The principal whose list this is; `None` for the common list.
     own: Option<Own>,
     state: Mutex<State>,
-    /// Held while a snapshot is made, so that it is made once for all requests that wait for it.
+    /// Held while a snapshot is made, so that all requests that wait share one.
     merging: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     parts: HashMap<BackendId, Part, RandomState>,
-    /// Incremented by each reading that found something new.
+    /// Counts the readings that found something new.
     version: u64,
-    /// What the newest snapshot was made of.
+    /// The basis of the newest snapshot.
     merged: Option<Basis>,
     /// Newest first, all of one topology.
     snapshots: VecDeque<Arc<Snapshot>>,
     last_read: Option<Instant>,
-    /// The newest snapshot is not to be trusted until everything has been read again.
+    /// The newest snapshot is not trusted until all parts have been read again.
     suspect: bool,
-    /// A change was announced before there was a list to compare with.
+    /// A server announced a change before there was a list to compare with.
     changed_unseen: bool,
-    /// What was read since the newest snapshot includes an announced change.
+    /// A part read after the newest snapshot includes an announced change.
     read_announced: bool,
     /// The first snapshot is being taken in the background.
     begun: bool,
-    /// Where the list differs from that of the topology before.
+    /// The endpoints at which the list differs from the list of the previous topology.
     differs: Differing,
 }
 
 /// The catalogues, by kind.
 pub(crate) struct Catalogues {
-    /// Of all clients.
+    /// The common lists.
     all: [Arc<Catalogue>; 5],
     own: Arc<OwnLists>,
 }
 
-/// Part of the bytes of all lists that those of single principals may take besides.
+/// The memory for principals' own lists is this fraction (1/n) of the memory for all lists, and
+/// comes on top of it.
 const OWN_BYTES: usize = 2;
 
-/// A catalogue of each kind, made with those that it depends on.
+/// Makes a catalogue of each kind, each after those it depends on.
 fn chained(new: impl Fn(ListKind, &[&Arc<Catalogue>]) -> Arc<Catalogue>) -> [Arc<Catalogue>; 5] {
     let resources = new(ListKind::Resources, &[]);
     let skills = new(ListKind::Skills, &[&resources]);
@@ -172,17 +175,17 @@ impl Catalogues {
         }
     }
 
-    /// The catalogues that a change may concern.
+    /// The catalogues that a change of this kind concerns.
     pub(crate) fn changed_by(&self, change: Change) -> impl Iterator<Item = &Arc<Catalogue>> {
         change.kinds().iter().map(|kind| self.of(*kind))
     }
 
-    /// The list of all, as Fanlight reads it for itself.
+    /// The common list, which Fanlight reads for itself.
     pub(crate) fn of(&self, kind: ListKind) -> &Arc<Catalogue> {
         of_kind(&self.all, kind)
     }
 
-    /// The list that `reader` sees; that of all for clients that are not authenticated.
+    /// The list that `reader` sees: its own, or the common list for clients without authentication.
     pub(crate) fn seen_by(&self, kind: ListKind, reader: Option<&Reader>) -> Arc<Catalogue> {
         match reader {
             None => Arc::clone(self.of(kind)),
@@ -190,8 +193,9 @@ impl Catalogues {
         }
     }
 
-    /// A client with these capabilities asks for a list: if it has an extension that was not declared to servers yet,
-    /// they may have listed less than they have. At most `most` are declared.
+    /// Declares the extensions of a client that asks for a list. If one is new, all lists are read
+    /// again, because servers may have hidden entries. At most `most` extensions of clients are
+    /// declared.
     pub(crate) fn declare_extensions(&self, client: &Json, most: usize) {
         let [tools, ..] = &self.all;
         if tools.capabilities.add(client, most) {
@@ -215,7 +219,7 @@ impl State {
 }
 
 impl Catalogue {
-    /// The same list for one principal, which has read nothing yet.
+    /// Makes an unread catalogue of the same kind for one principal.
     fn for_reader(&self, claiming: &[&Arc<Self>], own: Own) -> Self {
         Self {
             kind: self.kind,
@@ -231,7 +235,7 @@ impl Catalogue {
         }
     }
 
-    /// Memory for what is read for it.
+    /// Begins a reservation of memory for a part.
     fn reserve(&self) -> ReservedBytes {
         match &self.own {
             None => self.memory.reserve(),
@@ -244,8 +248,8 @@ impl Catalogue {
     }
 }
 
-/// Whether the process of a backend has been ended because nothing used it, or not been started yet; that of the version whose
-/// lists `reader` sees.
+/// Whether no process of the server is running, because it was idle or has not been started. For a
+/// server with a canary, the version that `reader` uses counts.
 fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bool {
     topology
         .get(backend)
@@ -253,6 +257,6 @@ fn rests(topology: &Topology, backend: BackendId, reader: Option<&Reader>) -> bo
 }
 
 fn is_resting(client: &dyn BackendClient) -> bool {
-    // One that each user reaches as that user is told of sign-ins before anybody has a connection.
+    // A server with per-user connections reports a needed sign-in before any connection exists.
     !client.knows_principals() && matches!(client.status().state, BackendState::Idle)
 }

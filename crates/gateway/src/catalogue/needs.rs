@@ -1,9 +1,10 @@
-//! Entries that a server lists only for clients with a certain extension, where that is known at no cost.
+//! Learns which entries a server lists only for clients with a certain extension, at no extra cost.
 //!
-//! Lists are read for all clients, with the extensions of all of them. When a client brings a new one, all lists are read
-//! again: what a server lists then and did not before it lists for that extension, if it announces changes and has announced
-//! none meanwhile. Such an entry is shown to the clients with the extension alone, until the server announces a change, since
-//! nothing says afterwards what the entry depends on.
+//! Lists are read for all clients, with the extensions of all of them. When a client brings a new
+//! extension, Fanlight reads all lists again. A server that announces changes, and announced none
+//! meanwhile, lists its new entries because of that extension. Only clients with the extension are
+//! shown these entries. That ends when the server announces a change, because then nothing tells
+//! what an entry depends on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +15,21 @@ use fanlight_protocol::Json;
 use super::ListKind;
 use crate::merge::Contribution;
 
-/// The extension that a client needs to be shown an entry, by the entry's key as its server writes it.
+/// The extension that a client needs to see an entry, by the key that the server gives the entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs(HashMap<Box<str>, Arc<str>>);
 
 /// One reading of a backend's list.
 #[derive(Clone, Copy)]
 pub(super) struct ListReading<'a> {
-    /// The capabilities that it was read with.
+    /// The capabilities declared for this reading.
     pub(super) declared: &'a Json,
     pub(super) list: &'a Contribution,
 }
 
 impl Needs {
-    /// What is known after another reading, before which the server has announced no change.
+    /// Updates the needs after another reading. The server must have announced no change between
+    /// the two.
     pub(super) fn after(
         &self,
         kind: ListKind,
@@ -56,7 +58,7 @@ impl Needs {
         Self(needs)
     }
 
-    /// The extension that a client needs to be shown the entry with this key.
+    /// The extension that a client needs to see the entry with this key.
     pub(super) fn of(&self, key: &Json) -> Option<&Arc<str>> {
         if self.0.is_empty() {
             None
@@ -70,7 +72,7 @@ impl Needs {
     }
 }
 
-/// The entries of a list by their keys, as the server writes both.
+/// The entries of a list by their keys, both as the server writes them.
 fn entries(kind: ListKind, list: &Contribution) -> HashMap<Box<str>, Json> {
     let lists = list
         .results
@@ -85,7 +87,8 @@ fn entries(kind: ListKind, list: &Contribution) -> HashMap<Box<str>, Json> {
         .collect()
 }
 
-/// The extension that is declared now and was not before, if there is exactly one. Declared extensions are never withdrawn.
+/// The only extension in `now` that is not in `before`, if there is exactly one. Declared
+/// extensions are never withdrawn.
 fn only_new_extension(before: &Json, now: &Json) -> Option<Arc<str>> {
     let extensions = |declared: &Json| {
         declared
@@ -156,7 +159,7 @@ mod tests {
             (need(&learnt, "a"), need(&learnt, "b")),
             (None, Some("x/x".into()))
         );
-        // Read again, and with another extension.
+        // The list is read again, with another extension.
         let again = after(&learnt, reading(&with, &many), reading(&more, &many));
         assert_eq!(need(&again, "b").as_deref(), Some("x/x"));
         assert!(

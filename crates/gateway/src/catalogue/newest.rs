@@ -1,4 +1,5 @@
-//! The newest snapshot of a list: made of the parts, kept if it has something new, and announced.
+//! Makes the newest snapshot of a list from its parts, keeps it if it has something new, and
+//! announces it.
 
 use std::sync::{Arc, PoisonError};
 
@@ -12,14 +13,14 @@ use super::view::ListView;
 use super::{Catalogue, State};
 use crate::topology::{BackendId, ByteLimits, Reader, Topology, View};
 
-/// What a snapshot is made of.
+/// The versions of everything that a snapshot is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     /// The version of the parts.
     version: u64,
     /// The number of the topology.
     topology: u64,
-    /// The sum of the generations of the claiming lists, each of which only grows.
+    /// The sum of the generations of the claiming lists. Each only grows.
     claims: u64,
 }
 
@@ -36,14 +37,14 @@ impl Catalogue {
                     .is_some_and(|own| own.shared.needs_claims(topology)))
     }
 
-    /// Merges the parts again if they name URIs that may have got other owners.
+    /// Merges the parts again if they name URIs whose owners may have changed.
     pub(super) fn reconsider_claims(&self, topology: &Arc<Topology>) {
         if self.needs_claims(topology) && self.newest(topology).is_some() {
             self.merge(topology);
         }
     }
 
-    /// The snapshot of the parts as they are, made again if any has something new.
+    /// The snapshot of the current parts; made again if any part has something new.
     pub(super) fn merge(&self, topology: &Arc<Topology>) -> Arc<Snapshot> {
         let merged = match &self.own {
             None => self.merge_parts(topology),
@@ -54,8 +55,8 @@ impl Catalogue {
         merged.unwrap_or_default()
     }
 
-    /// [`Catalogue::merge`] of the catalogue's own parts; of a principal's, with those of all that are not private. `None`
-    /// if some have not been read.
+    /// [`Catalogue::merge`] of the catalogue's own parts. A principal's list also takes the common
+    /// parts that are not private. Returns `None` if a part has not been read.
     fn merge_parts(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let claiming: Vec<_> = match self.needs_claims(topology) {
@@ -76,7 +77,7 @@ impl Catalogue {
                 .parts
                 .values()
                 .any(|part| part.reflects < part.announced);
-            // Each version only grows, so that their sum stays the same only if both do.
+            // Each version only grows, so an equal sum means that both are equal.
             let basis = Basis {
                 version: state.version + of_all,
                 topology: topology.number(),
@@ -106,7 +107,7 @@ impl Catalogue {
                 one: usize::MAX,
                 all: usize::MAX,
             };
-            // Without memory for it, it is made for each request.
+            // Without memory to keep it, the snapshot is made for each request.
             if reserved.grow(snapshot.size(), unlimited).is_err() {
                 return Some(Arc::new(snapshot));
             }
@@ -115,8 +116,8 @@ impl Catalogue {
         Some(self.accept(basis, Arc::new(snapshot), topology))
     }
 
-    /// The part of a backend that goes into a snapshot, if it has been read: of a principal's list its own, unless that of
-    /// all is for it as well.
+    /// The part of a server that goes into a snapshot, if it has been read. A principal's list
+    /// takes the principal's own part, or the common part if the principal may see it.
     fn readable_part(&self, backend: BackendId) -> Option<ReadPart> {
         let of = |state: &State| {
             let part = state.parts.get(&backend)?;
@@ -139,15 +140,15 @@ impl Catalogue {
         ) {
             return shared;
         }
-        // Whatever its server says of this one, it was read for the principal.
+        // The part was read for this principal, so it is private whatever the server says.
         self.with(|state| of(state)).map(|part| ReadPart {
             is_private: true,
             ..part
         })
     }
 
-    /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. One of an
-    /// earlier topology serves only the requests that began with that.
+    /// Keeps `snapshot` unless it equals the newest one, whose cursors then stay valid. A snapshot
+    /// of an earlier topology serves only the requests that began with that topology.
     fn accept(
         &self,
         basis: Basis,
@@ -173,7 +174,7 @@ impl Catalogue {
         let (newest, changed, pause) = self.with(|state| {
             state.merged = Some(basis);
             if is_news {
-                // Lists of an earlier topology are dropped, so that they do not keep its backends alive.
+                // Lists of an earlier topology would keep its servers alive.
                 if !is_same_topology {
                     state.snapshots.clear();
                 }
@@ -192,7 +193,8 @@ impl Catalogue {
             // The gateway announces a new topology once for all lists that one announcement concerns.
             let changed = match !is_same_topology && previous.is_some() {
                 true => {
-                    // Those with lists of their own are told of what differs in that of all.
+                    // Readers of their own lists are notified of the differences in the common
+                    // list.
                     state.differs.endpoints.extend(changed);
                     Vec::new()
                 }
@@ -200,7 +202,8 @@ impl Catalogue {
             };
             (state.snapshots.front().cloned(), changed, pause)
         });
-        // Every client's list passes here: findings are logged once and not each time. What is one principal's is not logged.
+        // Every client's list passes here, so findings are logged once per change. A principal's
+        // own list is never logged.
         if is_news && reader.is_none() {
             snapshot.log_findings(previous.as_deref());
         }
@@ -215,7 +218,7 @@ impl Catalogue {
     }
 }
 
-/// Those of `endpoints` that show other entries of `new` than of `previous` to `reader`.
+/// The `endpoints` where `reader` is shown other entries of `new` than of `previous`.
 fn changed_at(
     previous: &Arc<Snapshot>,
     new: &Arc<Snapshot>,
@@ -235,7 +238,7 @@ fn changed_at(
         }
         let before = match is_same_topology {
             true => Some(ListView::new(Arc::clone(previous), &view)),
-            // Its rules may have been others.
+            // The endpoint's rules may have changed.
             false => ListView::kept(previous, endpoint),
         };
         before.is_none_or(|before| !before.offers_the_same(&now))

@@ -1,10 +1,13 @@
-//! Lists of single principals: where a server says that its list is private (2026-07-28 server/utilities/caching, Cache
-//! Scope Field), it is read for each principal and served to nobody else. So is the list of a canary for the principals that it
-//! serves.
+//! Lists of single principals.
 //!
-//! A principal has its own catalogues, with its own parts of the backends whose lists are private. All other parts are those
-//! of the catalogues for all, and where no part is private, so is the whole list. Which parts are private is known from
-//! Fanlight's own reading of them, of which clients that are authenticated see nothing.
+//! If a server says that its list is private, Fanlight reads it for each principal and serves it to
+//! nobody else (2026-07-28 server/utilities/caching, Cache Scope Field). The list of a canary is
+//! treated likewise for the principals that use the canary.
+//!
+//! A principal has catalogues of its own, with its own parts for servers whose lists are private.
+//! All other parts come from the common catalogues; without private parts the whole list does.
+//! Fanlight learns which parts are private by reading them for itself. Authenticated clients see
+//! nothing of that reading.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,8 +16,8 @@ use super::memory::ReaderMemory;
 use super::{Catalogue, ListKind, chained, of_kind};
 use crate::topology::{BackendId, Reader, Topology};
 
-/// Principals whose lists are kept at most; those that were used longest ago leave first. No option: their bytes are bounded
-/// as well.
+/// How many principals' lists are kept; the least recently used leave first. No option, since their
+/// bytes are limited as well.
 const READERS: usize = 1024;
 
 /// The principals that have lists of their own.
@@ -26,7 +29,7 @@ pub(super) struct OwnLists {
 #[derive(Default)]
 struct Readers {
     lists: HashMap<Reader, Lists>,
-    /// Counts uses.
+    /// The number of uses so far.
     uses: u64,
 }
 
@@ -36,16 +39,17 @@ struct Lists {
     used: u64,
 }
 
-/// Whose list a catalogue is.
+/// The owner of a principal's catalogue, and the common catalogue beside it.
 pub(super) struct Own {
     pub(super) reader: Reader,
-    /// The same list for all.
+    /// The common catalogue of the same kind.
     pub(super) shared: Arc<Catalogue>,
     pub(super) memory: Arc<ReaderMemory>,
 }
 
 impl Own {
-    /// The backends whose parts are the reader's own, and how many changes each has announced.
+    /// The servers whose parts are the reader's own, with the number of changes that each has
+    /// announced.
     pub(super) fn parts(&self, topology: &Topology) -> Vec<(BackendId, u64)> {
         self.shared.with(|state| {
             let own = topology.ids().filter_map(|backend| {
@@ -62,7 +66,7 @@ impl Own {
 }
 
 impl OwnLists {
-    /// Lists of at most so many bytes.
+    /// Creates empty lists that may take `bytes` together.
     pub(super) fn new(bytes: usize) -> Arc<Self> {
         Arc::new_cyclic(|itself: &Weak<Self>| {
             let itself = Weak::clone(itself);
@@ -78,7 +82,7 @@ impl OwnLists {
         })
     }
 
-    /// The list of a principal beside that of `all`.
+    /// The list of a principal, made if there is none. `all` are the common catalogues.
     pub(super) fn of(
         &self,
         reader: &Reader,
@@ -111,12 +115,12 @@ impl OwnLists {
             .lists
             .insert(reader.clone(), Lists { catalogues, used });
         drop(readers);
-        // Not under the lock: much may be dropped.
+        // Outside of the lock, because dropping the lists may take long.
         drop(left);
         found
     }
 
-    /// Does something to the lists of each principal.
+    /// Calls `act` for each catalogue of each principal.
     pub(super) fn for_each(&self, act: impl Fn(&Catalogue)) {
         self.lock()
             .lists
@@ -125,7 +129,7 @@ impl OwnLists {
             .for_each(|catalogue| act(catalogue));
     }
 
-    /// Drops the lists of the principal other than `reader` that has not used them for longest.
+    /// Drops the least recently used lists of a principal other than `reader`.
     fn evict_another(&self, reader: &Reader) -> bool {
         let evicted = self.lock().remove_oldest(Some(reader));
         evicted.is_some()
@@ -137,7 +141,7 @@ impl OwnLists {
 }
 
 impl Readers {
-    /// Takes the lists of the principal that has not used them for longest.
+    /// Removes the least recently used lists.
     fn remove_oldest(&mut self, except: Option<&Reader>) -> Option<Lists> {
         let others = self
             .lists

@@ -1,4 +1,5 @@
-//! The pages of one snapshot as ready answers: an unchanged list is not written again for each client.
+//! Ready answers for the pages of one snapshot, so that an unchanged list is not written again for
+//! each client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +11,18 @@ use foldhash::fast::RandomState;
 
 use crate::topology::BackendId;
 
-/// Pages kept at most. One for each position where a page begins, which are few unless clients page
-/// with the cursors of many earlier states, and for each holder where a page has a cursor.
+/// The most pages that are kept. A page without a cursor is kept once for each position where it
+/// begins; one with a cursor is kept for each holder of that cursor. Clients rarely need more,
+/// unless they page with cursors of many earlier snapshots.
 const KEPT: usize = 64;
-/// Bytes of the largest page that is kept for some clients alone.
+/// The largest page that is kept of a filtered list, in bytes.
 const LARGEST: usize = 64 << 10;
 
-/// The answers made of one snapshot so far.
+/// The pages of one snapshot that were written so far.
 #[derive(Debug)]
 pub(super) struct Pages {
     kept: Mutex<HashMap<Key, Page, RandomState>>,
-    /// How many are kept, of how many bytes each.
+    /// How many pages are kept, and the most bytes of each.
     most: (usize, usize),
 }
 
@@ -36,11 +38,11 @@ impl Default for Pages {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) start: usize,
-    /// Who may use the cursor in it; `None` for a page without one.
+    /// The only client that may use the page's cursor; `None` for a page without one.
     pub(super) holder: Option<Holder>,
-    /// The backends whose tools it offers as tasks although they do not say so.
+    /// The servers whose tools the page offers as tasks although they do not say so.
     pub(super) taking_tasks: Vec<BackendId>,
-    /// The extensions without which it lacks entries.
+    /// The extensions that the client lacks, so that the page omits entries.
     pub(super) lacking: Vec<Arc<str>>,
 }
 
@@ -52,7 +54,7 @@ struct Page {
 }
 
 impl Pages {
-    /// Those of a list that is there once for each kind of clients.
+    /// Pages of a filtered list, of which there is one for each set of rights.
     pub(super) fn of_some_clients() -> Self {
         Self {
             most: (1, LARGEST),
@@ -60,7 +62,7 @@ impl Pages {
         }
     }
 
-    /// The answer with the entries from `key.start` to `end`, kept or made by `write`.
+    /// The answer with the entries from `key.start` to `end`, either kept or made by `write`.
     pub(super) fn kept_or(
         &self,
         key: &Key,
@@ -77,7 +79,7 @@ impl Pages {
         if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
             return answer;
         }
-        // Written without the lock: two requests may write the same page.
+        // Written without the lock, so two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
         let mut pages = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (most, largest) = self.most;
@@ -99,8 +101,8 @@ impl Pages {
     }
 }
 
-/// The `ttlMs` that clients get: rounded down to whole seconds if it is long, so that answers stay equal
-/// for a while.
+/// The `ttlMs` that clients get. A long one is rounded down to whole seconds, so that answers stay
+/// equal for a while.
 pub(super) fn rounded(left: Duration) -> Duration {
     const LONG: Duration = Duration::from_secs(10);
     if left < LONG {

@@ -1,7 +1,8 @@
-//! One backend's part of a list: what it gave, and for how long that is valid.
+//! One server's part of a list, and how long it is valid.
 //!
-//! Fanlight reads lists on its own behalf, in one context for all clients. A part that its server says is private is then
-//! Fanlight's own: clients that are authenticated get one that is read for their principal (`own`).
+//! Fanlight reads lists on its own behalf, in one context for all clients. If a server says that
+//! its part is private, Fanlight keeps that reading to itself. Authenticated clients then get a
+//! part that is read for their principal (`own`).
 
 use std::time::{Duration, SystemTime};
 
@@ -17,63 +18,66 @@ use super::needs::{ListReading, Needs};
 use super::starting::Wait;
 use crate::merge::Contribution;
 
-/// A reading that takes this long and fails is one that requests should not wait for. No option: lists of such a server
-/// are served from before and read in the background, whatever this is.
+/// A reading that fails after this time marks its server as hanging, so requests do not wait for
+/// it. No option: the server's last list is served meanwhile, and read again in the background.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// A backend's list as it was read.
+/// A server's list as it was read.
 pub(crate) struct Loaded {
     pub(crate) contribution: Contribution,
     /// When the last page arrived.
     pub(crate) received: Instant,
-    /// Until when the server allows it to be served: the least of its pages' `ttlMs`, each counted
-    /// from when the page arrived. `None` if any page has none.
+    /// When the list expires: the earliest end of a page's `ttlMs`, counted from the page's
+    /// arrival. `None` if any page has no `ttlMs`.
     pub(crate) expires: Option<Instant>,
-    /// Whether its entries may name URIs that are in other lists.
+    /// Whether its entries may name URIs of other lists.
     pub(crate) names_uris: bool,
-    /// When the results were read, which is earlier than `received` if they are stale.
+    /// When the results were read. For stale results this is earlier than `received`.
     pub(crate) read: Instant,
-    /// The memory of the results.
+    /// The memory reserved for the results.
     pub(crate) reserved: ReservedBytes,
-    /// When the results were read, if that was in an earlier run of Fanlight.
+    /// When the results were read, if an earlier run of Fanlight read them.
     pub(crate) kept_since: Option<SystemTime>,
-    /// The capabilities that the results were read with.
+    /// The capabilities declared for the reading.
     pub(crate) declared: Json,
-    /// How many changes the backend had announced before that.
+    /// How many changes the server had announced before the reading.
     pub(super) changes: u64,
-    /// What clients need to be shown some of the entries.
+    /// The extensions that clients need to see some of the entries.
     pub(super) needs: Needs,
 }
 
-/// One backend's part of one list.
+/// One server's part of one list.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) loaded: Option<Loaded>,
-    /// How many changes the backend has announced.
+    /// The number of reasons to read the list again: announced changes, and changes of what
+    /// Fanlight declares.
     pub(super) announced: u64,
-    /// How many changes of the server's own that were: others are those of what is declared to it.
+    /// The number of changes that the server itself has announced.
     pub(super) changes: u64,
-    /// How many of them the loaded list certainly includes.
+    /// How many of `announced` the loaded list certainly includes.
     pub(super) reflects: u64,
-    /// Whether the backend announces changes to Fanlight.
+    /// Whether the server announces changes to Fanlight.
     pub(super) announces: bool,
     pub(super) running: Option<Running>,
-    /// Tells readings apart.
+    /// Counts the readings, so that each has a number.
     pub(super) readings: u64,
-    /// The backend did not answer the last reading in time. No request waits for it until it has answered.
+    /// The server did not answer the last reading in time. No request waits for it until it answers
+    /// again.
     pub(super) is_hanging: bool,
-    /// The server says that its list is for whom it was read for alone. It stays so while the list cannot be read.
+    /// The server says that only the reader may see the list. This stays so while the list cannot
+    /// be read.
     pub(super) is_private: bool,
-    /// Of a principal's part: how many announced changes of the backend are among those that it counts.
+    /// For a principal's part: how many of the common part's `announced` this part has counted.
     followed: u64,
     /// A task waits until the loaded list is too old to be served.
     pub(super) is_expiring: bool,
 }
 
-/// A reading that has not ended.
+/// A reading that is still running.
 pub(super) struct Running {
     pub(super) number: u64,
-    /// How many changes had been announced when it began.
+    /// The value of `announced` when it began.
     pub(super) reflects: u64,
     pub(super) wait: Wait,
     pub(super) may_use_kept: bool,
@@ -81,28 +85,28 @@ pub(super) struct Running {
 }
 
 impl Part {
-    /// Whether the loaded list is current as far as can be known without asking.
+    /// Whether the loaded list is current, as far as Fanlight can tell without asking.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         !self.is_behind() && (self.announces || !self.has_expired(now))
     }
 
-    /// Whether nothing is known of the list: it has neither been read, nor has a change of it been announced.
+    /// Whether nothing is known of the list: it was never read, and no change of it was announced.
     pub(super) fn is_untouched(&self) -> bool {
         self.readings == 0 && self.announced == 0
     }
 
-    /// Counts the changes that the backend has announced to Fanlight, which may be changes of this part as well.
+    /// Counts changes that the server announced to Fanlight, since they may concern this part too.
     pub(super) fn follow(&mut self, announced: u64) {
         let new = announced.saturating_sub(self.followed);
         (self.announced, self.followed) = (self.announced + new, self.followed + new);
     }
 
-    /// Whether a change was announced since the list was read, or it has not been.
+    /// Whether the list was never read, or a change was announced since.
     pub(super) fn is_outdated(&self) -> bool {
         self.loaded.is_none() || self.reflects < self.announced
     }
 
-    /// Whether it is a whole list of an earlier run.
+    /// Whether the loaded list is a whole list of an earlier run.
     pub(super) fn is_kept(&self) -> bool {
         !self.is_behind()
             && self
@@ -111,10 +115,10 @@ impl Part {
                 .is_some_and(|loaded| loaded.kept_since.is_some())
     }
 
-    /// Whether the list was read before its backend's connection of `made`.
+    /// Whether the list was read before the server's connection made at `made`.
     pub(super) fn is_older_than_connection(&self, made: Instant) -> bool {
         match &self.running {
-            // It may end with the list of an earlier run.
+            // The reading may end with the list of an earlier run.
             Some(running) => running.may_use_kept,
             None => self
                 .loaded
@@ -123,7 +127,7 @@ impl Part {
         }
     }
 
-    /// Whether the loaded list is known to be outdated or not whole.
+    /// Whether the loaded list is known to be outdated or incomplete.
     pub(super) fn is_behind(&self) -> bool {
         let ok = self
             .loaded
@@ -132,14 +136,15 @@ impl Part {
         !ok || self.reflects < self.announced
     }
 
-    /// Whether it is missing because its server wants the user to sign in.
+    /// Whether the list is missing because the server requires the user to sign in.
     pub(super) fn wants_sign_in(&self) -> bool {
         self.loaded
             .as_ref()
             .is_some_and(|loaded| loaded.contribution.outcome == Outcome::SignInNeeded)
     }
 
-    /// Whether the list is served because no change was announced, although its `ttlMs` is over.
+    /// Whether the list is served although its `ttlMs` is over, because the server announced no
+    /// change.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let had_time = self.loaded.as_ref().is_some_and(Loaded::has_time);
         self.announces && had_time && self.has_expired(now)
@@ -153,8 +158,8 @@ impl Part {
             .is_none_or(|expires| expires <= now)
     }
 
-    /// Stores the result of a reading that began when `reflects` changes had been announced. If it failed, the last
-    /// whole list stays for at most `stale`. Returns whether there is anything new.
+    /// Stores the result of a reading that began when `announced` was `reflects`. If the reading
+    /// failed, the last whole list stays for at most `stale`. Returns whether anything is new.
     pub(super) fn store(
         &mut self,
         mut loaded: Loaded,
@@ -167,12 +172,12 @@ impl Part {
             ref reason,
             ..
         } = loaded.contribution;
-        // A host that is lost without a word fails in several ways, but always slowly.
+        // A host that disappears without a reset fails in several ways, but always slowly.
         self.is_hanging = matches!(outcome, Outcome::Timeout | Outcome::Starting)
             || (outcome != Outcome::Ok && took >= SLOW);
         self.reflects = reflects;
         self.running = None;
-        // What wants its user to sign in tells each user something else.
+        // A server that requires a sign-in answers each user differently.
         let is_private = loaded.contribution.is_private() || outcome == Outcome::SignInNeeded;
         self.is_private = is_private || (self.is_private && outcome != Outcome::Ok);
         let last = self.loaded.take();
@@ -198,7 +203,7 @@ impl Part {
                 let is_new = is_other(&last) || last.is_stale || needs != loaded.needs;
                 let is_same_list = last.results == loaded.contribution.results;
                 if is_same_list {
-                    // The text that the newest snapshot has, so that it is not kept twice.
+                    // Reuses the text of the newest snapshot, so that it is in memory once.
                     loaded.contribution.results = last.results;
                 }
                 is_new || !is_same_list
@@ -209,7 +214,8 @@ impl Part {
         is_new
     }
 
-    /// Learns from a reading that began after `changes` changes what clients need to be shown some of the entries.
+    /// Learns which extensions clients need to see some entries. The reading began after `changes`
+    /// changes.
     pub(super) fn learn_needs(&self, kind: ListKind, loaded: &mut Loaded, changes: u64) {
         loaded.changes = changes;
         let Some(last) = self
@@ -235,7 +241,8 @@ impl Part {
             .is_some_and(|loaded| loaded.contribution.is_stale)
     }
 
-    /// When the loaded list is too old to be served, if it is from before a failure and no task waits for that.
+    /// When the loaded list becomes too old to be served. `None` if it is not stale, or a task
+    /// waits already.
     pub(super) fn expire(&mut self, stale: Duration) -> Option<Instant> {
         let end = self.loaded.as_ref().filter(|_| self.is_stale())?.read + stale;
         (!std::mem::replace(&mut self.is_expiring, true)).then_some(end)
@@ -243,7 +250,7 @@ impl Part {
 }
 
 impl Loaded {
-    /// Whether the reading did not wait for the end of the backend's start.
+    /// Whether the reading gave up before the server had started.
     pub(super) fn is_of_start(&self) -> bool {
         matches!(
             self.contribution.outcome,
@@ -251,12 +258,12 @@ impl Loaded {
         )
     }
 
-    /// Whether its server has said for how long it holds, and that is some time.
+    /// Whether the server gave the list a lifetime above zero.
     pub(super) fn has_time(&self) -> bool {
         self.expires.is_some_and(|expires| expires > self.received)
     }
 
-    /// Whether the results are a whole list, be it an old one.
+    /// Whether the results are a whole list, even an old one.
     fn is_whole(&self) -> bool {
         self.contribution.outcome == Outcome::Ok || self.contribution.is_stale
     }

@@ -1,4 +1,4 @@
-//! Reading one backend's part of a list, once for all requests that wait for it.
+//! Reads one server's part of a list, once for all requests that wait for it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,8 +17,9 @@ use crate::list_store::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
 
 impl Catalogue {
-    /// Reads one part, or waits for a reading that began after `need` changes had been announced, and that waits as long for
-    /// a backend that is being started. Returns whether it began a reading, which then belongs to `trace`.
+    /// Reads one part, or joins a running reading. The result includes at least `need` changes and
+    /// has waited at least as long as `wait` for a server that is starting. Returns whether it
+    /// began a reading, which then belongs to `trace`.
     pub(super) async fn read(
         self: &Arc<Self>,
         topology: &Topology,
@@ -31,7 +32,7 @@ impl Catalogue {
             return false;
         };
         let mut began = false;
-        // If the running one is too old or gives up too early, the next one does not.
+        // If the running one is too old or gives up too early, the next one is not.
         for _ in 0..2 {
             let (reflects, waited, done) = self.with(|state| {
                 let part = state.part(backend);
@@ -48,7 +49,7 @@ impl Catalogue {
                         may_use_kept,
                         wait,
                     };
-                    // What is one principal's is never kept.
+                    // A principal's own list is never kept on disk.
                     let store = member.store.clone().filter(|_| self.own.is_none());
                     let client = member.client_for(self.own.as_ref().map(|own| &own.reader));
                     let source = Source {
@@ -68,7 +69,7 @@ impl Catalogue {
         began
     }
 
-    /// Whether the last reading did not wait for the end of the backend's start.
+    /// Whether the last reading gave up before the server had started.
     fn is_starting(&self, backend: BackendId) -> bool {
         self.with(|state| {
             state
@@ -79,7 +80,7 @@ impl Catalogue {
         })
     }
 
-    /// Reads a part for which no request waits, and merges it.
+    /// Reads and merges a part that no request waits for.
     pub(super) fn read_in_background(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
@@ -98,7 +99,8 @@ impl Catalogue {
         }));
     }
 
-    /// Reads a part once its old list is too old to be served, so that clients are notified of what it has lost.
+    /// Reads a part at `time`, when its stale list becomes too old, so that clients are notified of
+    /// the loss.
     fn read_at(self: &Arc<Self>, time: Instant, backend: BackendId) {
         let catalogue = Arc::downgrade(self);
         drop(self.background.spawn(async move {
@@ -113,7 +115,7 @@ impl Catalogue {
                 let need = part.is_stale().then_some(part.announced)?;
                 match &catalogue.own {
                     None => Some(need),
-                    // For a principal nothing is read that it has not asked for.
+                    // A principal's list is read only when the principal asks for it.
                     Some(_) => {
                         part.loaded = None;
                         state.version += 1;
@@ -127,8 +129,8 @@ impl Catalogue {
         }));
     }
 
-    /// Reads in a task, so that the reading survives the request that began it. Bounded by the time a
-    /// list may take.
+    /// Starts a reading in a task of its own, so that it survives the request that began it. It
+    /// takes at most the time allowed for a list.
     fn begin_reading(
         self: &Arc<Self>,
         begun: Begun,
@@ -186,7 +188,7 @@ impl Catalogue {
         let task = self.background.spawn(reading);
         let done = async move {
             if !matches!(task.await, Ok(Some(()))) {
-                // The gateway is ending, or the reading panicked: the next request reads again.
+                // The gateway is ending, or the reading panicked. The next request reads again.
                 catalogue.with(|state| {
                     state
                         .part(backend)
@@ -221,7 +223,7 @@ impl Catalogue {
         load::one(self.kind, backend, wait, limits, self.reserve(), context).await
     }
 
-    /// The list as it was kept in an earlier run, if that can be used.
+    /// The list kept from an earlier run, if it can be used.
     async fn load_kept(
         &self,
         source: &Source,
@@ -250,7 +252,7 @@ impl Catalogue {
             warn!(backend, list, reason, "kept list ignored: it is not usable");
             return None;
         }
-        // What is left of the time that the server gave it for is unknown.
+        // How much of the server's `ttlMs` remains is unknown.
         Some(Loaded {
             kept_since: Some(read),
             expires: None,
@@ -259,15 +261,15 @@ impl Catalogue {
     }
 }
 
-/// Where a list is read, and kept.
+/// The client that a list is read from, and the store that keeps it.
 struct Source {
     client: Arc<dyn BackendClient>,
     store: Option<Arc<dyn ListStore>>,
 }
 
 impl Source {
-    /// Keeps a list that the backend itself gave. One of which some clients see less is not kept, since it is not known later
-    /// which.
+    /// Keeps a list that the server itself gave. A list with entries that need an extension is not
+    /// kept, because the store does not record which entries these are.
     fn keep(&self, kind: ListKind, loaded: &Loaded) {
         let Some(store) = self.store.as_ref().filter(|_| loaded.kept_since.is_none()) else {
             return;
@@ -290,21 +292,21 @@ impl Source {
     }
 }
 
-/// A reading as it began.
+/// The state in which a reading began.
 struct Begun {
     backend: BackendId,
     number: u64,
-    /// How many changes had been announced.
+    /// The value of `announced`.
     reflects: u64,
-    /// How many of them were the server's own.
+    /// The number of changes that the server itself had announced.
     changes: u64,
     /// Whether a list of an earlier run may be used instead.
     may_use_kept: bool,
     wait: Wait,
 }
 
-/// Whether the list of an earlier run is served, where one may have been kept: while a backend rests, or until it has been
-/// started.
+/// Whether a list of an earlier run may be served: the server has a store, and it rests or is still
+/// connecting.
 fn may_serve_kept(topology: &Topology, backend: BackendId) -> bool {
     let keeping = topology
         .get(backend)

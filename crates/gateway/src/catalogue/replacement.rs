@@ -1,4 +1,5 @@
-//! Lists when other backends or endpoints replace those of now: which lists differ then, and where.
+//! Compares lists when a new topology replaces the current one: which lists differ, and at which
+//! endpoints.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,29 +11,30 @@ use tokio::time::timeout;
 use super::{Catalogue, Catalogues, Change};
 use crate::topology::{Topology, View};
 
-/// The endpoints at which a list differs from that of an earlier topology.
+/// The endpoints at which a list differs from the list of the previous topology.
 #[derive(Debug, Default)]
 pub(crate) struct Differing {
-    /// At all of them, since the earlier list is unknown.
+    /// The list differs at every endpoint, or may, because the previous list is unknown.
     pub(super) everywhere: bool,
     pub(super) endpoints: HashSet<Endpoint>,
 }
 
 impl Differing {
-    /// Whether it differs nowhere.
+    /// Whether the list differs at no endpoint.
     pub(crate) fn is_empty(&self) -> bool {
         !self.everywhere && self.endpoints.is_empty()
     }
 
-    /// Whether it differs at this endpoint.
+    /// Whether the list differs at this endpoint.
     pub(crate) fn includes(&self, endpoint: &Endpoint) -> bool {
         self.everywhere || self.endpoints.contains(endpoint)
     }
 }
 
 impl Catalogues {
-    /// Gets ready for `new` instead of `old`: reads the lists that clients listen to and that are not known, since with
-    /// one backend each client reads its own, so that they can be compared with those of `new`.
+    /// Prepares to replace `old`: reads the unknown lists whose changes clients listen for, so that
+    /// they can be compared with the new ones. Such lists exist because with one server each client
+    /// reads its own.
     pub(crate) async fn prepare_replacement(&self, old: &Arc<Topology>) {
         let wanted = Change::ALL
             .into_iter()
@@ -41,8 +43,9 @@ impl Catalogues {
         join_all(all.map(|catalogue| catalogue.prepare_replacement(old))).await;
     }
 
-    /// Reads the lists that clients listen to, and returns the changes of those that differ from the lists of the topology
-    /// before `new`, each with where they do. By another policy, or other canaries, each may differ for somebody everywhere.
+    /// Reads the lists whose changes clients listen for, and returns the endpoints where each
+    /// differs from before `new`. Unless `shows_all_the_same`, policy or canaries have changed, and
+    /// each list may differ for somebody anywhere.
     pub(crate) async fn replaced(
         &self,
         new: &Arc<Topology>,
@@ -75,7 +78,8 @@ impl Catalogues {
         tools.announcer.is_wanted(change)
     }
 
-    /// Drops the parts of backends that are in neither topology: requests that began with `old` may still need theirs.
+    /// Drops the parts of servers that are in neither topology. Requests that began with `old` may
+    /// still need its parts.
     pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
         let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
         let retain = |catalogue: &Catalogue| {
@@ -102,7 +106,7 @@ impl Catalogue {
                 .map_or(true, |read| read.list.failures() > 0)
             }
         };
-        // What each endpoint shows is found by the rules of now, to be compared with later.
+        // Computes now what each endpoint shows by the old rules, for the comparison later.
         for endpoint in self.announcer.endpoints() {
             drop(self.newest_in(&View::at(Arc::clone(old), &endpoint)));
         }
@@ -114,9 +118,10 @@ impl Catalogue {
         });
     }
 
-    /// Reads the list of a topology that has replaced another. Returns where it differs from the earlier one.
+    /// Reads the list of the new topology. Returns the endpoints where it differs from the previous
+    /// one.
     pub(super) async fn replaced(self: &Arc<Self>, new: &Arc<Topology>) -> Differing {
-        // Its backends answer in the time for a list, or are left out.
+        // Servers that do not answer within the time for a list are left out.
         let _ = self
             .current(&View::everything(new), &Parent::default())
             .await;

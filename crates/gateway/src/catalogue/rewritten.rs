@@ -1,5 +1,5 @@
-//! What a merged list has of the names that the configuration mentions: whether the servers list them, and what was
-//! changed of them.
+//! Compares the names in the configuration with the servers' lists: which names no server lists,
+//! and what the configuration has changed of an entry.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::unknown_name::UnknownName;
 use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
 
-/// The entries of a backend's list that the configuration mentions, by name.
+/// The entries of a server's list that the configuration mentions, by name.
 pub(super) fn mentioned(
     kind: ListKind,
     member: &Member,
@@ -44,7 +44,7 @@ fn named(kind: ListKind, list: &Contribution) -> impl Iterator<Item = (String, J
         })
 }
 
-/// The names in the configuration that a backend's list lacks, as far as the list is whole.
+/// The names in the configuration that a server's list lacks. Empty if the list is not whole.
 pub(super) fn unknown(
     kind: ListKind,
     member: &Member,
@@ -86,7 +86,7 @@ pub(super) fn unknown(
     all
 }
 
-/// The arguments in the configuration that the input schema of a tool does not have among its properties.
+/// The configured arguments of a tool that are not properties of its input schema.
 fn missing_arguments<'a>(
     rewriting: &'a ToolRewriting,
     tool: &Json,
@@ -110,8 +110,8 @@ impl Snapshot {
 }
 
 impl Entry {
-    /// What the configuration has changed of it, in words for operators; empty if nothing. The values of fixed arguments
-    /// are not shown: they may be secrets.
+    /// Describes for operators what the configuration has changed of the entry; empty if nothing.
+    /// Values of fixed arguments are left out, because they may be secrets.
     #[must_use]
     pub fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
@@ -146,7 +146,7 @@ impl Entry {
         changes
     }
 
-    /// The parameters of a `tools/call` of this entry as its backend gets them, except for the name.
+    /// The parameters of a `tools/call` of this entry for its server, except for the name.
     ///
     /// # Errors
     ///

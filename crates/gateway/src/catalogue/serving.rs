@@ -1,4 +1,5 @@
-//! What requests are served of a list: the newest snapshot, after the backends that may have changed it have been asked.
+//! Serves lists to requests: asks the servers whose lists may have changed, then takes the newest
+//! snapshot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,32 +17,32 @@ use super::view::ListView;
 use super::{Catalogue, State, rests};
 use crate::topology::{BackendId, Topology, View};
 
-/// What a client is served.
+/// A list as a client is served it.
 pub(crate) struct Served {
     pub(crate) list: ListView,
-    /// How much is left of the time for which the backends gave their lists.
+    /// How much of the lists' `ttlMs` remains.
     pub(crate) ttl_left: Duration,
-    /// Whether no backend was asked because of this client.
+    /// Whether the client's request caused no request to a server.
     pub(crate) is_cached: bool,
 }
 
-/// Whether a part is served as it is.
+/// Decides whether a part can be served without reading it again.
 type Serves<'a> = dyn Fn(BackendId, &Part) -> bool + Send + Sync + 'a;
 
-/// Which backends a request waits for.
+/// The servers that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// Neither those that take long to start nor those that have not answered in time before.
+    /// Servers that neither start slowly nor failed to answer in time before.
     Brief,
-    /// Not those that have not answered in time before.
+    /// Servers that did not fail to answer in time before.
     Short,
-    /// All of them.
+    /// All servers.
     Long,
 }
 
 impl Catalogue {
-    /// The list as it is now. Asks the backends whose list may have changed without an announcement:
-    /// those that are down cannot announce anything either. They are asked within `trace`.
+    /// The current list. Asks the servers whose lists may have changed without an announcement;
+    /// these include servers that are down. The requests to servers belong to `trace`.
     pub(crate) async fn current(self: &Arc<Self>, view: &View, trace: &Parent) -> Served {
         let arrived = Instant::now();
         let (mut down, mut resting, mut connecting) = (Vec::new(), Vec::new(), Vec::new());
@@ -50,16 +51,18 @@ impl Catalogue {
                 BackendState::Down { .. } | BackendState::Failed { .. } => down.push(backend.id),
                 BackendState::Idle => resting.push(backend.id),
                 BackendState::Connecting => connecting.push(backend.id),
-                // Lists do not depend on calls.
+                // Lists do not depend on whether calls succeed.
                 BackendState::Ready | BackendState::Ejected { .. } => {}
             }
         }
         let serves = |backend, part: &Part| match view.shows(backend) {
-            // A server without a process changes nothing: its list is compared when it is started again.
+            // A server without a process changes nothing. Its list is compared once the process
+            // runs again.
             true if resting.contains(&backend) => !part.is_behind(),
             true if connecting.contains(&backend) && part.is_kept() => true,
             true => part.is_fresh(arrived) && !down.contains(&backend),
-            // The list is merged of all parts, but the client waits for no news of what it is not shown.
+            // The list is merged from all parts, but the client need not wait for parts that it is
+            // not shown.
             false => part.loaded.is_some(),
         };
         let (snapshot, is_cached) = self
@@ -74,8 +77,8 @@ impl Catalogue {
         }
     }
 
-    /// The list as it is now, asking every backend. Requests that arrive while they are being asked
-    /// get the same answer.
+    /// The current list after asking every server. Requests that arrive meanwhile get the same
+    /// answer.
     pub(crate) async fn refresh(self: &Arc<Self>, view: &View) -> ListView {
         let (whole, _) = self
             .snapshot_with(view, &|_, _| false, Patience::Long, &Parent::default())
@@ -83,13 +86,12 @@ impl Catalogue {
         ListView::new(whole, view)
     }
 
-    /// The newest snapshot, taking the first if there is none and a new one if the newest is not to be
-    /// trusted.
+    /// The newest trusted snapshot; a new one if there is none.
     pub(crate) async fn known(self: &Arc<Self>, view: &View, trace: &Parent) -> ListView {
         self.newest_or_first(view, trace).await.0
     }
 
-    /// [`Catalogue::known`], and whether no backend was asked for it.
+    /// Like [`Catalogue::known`]; also returns whether no server was asked.
     pub(crate) async fn newest_or_first(
         self: &Arc<Self>,
         view: &View,
@@ -136,7 +138,8 @@ impl Catalogue {
             .with(|state| state.suspect || private.iter().any(|backend| is_behind(state, *backend)))
     }
 
-    /// The backends whose parts are private, after those of this principal have counted the changes announced since.
+    /// The servers whose parts are the principal's own, after these parts have counted newly
+    /// announced changes.
     fn follow(&self, own: &Own, topology: &Topology) -> Vec<BackendId> {
         let private = own.parts(topology);
         self.with(|state| {
@@ -156,13 +159,13 @@ impl Catalogue {
         })
     }
 
-    /// What a view shows of the newest snapshot, if any has been taken of its topology.
+    /// The newest snapshot of the view's topology as the view shows it, if there is one.
     pub(crate) fn newest_in(&self, view: &View) -> Option<ListView> {
         self.newest(view.topology())
             .map(|whole| ListView::new(whole, view))
     }
 
-    /// The newest snapshot of this topology, if any has been taken.
+    /// The newest snapshot of this topology, if there is one.
     pub(crate) fn newest(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
         let Some(own) = &self.own else {
             return self.with(|state| state.newest_of(topology).cloned());
@@ -211,8 +214,8 @@ impl Catalogue {
         whole.map(|whole| ListView::new(whole, view))
     }
 
-    /// A snapshot newer than one in which a name was not found, unless that was taken just now. A
-    /// name that should be there is a reason to ask before a `ttlMs` is over (2026-07-28
+    /// A snapshot newer than the one in which a name was not found, unless that was taken just now.
+    /// An expected but missing name is a reason to ask before `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
         let unknown = view.limits().unknown;
@@ -225,13 +228,13 @@ impl Catalogue {
             .as_ref()
             .map(|own| own.parts(view.topology()))
             .unwrap_or_default();
-        // The parts that all share are not asked for more often because many principals do.
+        // Many principals together must not cause more readings of the common parts.
         let is_shared_due = shared.is_none_or(|shared| is_due(shared));
         let is_any_due = match shared {
             Some(_) if private.is_empty() => is_shared_due,
             _ => is_due(self),
         };
-        // A user may have signed in meanwhile; until then, reading costs nothing.
+        // A user may have signed in meanwhile. Until then, reading costs nothing.
         if !is_any_due && !self.with(|state| state.parts.values().any(Part::wants_sign_in)) {
             return None;
         }
@@ -252,7 +255,7 @@ impl Catalogue {
         Some(ListView::new(whole, view))
     }
 
-    /// Whether the part of this backend is read for a principal.
+    /// Whether this server's part is read for the principal.
     fn own_is_private(&self, backend: BackendId) -> bool {
         self.own.as_ref().is_some_and(|own| {
             own.reader
@@ -260,7 +263,7 @@ impl Catalogue {
         })
     }
 
-    /// The entry that one backend's own list has under its name `original`, asking that backend alone.
+    /// The entry that a server lists under its own name `original`. Asks only that server.
     pub(crate) async fn entry_of(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
@@ -274,7 +277,7 @@ impl Catalogue {
                     .shared
                     .entry_of_part(topology, backend, original, trace)
                     .await;
-                // Only its list says whether it is private.
+                // Only the list itself says whether it is private.
                 if !self.own_is_private(backend) {
                     return found;
                 }
@@ -303,8 +306,8 @@ impl Catalogue {
         })
     }
 
-    /// How much is left of the time for which the parts of `list` were given. Parts that were read
-    /// for a request that `arrived` before them have all of it.
+    /// How much of the `ttlMs` of `list` remains. Parts read after the request `arrived` count as
+    /// just read.
     pub(crate) fn ttl_left(&self, list: &ListView, arrived: Instant) -> Duration {
         let now = Instant::now();
         let is_newest_of = |catalogue: &Self| {
@@ -331,7 +334,7 @@ impl Catalogue {
         left.min().flatten().unwrap_or_default()
     }
 
-    /// When a backend's part was received, and until when it may be served.
+    /// When a server's part was received, and when it expires.
     fn times_of(&self, backend: BackendId) -> Option<(Instant, Option<Instant>)> {
         let shared = self.own.as_ref().filter(|_| !self.own_is_private(backend));
         shared.map_or(self, |own| &own.shared).with(|state| {
@@ -340,8 +343,8 @@ impl Catalogue {
         })
     }
 
-    /// The newest snapshot once every part for which `serves` is false has been read again, and
-    /// whether that took no reading of its own.
+    /// The newest snapshot after reading every part again for which `serves` is false. Also returns
+    /// whether this request began no reading.
     async fn snapshot_with(
         self: &Arc<Self>,
         view: &View,
@@ -356,7 +359,7 @@ impl Catalogue {
                     .await
             }
             Some(own) => {
-                // What is known to be private need not be read for Fanlight itself.
+                // Fanlight need not read private parts for itself.
                 let serves_all = |backend, part: &Part| {
                     own.reader.has_own_part(backend, part.is_private) || serves(backend, part)
                 };
@@ -379,7 +382,8 @@ impl Catalogue {
         (self.merge(topology), is_cached)
     }
 
-    /// Reads those parts of these backends for which `serves` is false. Returns whether that took no reading of its own.
+    /// Reads the parts of `backends` for which `serves` is false. Returns whether this request
+    /// began no reading.
     async fn read_parts(
         self: &Arc<Self>,
         topology: &Arc<Topology>,
@@ -395,7 +399,7 @@ impl Catalogue {
             });
             needed.collect()
         });
-        // Each request would else take as long as a list may.
+        // Otherwise each request would take as long as reading a list may take.
         let (hanging, others): (Vec<_>, Vec<_>) = needed
             .into_iter()
             .partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);

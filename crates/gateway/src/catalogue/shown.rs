@@ -1,4 +1,4 @@
-//! What an endpoint or a policy shows of a merged list, as positions in it.
+//! The entries of a merged list that an endpoint or a policy shows, as positions in the list.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use foldhash::fast::RandomState;
 use super::pages::Pages;
 use crate::merge::Merged;
 
-/// What an endpoint shows of one state of a merged list.
+/// The visible part of one snapshot.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Where the entries are in the merged list, in rising order.
+    /// The positions of the visible entries in the merged list, ascending.
     pub(super) positions: Vec<u32>,
-    /// The parts of the backends that it shows: the position of each, and which of `positions` are its.
+    /// The visible servers' parts: the index of each, and its range in `positions`.
     pub(super) parts: Vec<(usize, Range<usize>)>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
@@ -23,15 +23,15 @@ pub(super) struct Shown {
     pub(super) pages: Pages,
 }
 
-/// Clients for whom it is kept what a list shows them, counted as one where no policy makes a difference.
+/// The most visible parts kept for one snapshot. Clients with equal rights share one.
 const CLIENTS: usize = 1024;
 
-/// What clients are shown of one state of a merged list, by the numbers of their rights.
+/// The visible parts of one snapshot, by the number of the client's rights.
 #[derive(Debug, Default)]
 pub(super) struct ShownByRights(Mutex<HashMap<u64, Arc<Shown>, RandomState>>);
 
 impl ShownByRights {
-    /// What is kept for rights, or what `new` finds.
+    /// The visible part for these rights, either kept or made by `new`.
     pub(super) fn get_or(&self, rights: u64, new: impl FnOnce() -> Arc<Shown>) -> Arc<Shown> {
         // Nothing that can panic runs under this lock.
         let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,15 +48,15 @@ impl ShownByRights {
     }
 }
 
-/// A name or URI that two backends claim.
+/// A name or URI that two servers claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collision {
-    /// What both claim.
+    /// The name or URI.
     pub key: String,
-    /// The backend that has it: the first in configuration order.
+    /// The server that keeps it: the first in configuration order.
     pub kept: String,
-    /// The backend that does not.
+    /// The server that loses it.
     pub other: String,
-    /// Under which other URI the later one stays readable; `None` if it cannot be reached.
+    /// Another URI for the loser's entry; `None` if clients cannot reach the entry.
     pub alias: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! One state of a merged list of all backends: the entries as clients see them, and the backend of each.
+//! One snapshot of a merged list: the entries as clients see them, and the server of each.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,56 +18,57 @@ use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
 
-/// What an entry takes in the indexes.
+/// The memory of an entry's index records, in bytes.
 const BESIDES: usize = 128;
 /// How many collisions a log line names.
 const NAMED: usize = 5;
 
-/// One state of a merged list.
+/// One snapshot of a merged list.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(super) generation: u64,
-    /// The number of the topology that it was made for.
+    /// The number of the topology that the snapshot was made for.
     pub(super) topology: u64,
     pub(super) kind: Option<ListKind>,
-    /// Whether it has parts that are for `reader` alone, or for those that are not authenticated if that is `None`.
+    /// Whether it has private parts. Only `reader` may see these; `None` means clients without
+    /// authentication.
     pub(super) is_private: bool,
     pub(super) reader: Option<Reader>,
-    /// Its memory, if it is a principal's.
+    /// The memory reserved for it, if it belongs to a principal.
     pub(super) reserved: Option<ReservedBytes>,
     pub(super) entries: Vec<Entry>,
-    /// In configuration order.
+    /// The servers' parts in configuration order.
     pub(super) parts: Vec<Part>,
     pub(super) index: HashMap<String, usize, RandomState>,
-    /// The URIs that entries of tools and skills name, and the first backend that names each.
+    /// The URIs that entries of tools and skills name, and the first server that names each.
     pub(super) named: HashMap<String, BackendId, RandomState>,
-    /// The positions of tools by the names that their backends give them, where these differ from the clients'.
+    /// The positions of tools by the server's own name, where it differs from the clients' name.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
     pub(super) templates: Vec<(UriTemplate, usize)>,
-    /// The backends of which an entry is withheld.
+    /// The servers that have an entry which is withheld.
     pub(super) withholding: Vec<BackendId>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
     /// The names in the configuration that servers do not list.
     pub(super) unknown: Vec<UnknownName>,
-    /// What the configuration has changed of any entry.
+    /// The kinds of changes that the configuration made to any entry.
     pub(super) rewritten: Rewritten,
     pub(super) pages: Pages,
-    /// The extensions that clients need to be shown some of the entries.
+    /// The extensions that clients need to see some of the entries.
     pub(super) needed: Vec<Arc<str>>,
-    /// What endpoints show of it, by the positions of their rules.
+    /// The part that each endpoint shows, by the position of the endpoint's rules.
     pub(super) views: Box<[OnceLock<Arc<Shown>>]>,
-    /// What clients are shown of it, by the policy and their endpoints.
+    /// The part that clients are shown under a policy, by their rights.
     pub(super) shown_by_rights: ShownByRights,
-    /// The endpoints whose rules these are.
+    /// The endpoints whose rules `views` follows.
     pub(super) endpoints: Option<Arc<Endpoints>>,
 }
 
-/// What one backend gave.
+/// One server's part of a snapshot.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) backend: BackendId,
-    /// Which entries are its.
+    /// The range of its entries.
     pub(super) entries: Range<usize>,
     pub(super) contribution: Contribution,
 }
@@ -77,29 +78,30 @@ pub(super) struct Part {
 pub struct Entry {
     /// The entry as clients see it.
     pub visible: Arc<Json>,
-    /// What identifies it to clients: a JSON string; `None` if the backend gave none.
+    /// The name or URI for clients, as a JSON string; `None` if the server gave none.
     pub key: Option<Json>,
-    /// What identifies it to the backend: a JSON string; `None` if the backend gave none.
+    /// The name or URI for the server, as a JSON string; `None` if the server gave none.
     pub original: Option<Json>,
-    /// Which backend it came from.
+    /// The server that listed it.
     pub backend: BackendId,
     /// Whether it is a tool that an app shows.
     pub shows_app: bool,
-    /// What the configuration has changed of it.
+    /// The kinds of changes that the configuration made to it.
     pub rewritten: Rewritten,
-    /// How it is called, if its backend gets other arguments than clients send.
+    /// How to rewrite its arguments, if the server gets other arguments than clients send.
     pub(crate) rewriting: Option<Arc<ToolRewriting>>,
-    /// The extension that a client needs to be shown it.
+    /// The extension that a client needs to see it.
     pub(super) needs: Option<Arc<str>>,
 }
 
 impl Snapshot {
-    /// Whether clients of this principal may see it; `None` for those that are not authenticated.
+    /// Whether clients of this principal may see the snapshot; `None` means clients without
+    /// authentication.
     pub(crate) fn may_be_seen_by(&self, reader: Option<&Reader>) -> bool {
         !self.is_private || self.reader.as_ref() == reader
     }
 
-    /// The bytes of its entries, with what each takes besides its text.
+    /// The memory of its entries in bytes: text, record and indexes.
     pub(super) fn size(&self) -> usize {
         let size = |entry: &Entry| entry.visible.bytes().len() + size_of::<Entry>() + BESIDES;
         self.entries.iter().map(size).sum()
@@ -112,7 +114,7 @@ impl Snapshot {
             .and_then(|position| self.entries.get(*position))
     }
 
-    /// The backend to whose entry this URI belongs: that is its own, or it names it.
+    /// The server that lists this URI, or whose entries name it.
     pub(crate) fn backend_naming(&self, uri: &str) -> Option<BackendId> {
         match self.kind? {
             ListKind::Tools | ListKind::Skills => self.named.get(uri).copied(),
@@ -120,13 +122,14 @@ impl Snapshot {
         }
     }
 
-    /// Whether each entry of the list in `result` is one of these, in the same text.
+    /// Whether the snapshot has each entry of the list in `result`, with the same text.
     pub(crate) fn has_all_of(&self, result: &Json) -> bool {
         let list_of = |result: &Json| result.get(self.kind?.member());
         let Some(list) = list_of(result) else {
             return true;
         };
-        // Mostly it is a page as it was read. Comparing that whole is much cheaper than finding entries.
+        // `result` is usually a page as it was read. Comparing whole pages is much cheaper than
+        // finding entries.
         let known = self
             .contributions()
             .flat_map(|contribution| &contribution.results);
@@ -138,12 +141,13 @@ impl Snapshot {
             })
     }
 
-    /// Whether an entry of this backend is withheld.
+    /// Whether an entry of this server is withheld.
     pub(crate) fn withholds_of(&self, backend: BackendId) -> bool {
         self.withholding.contains(&backend)
     }
 
-    /// Whether a template of this backend can have produced `uri`, its own name of something.
+    /// Whether a template of this server can have produced `uri`, which is the server's own name
+    /// for a resource.
     pub(crate) fn explains(&self, uri: &str, backend: BackendId) -> bool {
         let is_of = |at: usize| {
             self.entries
@@ -163,7 +167,7 @@ impl Snapshot {
             .and_then(|(_, position)| self.entries.get(*position))
     }
 
-    /// What each backend gave, in configuration order.
+    /// The contribution of each server, in configuration order.
     pub(super) fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
         self.parts.iter().map(|part| &part.contribution)
     }
@@ -176,7 +180,7 @@ impl Snapshot {
         self.topology
     }
 
-    /// Whether clients would get the same texts of `other`.
+    /// Whether clients would get the same texts from `other`.
     pub(super) fn equals(&self, other: &Self) -> bool {
         let places = |snapshot: &Self| -> Vec<_> {
             snapshot
@@ -193,11 +197,11 @@ impl Snapshot {
             })
     }
 
-    /// Logs what is wrong with it, as far as that is not so with `previous`.
+    /// Logs the snapshot's faults that `previous` did not have.
     pub(super) fn log_findings(&self, previous: Option<&Self>) {
         for unknown in &self.unknown {
             let is_news = previous.is_none_or(|previous| !previous.unknown.contains(unknown));
-            // Whether a prompt has the name, this list does not say; `fanlight check` does.
+            // This list cannot tell whether a prompt has the name. `fanlight check` can.
             if is_news && !unknown.may_be_prompt {
                 let UnknownName {
                     backend,
@@ -217,8 +221,8 @@ impl Snapshot {
         }
     }
 
-    /// The collisions for the log, one line for each kind: how many, some of them, and what happened to
-    /// them.
+    /// The collisions for the log, one item for each kind: their number, some of them, and the
+    /// outcome.
     pub(crate) fn findings(&self) -> Vec<(usize, String, &'static str)> {
         let (aliased, left_out): (Vec<_>, Vec<_>) = self
             .collisions
@@ -241,7 +245,7 @@ impl Snapshot {
     }
 }
 
-/// Some of `collisions`, with the backends that claim each.
+/// Lists some of `collisions` with the servers that claim them.
 fn named(collisions: &[&Collision]) -> String {
     let some = collisions
         .iter()
@@ -255,7 +259,7 @@ fn named(collisions: &[&Collision]) -> String {
     some.chain(more).collect::<Vec<_>>().join(", ")
 }
 
-/// The entry that a backend's own list has under the name or URI `original`.
+/// The entry that a server lists under its own name or URI `original`.
 pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Option<Json> {
     list.results.iter().find_map(|result| {
         let entries = result.get(kind.member())?;

@@ -1,27 +1,28 @@
-//! Backends that are being started, and how long an answer that can do without one waits for it.
+//! How long answers wait for servers that are still starting.
 //!
-//! A client is to be served at once with what there is, and notified of the rest: one slow server must not delay all others.
-//! A short wait remains, since some clients read lists once and take no notice of changes.
+//! A client is served at once with what is available and notified of the rest, so that one slow
+//! server does not delay all others. A short wait remains, because some clients read lists once and
+//! ignore changes.
 
 use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, BackendError, BackendState, BackendStatus, Starting};
 
-/// How long after the beginning of an attempt to connect a client's list or description waits for the backend. No option:
-/// most servers start faster, and what it does not wait for is announced.
+/// How long a client's list or description waits for a starting server, counted from the attempt to
+/// connect. No option: most servers start faster, and later ones are announced.
 const WAITED_FOR: Duration = Duration::from_secs(3);
 
-/// Whether a reading waits for a backend that is being started.
+/// How long a reading waits for a starting server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// No longer than a client's list may be delayed by it.
+    /// Until [`WAITED_FOR`] after the server began to start.
     Brief,
-    /// As long as reading a list may take.
+    /// For the whole time that reading a list may take.
     Whole,
 }
 
 impl Wait {
-    /// The time to wait, of at most `limit`.
+    /// The time to wait, at most `limit`.
     pub(super) fn time(self, backend: &dyn BackendClient, limit: Duration) -> Duration {
         match (self, start_of(&backend.status())) {
             (Self::Brief, Some(start)) => WAITED_FOR.saturating_sub(start.elapsed).min(limit),
@@ -30,7 +31,7 @@ impl Wait {
     }
 }
 
-/// Whether a backend is being started, and has not failed to.
+/// Whether the server is starting and has not failed.
 pub(crate) fn is_starting(backend: &dyn BackendClient) -> bool {
     start_of(&backend.status()).is_some()
 }
@@ -40,7 +41,7 @@ fn start_of(status: &BackendStatus) -> Option<&Starting> {
     status.starting.as_ref().filter(|_| is_first)
 }
 
-/// The error of a backend that has not answered in time.
+/// The error for a server that has not answered in time.
 pub(super) fn late(backend: &dyn BackendClient, limit: Duration) -> BackendError {
     let status = backend.status();
     match start_of(&status) {

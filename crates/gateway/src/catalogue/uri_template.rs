@@ -1,8 +1,8 @@
-//! Whether a URI can have come from a resource template (RFC 6570).
+//! Tests whether a URI can have come from a resource template (RFC 6570).
 //!
-//! For routing only: a variable matches any text that its operator could have produced, whatever the
-//! variable's value. The literal text at both ends is compared first, so that few templates are compared further;
-//! that takes URI length × number of variables, and URIs are bounded (`limits.uri`).
+//! This is for routing only: a variable matches any text that its operator could have produced. The
+//! literal text at both ends is compared first, which rules out most templates. The rest takes URI
+//! length × number of variables, and URIs are limited (`limits.uri`).
 
 /// A parsed template.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub struct UriTemplate(Vec<Part>);
 
 #[derive(Clone, Debug)]
 enum Part {
-    /// This text.
+    /// Literal text.
     Literal(String),
     /// `{var}`, `{.var}`, `{;var}`: any text within one path segment.
     Segment,
@@ -19,7 +19,7 @@ enum Part {
 }
 
 impl UriTemplate {
-    /// Reads `template`; `None` if its braces do not pair up or it is all literal.
+    /// Parses `template`. Returns `None` if its braces do not pair up or it has no variable.
     pub fn parse(template: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -43,7 +43,7 @@ impl UriTemplate {
         Some(Self(parts))
     }
 
-    /// Whether `uri` can be an expansion.
+    /// Whether `uri` can be an expansion of the template.
     pub fn matches(&self, uri: &str) -> bool {
         let mut text = uri.as_bytes();
         let mut parts = self.0.as_slice();
@@ -59,7 +59,7 @@ impl UriTemplate {
             };
             (text, parts) = (before, rest);
         }
-        // reached[i]: the parts so far can have produced the first i bytes.
+        // `reached[i]`: the parts so far can have produced the first `i` bytes.
         let mut reached = vec![false; text.len() + 1];
         if let Some(first) = reached.first_mut() {
             *first = true;
@@ -87,7 +87,7 @@ impl Part {
                     (at, running)
                 }
                 Self::Segment => {
-                    // One character at least, none of them a slash.
+                    // At least one character, and no slash.
                     let hit = running && at > 0 && text.get(at - 1) != Some(&b'/');
                     running = hit || here;
                     (at, hit)

@@ -1,5 +1,5 @@
-//! A merged list as one endpoint shows it: the entries are those of the merged list itself, of which an endpoint that
-//! hides some keeps the positions.
+//! A merged list as one endpoint shows it. It shares the entries of the merged list; if the
+//! endpoint hides some, it keeps the positions of the others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ pub struct ListView {
     shown: Option<Arc<Shown>>,
 }
 
-/// Which page of a list is wanted, and for which client.
+/// The page of a list that a client asks for.
 pub(crate) struct PageOf<'a> {
     /// The position of its first entry.
     pub(crate) start: usize,
-    /// Entries on it, at most.
+    /// The most entries on it.
     pub(crate) size: usize,
-    /// What is left of the time for which the list may be kept, if backends limit that.
+    /// The remaining lifetime of the list, if servers limit it.
     pub(crate) ttl_left: Duration,
     pub(crate) holder: &'a Holder,
-    /// The backends whose tools the client may call as tasks although they do not say so.
+    /// The servers whose tools this client may call as tasks although they do not say so.
     pub(crate) taking_tasks: Vec<BackendId>,
-    /// The extensions that the client lacks to be shown some of the entries.
+    /// The extensions that some entries need and the client lacks.
     pub(crate) lacking: Vec<Arc<str>>,
 }
 
@@ -87,7 +87,7 @@ impl Shown {
                 .and_then(|position| u32::try_from(*position).ok())
         };
         let is_among = |position: u32| shown.positions.binary_search(&position).is_ok();
-        // It names both, so that both must be shown.
+        // A collision names both entries, so both must be shown.
         let is_known = |collision: &Collision| {
             let visible = collision.alias.as_deref().unwrap_or(&collision.key);
             position(visible).is_some_and(is_among) && position(&collision.key).is_none_or(is_among)
@@ -113,7 +113,7 @@ impl Shown {
     }
 }
 
-/// Whether a view shows an entry of a list, whose backend it shows.
+/// Whether a view that shows the entry's server shows the entry itself.
 fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
     let (backend, original) = (
         entry.backend,
@@ -133,7 +133,8 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
         ListKind::Resources | ListKind::ResourceTemplates => {
             original.is_some_and(|uri| view.permits_uri(backend, &uri))
         }
-        // A skill is read by references from one of its files to others.
+        // Clients read a skill by references from one of its files to others, so all files must be
+        // permitted.
         ListKind::Skills => {
             let uri_of = |uri: &str| {
                 view.topology()
@@ -153,7 +154,7 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
     }
 }
 
-/// The members of a merged list beside its entries.
+/// Merges the members of a list other than its entries.
 pub(super) fn rest<'a>(
     member: &str,
     contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
@@ -194,9 +195,9 @@ pub(super) fn collisions_json(kind: Option<ListKind>, collisions: &[Collision]) 
 }
 
 impl ListView {
-    /// What `view` shows of a merged list; found once for each state of the list.
+    /// The list as `view` shows it. The visible part is computed once for each snapshot.
     pub(super) fn new(whole: Arc<Snapshot>, view: &View) -> Self {
-        // Whoever asks for it: what is private reaches nobody else.
+        // Private lists reach nobody but their reader, whoever asks.
         if !whole.may_be_seen_by(view.reader()) {
             return Self::default();
         }
@@ -212,7 +213,7 @@ impl ListView {
         Self { whole, shown }
     }
 
-    /// What `endpoint` shows of a merged list by the rules of its time, if that was found then.
+    /// The list as `endpoint` showed it by the rules of its time, if that was computed then.
     pub(super) fn kept(whole: &Arc<Snapshot>, endpoint: &Endpoint) -> Option<Self> {
         let shown = match whole
             .endpoints
@@ -228,12 +229,12 @@ impl ListView {
         })
     }
 
-    /// The whole list.
+    /// The whole snapshot.
     pub(crate) fn whole(&self) -> &Arc<Snapshot> {
         &self.whole
     }
 
-    /// How many entries it has.
+    /// The number of visible entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shown
@@ -241,13 +242,13 @@ impl ListView {
             .map_or(self.whole.entries.len(), |shown| shown.positions.len())
     }
 
-    /// Whether it has no entries.
+    /// Whether no entry is visible.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All entries in order.
+    /// All visible entries in order.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.range(0..self.len())
     }
@@ -266,7 +267,7 @@ impl ListView {
         }
     }
 
-    /// The entry at this position of the whole list, if it is shown.
+    /// The entry at this position of the snapshot, if it is visible.
     fn shown_at(&self, position: usize) -> Option<&Entry> {
         if let Some(shown) = &self.shown {
             shown
@@ -277,19 +278,19 @@ impl ListView {
         self.whole.entries.get(position)
     }
 
-    /// The entry that clients know as `key`.
+    /// The visible entry that clients know as `key`.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Entry> {
         self.shown_at(*self.whole.index.get(key)?)
     }
 
-    /// The entries of tools that their backends call `name`, and clients do not.
+    /// The visible tools whose server calls them `name` while clients use another name.
     pub(crate) fn find_bare(&self, name: &str) -> impl Iterator<Item = &Entry> {
         let positions = self.whole.bare.get(name).into_iter().flatten();
         positions.filter_map(|position| self.shown_at(*position))
     }
 
-    /// The parts, each with which entries are its.
+    /// The parts, each with the range of its entries.
     fn parts(&self) -> impl Iterator<Item = (&Part, Range<usize>)> + Clone {
         let count = self
             .shown
@@ -308,7 +309,7 @@ impl ListView {
         })
     }
 
-    /// What each backend gave, in configuration order.
+    /// The contribution of each server, in configuration order.
     pub fn contributions(&self) -> impl Iterator<Item = &Contribution> + Clone {
         self.parts().map(|(part, _)| &part.contribution)
     }
@@ -317,7 +318,7 @@ impl ListView {
         self.parts().map(|(part, _)| part.backend)
     }
 
-    /// The name of the backend that an entry came from.
+    /// The name of the server that listed an entry.
     #[must_use]
     pub fn backend_of(&self, entry: &Entry) -> &str {
         let part = self
@@ -328,7 +329,7 @@ impl ListView {
         part.map_or("", |part| &part.contribution.backend)
     }
 
-    /// The names or URIs that two backends claim.
+    /// The names or URIs that two servers claim.
     #[must_use]
     pub fn collisions(&self) -> &[Collision] {
         self.shown
@@ -336,12 +337,12 @@ impl ListView {
             .map_or(&self.whole.collisions, |shown| &shown.collisions)
     }
 
-    /// How many backends have a part in it that is missing or not whole.
+    /// The number of servers whose part is missing or incomplete.
     pub(crate) fn failures(&self) -> usize {
         merge::failures(self.contributions())
     }
 
-    /// Backends whose lists are missing or incomplete, each with its outcome.
+    /// The servers whose lists are missing or incomplete, each with its outcome.
     pub(crate) fn unlisted(&self) -> Vec<(String, Outcome)> {
         let failed = self
             .contributions()
@@ -351,7 +352,7 @@ impl ListView {
             .collect()
     }
 
-    /// Why common clients would reject some of the tool names.
+    /// The reasons why common clients would reject some of the tool names.
     #[must_use]
     pub fn name_objections(&self) -> Vec<String> {
         if self.whole.kind != Some(ListKind::Tools) {
@@ -364,7 +365,7 @@ impl ListView {
             .collect()
     }
 
-    /// The entry as its server gave it.
+    /// The entry as its server listed it.
     #[must_use]
     pub fn given(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
@@ -382,7 +383,7 @@ impl ListView {
         self.whole.unknown_names()
     }
 
-    /// What the configuration has changed of any entry.
+    /// The kinds of changes that the configuration made to any entry.
     pub(crate) fn rewritten(&self) -> Rewritten {
         self.shown
             .as_ref()
@@ -393,7 +394,7 @@ impl ListView {
         self.whole.generation
     }
 
-    /// The extensions that a client with these capabilities lacks to be shown some of the entries.
+    /// The extensions that some entries need and a client with these capabilities lacks.
     pub(crate) fn lacking(&self, capabilities: &Json) -> Vec<Arc<str>> {
         if self.whole.needed.is_empty() {
             return Vec::new();
@@ -413,8 +414,8 @@ impl ListView {
             .collect()
     }
 
-    /// The answer with one page of the list. `next_cursor` makes the cursor of the first entry that is left, from the
-    /// name of its backend and its offset within that one's part.
+    /// The answer with one page of the list. `next_cursor` makes the cursor for the first entry
+    /// after the page, from the name of its server and its offset in that server's part.
     pub(crate) fn page(
         &self,
         page: PageOf<'_>,
@@ -503,7 +504,7 @@ impl ListView {
         result.finish()
     }
 
-    /// The name of the backend of the entry at a position, and the entry's offset within its part.
+    /// The server name of the entry at a position, and the entry's offset in that server's part.
     fn place(&self, at: usize) -> Option<(&str, u32)> {
         let (part, entries) = self.parts().find(|(_, entries)| entries.contains(&at))?;
         Some((
@@ -512,7 +513,8 @@ impl ListView {
         ))
     }
 
-    /// The position of an entry, at most the end of its backend's part should that have become shorter.
+    /// The position of an entry; at most the end of its server's part, which may have become
+    /// shorter.
     pub(crate) fn position(&self, backend: &str, offset: u32) -> Option<usize> {
         let (_, Range { start, end }) = self
             .parts()
@@ -520,8 +522,8 @@ impl ListView {
         Some(start.saturating_add(usize::try_from(offset).ok()?).min(end))
     }
 
-    /// Whether it has the same entries for clients as `other`, of whatever backends. The order does not matter, and
-    /// neither do the other members of the results, which some servers write differently each time.
+    /// Whether `other` offers clients the same entries, in any order and from any servers. Other
+    /// members of the results do not count, because some servers write them differently each time.
     pub(super) fn offers_the_same(&self, other: &Self) -> bool {
         fn sorted(list: &ListView) -> Vec<&bytes::Bytes> {
             let mut entries: Vec<_> = list.entries().map(|entry| entry.visible.bytes()).collect();

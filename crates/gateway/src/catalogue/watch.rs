@@ -1,7 +1,7 @@
-//! Keeping the catalogues current: backends are listened to, what they announce has their parts of the
-//! lists read again, and clients are notified if the merged lists have changed.
+//! Keeps the catalogues current: listens to the servers, reads announced parts again, and notifies
+//! clients if the merged lists have changed.
 //!
-//! One task for all of it, begun by the first request for a list or the first listener, so that a
+//! One task does all of it. The first request for a list or the first listener starts it, so that a
 //! configuration with many servers starts fast.
 
 use std::collections::{HashMap, HashSet};
@@ -27,7 +27,7 @@ use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Member, Topology, View};
 
-/// The catalogues, and what keeps them current.
+/// The catalogues, and the tasks that keep them current.
 pub(crate) struct ListWatcher {
     topology: Arc<CurrentTopology>,
     pub(crate) catalogues: Catalogues,
@@ -35,20 +35,21 @@ pub(crate) struct ListWatcher {
     reads: Arc<Reads>,
     background: Background,
     pending: Mutex<HashSet<Part>>,
-    /// The number of the notification that each backend sent last.
+    /// The number of the last notification from each server.
     latest: Mutex<HashMap<BackendId, u64>>,
     woken: Notify,
     begun: AtomicBool,
 }
 
-/// A backend's part of the lists that one announcement concerns.
+/// A server's part of the lists that one announcement concerns.
 type Part = (Change, BackendId);
 
-/// Which version of a backend is listened to.
+/// Which version of a server Fanlight listens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listened {
     Itself,
-    /// It announces to those that it serves; what is known of the lists of all others does not depend on it.
+    /// The canary, which announces to the clients that use it. The common lists do not depend on
+    /// it.
     Canary,
 }
 
@@ -68,7 +69,7 @@ impl ListWatcher {
         })
     }
 
-    /// Begins to listen, if that has not begun yet.
+    /// Starts listening, unless it has started.
     pub(crate) fn begin(self: &Arc<Self>) {
         if !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed) {
             drop(self.background.spawn(Arc::clone(self).run()));
@@ -80,17 +81,17 @@ impl ListWatcher {
         drop(self.background.spawn(work));
     }
 
-    /// Ends all tasks, and waits for that.
+    /// Ends all tasks and waits until they have ended.
     pub(crate) async fn stop(&self) {
         self.background.stop().await;
     }
 
-    /// Ends all tasks when it is dropped.
+    /// Returns a guard that ends all tasks when it is dropped.
     pub(crate) fn guard(&self) -> DropGuard {
         self.background.guard()
     }
 
-    /// What a view shows of the newest state of a list, which is read if it has not been.
+    /// The newest snapshot as a view shows it; read first if there is none.
     pub(crate) async fn known(
         self: &Arc<Self>,
         kind: ListKind,
@@ -104,7 +105,8 @@ impl ListWatcher {
             .await
     }
 
-    /// The definition of the tool that a backend calls `original`, as clients see it, asking that backend alone.
+    /// The definition of a tool as clients see it, by the server's own name `original`. Asks only
+    /// that server.
     pub(crate) async fn tool_of(
         self: &Arc<Self>,
         view: &View,
@@ -120,12 +122,13 @@ impl ListWatcher {
         Some(backend.rewritings.definition(original, tool))
     }
 
-    /// The topology that new requests begin with.
+    /// The topology for new requests.
     pub(crate) fn topology(&self) -> Arc<Topology> {
         self.topology.load()
     }
 
-    /// Acts on what a backend has announced. Called for each listener, acts once for each notification.
+    /// Acts on a server's announcement. Called for each listener, but acts once for each
+    /// notification.
     pub(crate) fn notified(&self, backend: BackendId, notification: &Notification) {
         let change = Change::of(&notification.method);
         let is_relevant = change.is_some() || notification.method == Method::ResourceUpdated;
@@ -139,7 +142,8 @@ impl ListWatcher {
         }
     }
 
-    /// Passes on a notification that Fanlight does not know to the clients that listen to nothing of this backend itself.
+    /// Forwards an unknown notification to the clients that do not listen to this server
+    /// themselves.
     fn pass_on(&self, backend: BackendId, notification: &Notification) {
         let topology = self.topology();
         self.announcer.pass_on(backend, notification, |endpoint| {
@@ -148,8 +152,8 @@ impl ListWatcher {
         });
     }
 
-    /// Whether this is not the notification that came last: all listeners get copies of one, which
-    /// have its number, one after the other.
+    /// Whether this notification differs from the server's last one. All listeners get copies of a
+    /// notification with its number, one after the other.
     fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.insert(backend, notification.number()) != Some(notification.number())
@@ -160,7 +164,7 @@ impl ListWatcher {
         for catalogue in self.catalogues.changed_by(change) {
             is_private |= catalogue.announced(backend);
         }
-        // What has changed of it for whom is known to nobody but its server.
+        // Only the server knows which principals the change concerns.
         let topology = self.topology();
         if is_private {
             self.announcer
@@ -179,7 +183,8 @@ impl ListWatcher {
         self.read_again(change, backend);
     }
 
-    /// Has a backend's part read in the background, together with others that become due soon.
+    /// Marks a server's part to be read in the background, together with others that become due
+    /// soon.
     pub(crate) fn read_again(&self, change: Change, backend: BackendId) {
         self.with_pending(|pending| pending.insert((change, backend)));
         self.woken.notify_one();
@@ -217,8 +222,8 @@ impl ListWatcher {
         }
     }
 
-    /// Begins to listen to the backends of the current topology and their canaries that are not in `listened` yet, and ends listening to
-    /// those that have left it.
+    /// Starts to listen to servers and canaries of the current topology that are not in `listened`.
+    /// Stops listening to those that have left.
     fn listen_to_all(
         self: &Arc<Self>,
         listening: &mut FuturesUnordered<BoxFuture<'static, Option<()>>>,
@@ -284,14 +289,14 @@ impl ListWatcher {
         part
     }
 
-    /// Listens to one version of a backend.
+    /// Listens to one version of a server.
     async fn keep_listening(
         self: Arc<Self>,
         backend: BackendId,
         client: Arc<dyn BackendClient>,
         version: Listened,
     ) {
-        // It is not started for this.
+        // A resting server is not started only to listen to it.
         if is_resting(&*client) {
             client.connection_made(None).await;
         }
@@ -301,8 +306,8 @@ impl ListWatcher {
             if self.topology().limits.spares_streams {
                 self.announcer.demand.begins(backend).await;
             }
-            // Nothing is sent through the channel: the mapping acts on each message at once, so that
-            // none of a burst is dropped because the channel is full.
+            // Nothing is sent through the channel. The mapping acts on each message at once, so a
+            // burst cannot fill the channel and lose messages.
             let (messages, _receiver) = ServerMessages::channel(1);
             let listen = Listen {
                 interest: Interest {
@@ -323,7 +328,7 @@ impl ListWatcher {
                     if version == Listened::Itself {
                         self.now_listening(backend, &honoured, pause > shortest);
                     }
-                    // A server that announces no changes may still send what it likes.
+                    // A server that announces no changes may still send other notifications.
                     self.listened_enough(backend).await;
                     drop(listening);
                     if version == Listened::Itself {
@@ -348,7 +353,8 @@ impl ListWatcher {
         }
     }
 
-    /// Waits until a backend needs not be listened to any more; listening ends with the task otherwise.
+    /// Waits until Fanlight no longer has to listen to a server. Without replicas this never
+    /// happens.
     async fn listened_enough(&self, backend: BackendId) {
         match self.topology().limits.spares_streams {
             true => self.announcer.demand.ends(backend).await,
@@ -356,7 +362,7 @@ impl ListWatcher {
         }
     }
 
-    /// Has the lists of one backend read again after each of its connections.
+    /// Compares the lists of one server again after each new connection.
     async fn keep_comparing(self: Arc<Self>, backend: BackendId, client: Arc<dyn BackendClient>) {
         let mut last = None;
         loop {
@@ -371,8 +377,8 @@ impl ListWatcher {
         }
     }
 
-    /// What was read before listening began may have changed since. After a failed attempt (`is_late`)
-    /// the lists themselves were probably unreadable as well, and can be read now.
+    /// Reads lists again that may have changed before listening began. After a failed attempt
+    /// (`is_late`) all lists are read, because they were probably unreadable too.
     fn now_listening(&self, backend: BackendId, honoured: &[Change], is_late: bool) {
         for change in honoured {
             self.catalogues
@@ -398,8 +404,8 @@ impl ListWatcher {
     }
 }
 
-/// Acts on notifications and drops them. Has only a weak reference: the backend that calls it is itself
-/// owned by the watcher.
+/// Acts on notifications and drops them. The reference is weak, because the watcher owns the server
+/// that calls the function.
 fn notifying(
     watcher: Weak<ListWatcher>,
     backend: BackendId,
