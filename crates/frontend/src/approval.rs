@@ -1,7 +1,9 @@
-//! A call that somebody has to agree to: it waits for their word before it reaches the core, and is not carried out without.
+//! Calls that need an approval. Such a call waits for the approval before it reaches the core;
+//! without one it does not run.
 //!
-//! The one who calls is asked by their own client, by an elicitation; while it is open, the call is like one whose server asks
-//! for input. Operators are asked through [`Approvals`](fanlight_approvals::Approvals).
+//! The caller approves through an elicitation of their own client. While that is open, the call
+//! looks like one whose server asks for input. Operators approve through
+//! [`Approvals`](fanlight_approvals::Approvals).
 
 use std::sync::Arc;
 
@@ -26,33 +28,34 @@ use crate::decision;
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
-/// The id of approvals that the caller's own client gives.
+/// The approval id when the caller's own client approves.
 const CLIENT: &str = "client";
 
-/// A call before somebody has agreed to it.
+/// A call that waits for approval.
 #[derive(Debug)]
 pub(crate) struct CallBeforeApproval {
     settings: Arc<FrontendSettings>,
     context: Arc<CallContext>,
     by: ApprovedBy,
-    /// What the operator wants to be asked.
+    /// The question that the operator configured.
     text: Option<Arc<str>>,
     call: CallToApprove,
-    /// What its client has brought back of what the server has given it in an earlier round.
+    /// The `requestState` that the client sent back from an earlier round of input.
     state: Option<Json>,
 }
 
-/// A call that somebody has agreed to.
+/// A call that somebody has approved.
 #[derive(Debug)]
 pub(crate) struct ApprovedCall {
     approvals: Approvals,
-    /// The approval.
+    /// The id of the approval.
     id: String,
     call: CallToApprove,
 }
 
 impl ApprovedCall {
-    /// Notes what its server answers: if that asks for input, the next round is the same call.
+    /// Records the server's answer. If the answer asks for input, the next round belongs to the
+    /// same approval.
     pub(crate) async fn answered(&self, response: &Response) {
         if let Some(state) = InputRequired::of(response).and_then(|required| required.state) {
             self.approvals.continues(&self.id, &self.call, &state).await;
@@ -61,7 +64,8 @@ impl ApprovedCall {
 }
 
 impl CallBeforeApproval {
-    /// `operation`, if somebody has to agree to it. It gets no other arguments when it runs.
+    /// Returns `operation` as a waiting call if it needs an approval. It later runs with exactly
+    /// these arguments.
     pub(crate) fn of(
         settings: &Arc<FrontendSettings>,
         operation: &impl ResolvedOperation,
@@ -104,7 +108,8 @@ impl CallBeforeApproval {
         })
     }
 
-    /// `operation` where a hook may want somebody to agree to it; `None` if it is not known which server's call it is.
+    /// Prepares an approval for `operation` in case a hook asks for one; `None` if the call's
+    /// server is unknown.
     pub(crate) fn for_hook(
         settings: &Arc<FrontendSettings>,
         operation: &impl ResolvedOperation,
@@ -133,7 +138,7 @@ impl CallBeforeApproval {
         Some(Self::new(settings, operation, needed))
     }
 
-    /// The same with a question in other words.
+    /// The same approval with another question.
     pub(crate) fn asking(self, text: String) -> Self {
         Self {
             text: Some(text.into()),
@@ -141,11 +146,11 @@ impl CallBeforeApproval {
         }
     }
 
-    /// Waits until somebody has agreed.
+    /// Waits for the approval.
     ///
     /// # Errors
     ///
-    /// If nobody has: then the call is not carried out.
+    /// If nobody approves; the call must not run then.
     pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<ApprovedCall, RpcError> {
         let approvals = &self.settings.approvals;
         let earlier = match &self.state {
@@ -166,7 +171,7 @@ impl CallBeforeApproval {
         })
     }
 
-    /// Asks whoever has to agree; returns the id of the approval.
+    /// Asks whoever may approve; returns the id of the approval.
     async fn asked(&self, messages: &ServerMessages) -> Result<String, RpcError> {
         let params = Json::empty_object();
         let can_be_asked = messages.is_connected()
@@ -187,13 +192,13 @@ impl CallBeforeApproval {
         }
     }
 
-    /// Has the client ask its user.
+    /// Asks the client's user.
     async fn ask_caller(&self, messages: &ServerMessages) -> Result<(), RpcError> {
         self.settings
             .approvals
             .check_size(&self.call)
             .map_err(|error| not_asked(&error))?;
-        // What the configuration adds may be secret, and the client learns nothing of it.
+        // Arguments that the configuration adds may be secret, so the client does not see them.
         let arguments = self.call.own.as_ref().map_or("", Json::as_text);
         let name = escaped(&self.name()).into_owned();
         let question = match (&self.text, arguments) {
@@ -208,7 +213,8 @@ impl CallBeforeApproval {
         };
         let mut params = ObjectBuilder::new();
         params.string("message", &text);
-        // Nothing is to be filled in: accepting is the answer (2026-07-28 client/elicitation, Response Actions).
+        // The form has no fields: accepting is the answer (2026-07-28 client/elicitation, Response
+        // Actions).
         params.member(
             "requestedSchema",
             &Json::literal(r#"{"type":"object","properties":{}}"#),
@@ -243,7 +249,7 @@ impl CallBeforeApproval {
         ))
     }
 
-    /// Asks operators, and waits for as long as clients usually do.
+    /// Asks operators, and waits as long as clients usually wait.
     async fn ask_approvers(&self, approver: ApproverRule) -> Result<String, RpcError> {
         let client = self.identity().map_or_else(
             || Arc::from("a local client"),
@@ -281,7 +287,7 @@ impl CallBeforeApproval {
                 Some(&id),
                 "over",
             )),
-            // There is no answer yet when clients usually give up.
+            // Clients usually give up by now.
             Err(_) => {
                 let message = format!(
                     "this call needs the approval of an operator (approval {id}), and was not carried out; send the same \
@@ -300,7 +306,7 @@ impl CallBeforeApproval {
         self.context.caller.identity()
     }
 
-    /// Puts down what has become of it. What cannot be put on record is not carried out.
+    /// Writes the outcome to the audit log. The call must not run if that fails.
     fn record(&self, outcome: &'static str, id: &str) -> Result<(), RpcError> {
         let client = self.identity().map(|identity| &**identity);
         let tool = Item {

@@ -1,5 +1,5 @@
-//! Whether a client may do what it asks for. Decided by its identity, its endpoint and what has been resolved, and by nothing
-//! else: what is decided about is what runs.
+//! Decides whether a client may make a request. The inputs are its identity, its endpoint and the
+//! resolved operation, so the decision is about exactly what runs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::protection::{Asked, NotTaken, Operation, Turn};
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
-/// A request that the core does not carry out, by its method.
+/// A request that the gateway answers without the core; identified by its method.
 #[derive(Debug)]
 pub(crate) struct OwnRequest<'a>(pub(crate) &'a Method);
 
@@ -27,16 +27,16 @@ impl Decidable for OwnRequest<'_> {
     }
 }
 
-/// Why a client may not do what it asks for.
+/// The reason for a refusal.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
-    /// It lacks some of these scopes, which that needs.
+    /// The client lacks some of these required scopes.
     Scopes(Box<[Arc<str>]>),
-    /// It may, and that could not be put on record.
+    /// The request is allowed, but the audit log could not record it.
     NotRecorded,
-    /// It may later.
+    /// A rate limit allows the request only later.
     TooMany(TooMany),
-    /// It cannot be known whether it may: the limits that it falls under cannot be counted now.
+    /// The rate limits cannot be counted now.
     NotCounted,
 }
 
@@ -57,12 +57,12 @@ impl Refused {
     }
 }
 
-/// When a request whose limits could not be counted is to come again.
+/// The retry time if rate limits could not be counted.
 pub(crate) const COUNTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// The error for a request that comes too soon.
 fn too_many(retry_after: Duration) -> RpcError {
-    // Not too early.
+    // Round up, so that the client does not come back too early.
     let millis = retry_after.as_millis() + 1;
     let message =
         format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
@@ -85,14 +85,15 @@ fn later(message: String, millis: u128) -> RpcError {
     RpcError::new(code::TOO_MANY_REQUESTS, message).with_data(data.finish())
 }
 
-/// Whose request it is: a client with this identity, at this endpoint.
+/// The client of a request, by its identity and endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) identity: &'a Identity,
 }
 
-/// Decides whether a client may do what `subject` says, by the rules in force now, and puts that on record.
+/// Decides by the current rules whether a client may do `subject`, and records the decision in the
+/// audit log.
 pub(crate) fn decide(
     settings: &FrontendSettings,
     client: Client<'_>,
@@ -101,7 +102,8 @@ pub(crate) fn decide(
     record(settings, client, subject, may(settings, client, subject))
 }
 
-/// [`decide`] for a request of `peer`, which also has to be within the limits. It runs at once, or when its turn comes.
+/// [`decide`] for a request of `peer`, including rate limits. The request runs at once or when its
+/// turn comes.
 pub(crate) async fn decide_request(
     settings: &FrontendSettings,
     client: Client<'_>,
@@ -115,8 +117,8 @@ pub(crate) async fn decide_request(
     record(settings, client, subject, taken)
 }
 
-/// Takes a request from all limits that it falls under. Nothing is waited for unless some of them are counted together with
-/// other processes.
+/// Counts a request against all limits that apply. Waits only for limits that several processes
+/// count together.
 async fn take(
     settings: &FrontendSettings,
     client: Client<'_>,
@@ -149,7 +151,7 @@ async fn take(
     }
 }
 
-/// Puts a decision on record; what cannot be is not allowed.
+/// Records a decision in the audit log; a decision that cannot be recorded becomes a refusal.
 fn record<T>(
     settings: &FrontendSettings,
     client: Client<'_>,
@@ -173,7 +175,7 @@ fn record<T>(
         .map_err(|NotRecorded| Refused::NotRecorded)
 }
 
-/// Whether a client may still have what it was allowed before: the decision alone, of which there is a record.
+/// Whether the client still has an earlier permission. Adds no audit record.
 pub(crate) fn may(
     settings: &FrontendSettings,
     client: Client<'_>,
@@ -186,7 +188,7 @@ pub(crate) fn may(
     check(settings, client, &Operation::of_subject(subject, depends))
 }
 
-/// [`decide`] for the client of a context, whose identity is that of Fanlight itself if it has none.
+/// [`decide`] for the client of a context. A client without an identity gets Fanlight's own.
 pub(crate) fn decide_for(
     settings: &FrontendSettings,
     caller: &Caller,
@@ -205,12 +207,12 @@ pub(crate) fn decide_for(
     )
 }
 
-/// Whether how often clients may call depends on the tool.
+/// Whether rate limits depend on the tool.
 pub(crate) fn rates_depend_on_tools(settings: &FrontendSettings) -> bool {
     settings.protection.load().rates().depend_on_tools()
 }
 
-/// Whether what calls need at this endpoint depends on their tool.
+/// Whether required scopes at this endpoint depend on the tool.
 pub(crate) fn depends_on_tools(settings: &FrontendSettings, endpoint: &Endpoint) -> bool {
     settings
         .protection
@@ -236,11 +238,12 @@ pub(crate) fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint
     endpoint.path().map_or(settings.path.as_str(), |path| path)
 }
 
-/// A decision about listening, which lasts: it is made again whenever the rules are replaced. Resolves once it is refused.
+/// A lasting decision about listening. It is repeated whenever the rules change, and resolves once
+/// it is a refusal.
 pub(crate) struct LastingDecision(Pin<Box<dyn Future<Output = Refused> + Send>>);
 
 impl LastingDecision {
-    /// That about listening to `interest`. `None` for a client whom no scopes restrict.
+    /// The decision about listening to `interest`; `None` for an unrestricted client.
     pub(crate) fn of(
         settings: &Arc<FrontendSettings>,
         caller: &Caller,
@@ -256,7 +259,7 @@ impl LastingDecision {
         let mut replacements = settings.protection.replacements();
         Some(Self(Box::pin(async move {
             loop {
-                // First of all at once: the rules may have been replaced since it was decided.
+                // Check at once: the rules may have changed since the first decision.
                 if let Err(refused) = check(
                     &settings,
                     Client {
@@ -267,13 +270,13 @@ impl LastingDecision {
                 ) {
                     return refused;
                 }
-                // The settings have the sender, so that there is a next one.
+                // Cannot fail, since the settings own the sender.
                 let _ = replacements.changed().await;
             }
         })))
     }
 
-    /// Must not be polled again once it is ready.
+    /// Must not be polled again after it is ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Refused> {
         self.0.as_mut().poll(cx)
     }

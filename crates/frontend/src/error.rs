@@ -1,11 +1,11 @@
-//! What can end a front end. Nothing that one client does is among these.
+//! Errors that end a front end. No single client can cause one.
 
 use std::io;
 
-/// Why a front end stopped.
+/// The reason why a front end stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
-    /// The system gives no random numbers, without which nothing can be sealed.
+    /// The system has no random numbers, so nothing can be sealed.
     #[error("{0}: the system's random number generator fails")]
     NoKey(#[from] fanlight_protocol::seal::KeyError),
     /// Standard input failed.

@@ -1,18 +1,18 @@
-//! What a transport knows of a message.
+//! Facts about a message that its transport knows.
 
 use std::net::IpAddr;
 
 use fanlight_http_edge::peer_of;
 use fanlight_telemetry::{Headers, Moment, Network};
 
-/// What a transport knows of a message.
+/// Facts about a message that its transport knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransportFacts<'a> {
     pub(crate) received: Moment,
     pub(crate) network: Network,
-    /// The user of the client's process, on a Unix socket.
+    /// The user id of the client's process, on a Unix socket.
     pub(crate) user: Option<u32>,
-    /// Whether another replica has passed it on.
+    /// Whether another replica forwarded the message.
     pub(crate) is_forwarded: bool,
     pub(crate) trace_context: Headers<'a>,
 }
@@ -26,7 +26,7 @@ impl TransportFacts<'_> {
         }
     }
 
-    /// The address whose share of a limit the message takes; `None` on stdio.
+    /// The address that the message counts for under limits; `None` on stdio.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         match self.network {
             Network::Http { client, .. } => client.map(|address| peer_of(address.ip())),

@@ -1,4 +1,4 @@
-//! Guardrails of the operator's own: a program beside Fanlight that is asked about calls of tools, and about their results.
+//! Guardrails: the operator's own programs, which judge tool calls and their results.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,54 +7,55 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fanlight_protocol::Json;
 
-/// When a hook is asked.
+/// The moment at which a hook judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookMoment {
     /// Before a call runs.
     Call,
-    /// Before the client gets its result.
+    /// Before the client gets the result.
     Result,
 }
 
-/// What a hook says.
+/// A hook's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookAnswer {
-    /// It goes on.
+    /// The call or result passes.
     Allow,
-    /// It does not, for this reason, which the client is told.
+    /// The call or result is refused, with this reason for the client.
     Deny(String),
-    /// Somebody is to be asked this. Of a result that is the same as no.
+    /// Somebody has to answer this question first. For a result it means refusal.
     Ask(String),
 }
 
-/// Guardrails that can be replaced while clients are served: those of the next call.
+/// Guardrails that the configuration can replace while clients are served. The change takes effect
+/// with the next call.
 #[derive(Clone, Debug, Default)]
 pub struct LiveHooks(Arc<ArcSwap<Option<Arc<dyn CallHook>>>>);
 
 impl LiveHooks {
-    /// Has these asked from now on.
+    /// Replaces the guardrails.
     pub fn replace(&self, hooks: Option<Arc<dyn CallHook>>) {
         self.0.store(Arc::new(hooks));
     }
 
-    /// Those that are asked now; `None` for none.
+    /// The current guardrails; `None` if there are none.
     pub(crate) fn load(&self) -> Option<Arc<dyn CallHook>> {
         Option::clone(&self.0.load())
     }
 
-    /// Whether results are judged before clients get them.
+    /// Whether hooks judge results before clients get them.
     pub(crate) fn judge_results(&self) -> bool {
         self.load()
             .is_some_and(|hook| hook.wants(HookMoment::Result))
     }
 }
 
-/// Guardrails of the operator's own.
+/// The operator's guardrails.
 pub trait CallHook: fmt::Debug + Send + Sync {
-    /// Whether it wants to be asked at this moment.
+    /// Whether the hook wants to judge at this moment.
     fn wants(&self, moment: HookMoment) -> bool;
 
-    /// Asks about a call, which is described in JSON. It answers within a time of its own, whatever happens.
+    /// Judges a call, which is described in JSON. The hook bounds its own time and always answers.
     fn ask(
         &self,
         moment: HookMoment,

@@ -1,4 +1,5 @@
-//! Calls that guardrails of the operator's own are asked about, and their results, those of tasks included. No bytes change.
+//! Tool calls and results, including results of tasks, that guardrails judge. Their bytes do not
+//! change.
 
 use std::sync::Arc;
 
@@ -11,19 +12,19 @@ use crate::decision;
 use crate::guardrail::{CallHook, HookAnswer, HookMoment};
 use crate::settings::FrontendSettings;
 
-/// A call, or a request about the task that it has become, that hooks are asked about.
+/// A call, or a request about its task, that hooks judge.
 #[derive(Debug)]
 pub(crate) struct HookedCall {
     hook: Arc<dyn CallHook>,
     method: Method,
-    /// The call, to which its result may be added.
+    /// The call's description, to which the result may be added.
     described: ObjectBuilder,
-    /// Where a hook wants somebody to agree; `None` if it is not known which server's call it is.
+    /// The approval to use if a hook asks for one; `None` if the call's server is unknown.
     approval: Option<Box<CallBeforeApproval>>,
 }
 
 impl HookedCall {
-    /// `operation`, if hooks are asked about it.
+    /// Returns `operation` as a hooked call if hooks judge it.
     pub(crate) fn of(
         settings: &Arc<FrontendSettings>,
         operation: &impl ResolvedOperation,
@@ -46,11 +47,11 @@ impl HookedCall {
         }))
     }
 
-    /// Asks before the call runs, and then whoever has to agree to it.
+    /// Asks the hooks before the call runs, and then whoever has to approve it.
     ///
     /// # Errors
     ///
-    /// If it must not run.
+    /// If the call must not run.
     pub(crate) async fn before(&mut self, messages: ServerMessages) -> Result<(), RpcError> {
         if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call) {
             return Ok(());
@@ -71,14 +72,14 @@ impl HookedCall {
         }
     }
 
-    /// The response as the client gets it.
+    /// The response that the client gets after the hooks have judged it.
     pub(crate) async fn after(&self, response: Response) -> Response {
         if response.is_error() || !self.hook.wants(HookMoment::Result) {
             return response;
         }
         let body = response.body();
         let result = match (&self.method, body.find_distinct(&["result"])) {
-            // A state of a task has the result once there is one.
+            // A task's state contains the result once the task is done.
             (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([None])) => {
                 return response;
             }
@@ -98,7 +99,7 @@ impl HookedCall {
     }
 }
 
-/// The call as hooks are told of it.
+/// The description of the call for hooks.
 fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) -> ObjectBuilder {
     let context: &CallContext = operation.context();
     let caller = &context.caller;
@@ -125,7 +126,7 @@ fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) ->
     {
         call.string("server", server);
     }
-    // One that no list has is called as the client calls it.
+    // A tool that no list contains keeps the client's name for it.
     match (&tool, operation.shown_name()) {
         (Some(tool), _) => call.string("tool", &tool.name),
         (None, Some(name)) if *operation.method() == Method::CallTool => call.string("tool", &name),

@@ -1,8 +1,9 @@
-//! One request on its way through the core: the answer that is being made, and what the server
-//! sends before it.
+//! One request on its way through the core: its pending answer, and the server's messages before
+//! it.
 //!
-//! There is no task per request: the owner of a [`CoreCall`] polls it, an HTTP response body included.
-//! Dropping it cancels the request, unless it is a legacy one that is to outlive its connection.
+//! There is no task per request. The owner of a [`CoreCall`], for example an HTTP response body,
+//! polls it. Dropping it cancels the request, except a legacy request that may outlive its
+//! connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,28 +33,28 @@ type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// A request to the core.
 #[derive(Debug)]
 pub(crate) struct CoreRequest<R> {
-    /// The operation that runs. It has been admitted.
+    /// The operation to run. It has been admitted.
     pub(crate) operation: R,
-    /// The number of messages that the server may send ahead of its answer without waiting for the
-    /// client; `None` if the client can take none.
+    /// The number of server messages that may wait for the client; `None` if the client can take
+    /// none.
     pub(crate) messages: Option<usize>,
-    /// What it waits for before it runs.
+    /// Conditions to wait for first.
     pub(crate) before: BeforeRun,
-    /// Guardrails that are asked about it and its result; `None` for none.
+    /// Guardrails that judge the request and its result.
     pub(crate) hooked: Option<Box<HookedCall>>,
-    /// Puts on record what comes of it; `None` if that is not wanted.
+    /// Writes the outcome to the audit log, if that is configured.
     pub(crate) recording: Option<Box<RequestRecording>>,
-    /// Bounds the rounds of input where a server's answer asks for input and this side is to get it;
-    /// `None` if the client gets that answer.
+    /// Limits for rounds of input if the gateway collects the input; `None` if the client gets the
+    /// server's request for input itself.
     pub(crate) input_rounds: Option<input_rounds::RoundLimits>,
 }
 
-/// What a request waits for before it reaches the core.
+/// The conditions that a request waits for before it reaches the core.
 #[derive(Debug, Default)]
 pub(crate) struct BeforeRun {
-    /// Its turn.
+    /// The request's turn under the rate limits.
     pub(crate) turn: Option<Turn>,
-    /// The word of somebody who has to agree to it.
+    /// The approval that it needs.
     pub(crate) approval: Option<Box<CallBeforeApproval>>,
 }
 
@@ -64,7 +65,7 @@ impl BeforeRun {
 }
 
 impl BeforeRun {
-    /// Waits for all of it.
+    /// Waits for all conditions.
     async fn passed(self, messages: ServerMessages) -> Result<Option<ApprovedCall>, RpcError> {
         if let Some(turn) = self.turn {
             turn.come().await;
@@ -76,40 +77,41 @@ impl BeforeRun {
     }
 }
 
-/// What ends a request before its answer.
+/// The events that end a request before its answer.
 pub(crate) struct RequestEnds {
-    /// `None` if only dropping the request cancels it.
+    /// Cancels the request; `None` if only dropping it does.
     pub(crate) cancellation: Option<Cancellation>,
-    /// `None` if its client is not authenticated.
+    /// Ends the request with its credentials; `None` if its client is not authenticated.
     pub(crate) validity: Option<Box<RequestValidity>>,
 }
 
-/// A request on its way through the core.
+/// A running request.
 pub(crate) struct CoreCall {
-    /// `None` once it has resolved or been cancelled.
+    /// `None` after it has resolved or been cancelled.
     answer: Option<PendingAnswer>,
-    /// Delivered after the messages before it; nearly always there are none.
+    /// The response, while messages before it are still to be delivered. Rarely set.
     response: Option<Box<Response>>,
     messages: Option<MessageReceiver>,
     cancellation: Option<Cancellation>,
-    /// `None` if its client is not authenticated.
+    /// Ends the request with its credentials; `None` if its client is not authenticated.
     validity: Option<Box<RequestValidity>>,
     /// Keeps the session from expiring.
     session: Option<SessionGuard>,
     detached: Option<Arc<DetachedCalls>>,
-    /// The trace of the request that it was started for, whose span is the parent of the work.
+    /// The context of the request that started the work. Its span is the parent of the work's
+    /// spans.
     context: Arc<CallContext>,
-    /// The span of the request that gets the answer, if that is another.
+    /// The span of the request that gets the answer, if that is another one.
     answered_span: Option<Parent>,
 }
 
 impl CoreCall {
-    /// Starts a request. Nothing happens until it is polled.
+    /// Creates the request. It does not run before the first poll.
     pub(crate) fn start<C: Core>(core: &Arc<C>, request: CoreRequest<C::Resolved>) -> Self {
         Self::start_after(None, core, request)
     }
 
-    /// Starts a request that reaches the core once `first` has resolved.
+    /// Like [`start`](Self::start), but the request waits for `first` before it reaches the core.
     pub(crate) fn start_after<C: Core>(
         first: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
         core: &Arc<C>,
@@ -132,7 +134,7 @@ impl CoreCall {
         } = request;
         let context = Arc::clone(operation.context());
         let (core, trace) = (Arc::clone(core), &context.trace);
-        // What waits is decided about again when it has: the policy may have changed.
+        // The policy may change during the wait, so the decision is repeated after it.
         let waits = !before.is_nothing() || hooked.is_some();
         let is_plain = !waits && recording.is_none();
         let decided = waits.then(|| (operation.decided(), Arc::clone(&core), Arc::clone(&context)));
@@ -152,7 +154,7 @@ impl CoreCall {
         let answer = match around {
             None => run,
             Some((before, mut hooked, recording, messages, decided)) => Box::pin(async move {
-                // First of all: what is denied need not wait, and nobody need agree to it.
+                // Guardrails come first: a denied call needs no turn and no approval.
                 if let Some(hooked) = &mut hooked
                     && let Err(error) = hooked.before(messages.clone()).await
                 {
@@ -170,7 +172,8 @@ impl CoreCall {
                 let run = async move {
                     let response = run.await;
                     if let Some(call) = &approved {
-                        // Before its client can bring the input, to whichever process.
+                        // This precedes the response, since the client may bring the input to any
+                        // process.
                         call.answered(&response).await;
                     }
                     match &hooked {
@@ -181,7 +184,7 @@ impl CoreCall {
                 let Some(mut recording) = recording else {
                     return run.await;
                 };
-                // After everything else that it waits for: once it is on record, it runs.
+                // The audit log comes last: a recorded call runs.
                 match recording.announce() {
                     Ok(None) => {}
                     Ok(Some(acknowledged)) => {
@@ -210,29 +213,30 @@ impl CoreCall {
         }
     }
 
-    /// The context of the request that it was started for.
+    /// The context of the request that started the work.
     pub(crate) fn context(&self) -> &CallContext {
         &self.context
     }
 
-    /// From now on, `cancellation` cancels the request; `None` if only dropping it does.
+    /// Replaces the cancellation; with `None`, only dropping cancels the request.
     pub(crate) fn set_cancellation(&mut self, cancellation: Option<Cancellation>) {
         self.cancellation = cancellation;
     }
 
-    /// From now on, the request ends with these.
+    /// Replaces the events that end the request.
     pub(crate) fn set_ends(&mut self, ends: RequestEnds) {
         (self.cancellation, self.validity) = (ends.cancellation, ends.validity);
     }
 
-    /// Has the request outlast its identity; returns the token that is cancelled when that is revoked.
+    /// Lets the request outlast the expiry of its identity; returns the token that a revocation
+    /// cancels.
     pub(crate) fn take_revocation(&mut self) -> Option<CancellationToken> {
         self.validity
             .take()
             .map(|validity| validity.revoked().clone())
     }
 
-    /// From now on, notifications are recorded on the span of the request that gets the answer.
+    /// Records later notifications on the span of the request that gets the answer.
     pub(crate) fn set_answered_span(&mut self, span: Parent) {
         self.answered_span = Some(span);
     }
@@ -242,18 +246,18 @@ impl CoreCall {
         self.session = Some(session);
     }
 
-    /// If this is dropped before it is answered, the request runs on in `detached`.
+    /// Lets the request run on in `detached` if this is dropped before the answer.
     pub(crate) fn outlive_in(&mut self, detached: &Arc<DetachedCalls>) {
         self.detached = Some(Arc::clone(detached));
     }
 
-    /// The next item; `None` after the response, or if the request has been cancelled.
+    /// The next item; `None` after the response or a cancellation.
     #[cfg(test)]
     pub(crate) async fn next(&mut self) -> Option<Item> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next item; `None` after the response, or if the request has been cancelled.
+    /// The next item; `None` after the response or a cancellation.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         let cancelled =
             |cancellation: &mut Cancellation| Pin::new(cancellation).poll(cx).is_ready();
@@ -293,8 +297,8 @@ impl CoreCall {
             };
         };
         self.answer = None;
-        // Messages are sent before the answer resolves, but it may have resolved in the poll that sent
-        // them. `try_recv`, unlike `poll_recv`, never yields early.
+        // The poll that resolved the answer may have sent messages before it. `try_recv`, unlike
+        // `poll_recv`, never yields early.
         Poll::Ready(Some(
             match self.messages.as_mut().and_then(MessageReceiver::try_recv) {
                 Some(message) => {
@@ -306,7 +310,7 @@ impl CoreCall {
         ))
     }
 
-    /// The answer to a request that ends while it waits: with its credentials, or because an operator cancels it.
+    /// Ends a waiting request if its credentials end or an operator cancels it.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if let Some(Poll::Ready(ended)) = self.validity.as_mut().map(|validity| validity.poll(cx)) {
             return Poll::Ready(Some(self.end(ended)));
@@ -316,7 +320,7 @@ impl CoreCall {
             .map(|()| Some(self.answer_with(&cancelled_by_operator())))
     }
 
-    /// Ends the request, whose client may not use its credentials any more.
+    /// Ends the request because its client's credentials are no longer valid.
     fn end(&mut self, ended: Ended) -> Item {
         tracing::debug!(
             ?ended,
@@ -325,7 +329,7 @@ impl CoreCall {
         self.answer_with(&request_ended(ended))
     }
 
-    /// Cancels the request, and answers it with an error.
+    /// Cancels the request and returns an error response.
     pub(crate) fn refuse(&mut self, error: &RpcError) -> Response {
         self.context.trace.cancel();
         (self.answer, self.messages) = (None, None);

@@ -12,15 +12,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::session::{Cancellation, SessionGuard};
 
-/// What ends a call besides its answer.
+/// The events that end a detached call before its answer.
 pub(super) struct Ends {
     pub(super) cancellation: Option<Cancellation>,
-    /// Cancelled when the call's identity is revoked.
+    /// A revocation of the call's identity cancels this token.
     pub(super) revoked: Option<CancellationToken>,
 }
 
-/// Calls that run on without their client, bounded in number, until they are done or cancelled. The
-/// core bounds their time.
+/// Calls that run on without their client until they are done or cancelled. Their number is
+/// bounded; the core bounds their time.
 #[derive(Debug)]
 pub(crate) struct DetachedCalls {
     runtime: Handle,
@@ -30,7 +30,7 @@ pub(crate) struct DetachedCalls {
 }
 
 impl DetachedCalls {
-    /// At most `limit` calls, all of which end when `cut` is cancelled.
+    /// Allows at most `limit` calls; cancelling `cut` ends all of them.
     pub(crate) fn new(limit: usize, cut: CancellationToken) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self {
@@ -41,7 +41,7 @@ impl DetachedCalls {
         })
     }
 
-    /// Waits until there are none; more may be added meanwhile.
+    /// Waits until no call is running. Calls may be added meanwhile.
     pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -56,7 +56,7 @@ impl DetachedCalls {
         self.tasks.spawn_on(run, &self.runtime);
     }
 
-    /// A permit for one more call; `None` if there are too many.
+    /// A permit for one more call; `None` at the limit.
     pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
         if self.cut.is_cancelled() {
             return None;
@@ -70,7 +70,7 @@ impl DetachedCalls {
         permit
     }
 
-    /// Runs a call whose client has disconnected until `answer` resolves, or one of `ends` does.
+    /// Runs a call without its client until `answer` resolves or one of `ends` happens.
     pub(super) fn finish<T>(
         &self,
         answer: impl Future<Output = T> + Send + 'static,
@@ -102,7 +102,8 @@ impl DetachedCalls {
                     }
                     None => cancelled.await,
                 }
-                // Before the work is dropped, whose spans then have the reason.
+                // Cancel the trace before the work is dropped, so that the work's spans get the
+                // reason.
                 trace.cancel();
             };
             tokio::select! { _ = answer => {} () = cancelled => {} }

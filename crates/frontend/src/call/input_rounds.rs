@@ -1,9 +1,8 @@
-//! The rounds of input in a legacy client's call of a modern server.
+//! Rounds of input for a legacy client that calls a modern server.
 //!
-//! A modern server that needs input answers `input_required`, and a legacy client waits for one answer
-//! to its call. So the rounds are made here: each of the `inputRequests` goes to the client as a server
-//! request, and once all are answered the call is made again with the answers. To the client it is one
-//! call.
+//! A modern server that needs input answers `input_required`; a legacy client expects one answer to
+//! its call. So this module runs the rounds: it sends each of the `inputRequests` to the client as
+//! a server request, and repeats the call with all answers. The client sees one call.
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr, Client Requirements.
 
@@ -27,18 +26,18 @@ use tokio_util::sync::CancellationToken;
 use super::url_elicitations::{UrlElicitations, url_of};
 use crate::eras::fault;
 
-/// Bounds of the rounds of one call.
+/// Limits for the rounds of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundLimits {
-    /// The number of rounds.
+    /// The maximum number of rounds.
     pub(crate) rounds: usize,
-    /// The time for the answers of one round.
+    /// The maximum time for the answers of one round.
     pub(crate) timeout: Duration,
-    /// Ends the wait for answers when it is cancelled.
+    /// Cancelling this token ends the wait for answers.
     pub(crate) give_up: CancellationToken,
 }
 
-/// Answers `operation`, in as many rounds as it takes within `limits`.
+/// Answers `operation` in as many rounds as it needs within `limits`.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` holds the operation twice"
@@ -92,17 +91,17 @@ pub(crate) fn resolve_input_rounds<C: Core>(
     }
 }
 
-/// An input request that the client has been sent.
+/// An input request that the client has not answered yet.
 struct OpenInput {
     key: Json,
     method: Method,
-    /// Of an elicitation by URL.
+    /// The URL, for an elicitation by URL.
     url: Option<Json>,
     answer: oneshot::Receiver<Response>,
     result: Option<Json>,
 }
 
-/// Asks the client for everything at once; the first refusal ends it.
+/// Sends all input requests to the client at once; the first refusal ends the round.
 async fn answers(
     context: &CallContext,
     messages: &ServerMessages,
@@ -213,8 +212,8 @@ impl OpenInput {
         let Some(error) = answer.error() else {
             return Ok(answer.body());
         };
-        // The server has asked the user, and a client that fails to has an answer for that: "cancel" is for a dialog that was
-        // not completed (2026-07-28 client/elicitation, Response Actions).
+        // The server asked the user, so a failing client becomes "cancel": the dialog was not
+        // completed (2026-07-28 client/elicitation, Response Actions).
         if self.method == Method::Elicit {
             return Ok(Json::literal(r#"{"action":"cancel"}"#));
         }

@@ -1,8 +1,9 @@
-//! A legacy client's call. The server's notifications and requests to the client are sent on the call's
-//! own stream; the client's answers arrive as other messages, through its session.
+//! A legacy client's call. The server's notifications and requests go out on the call's own stream.
+//! The client's answers arrive as separate messages, through its session.
 //!
-//! Server requests end with a call that is cancelled or dropped: then the server gets an error that says that the client
-//! cannot be asked. If the server ends the call, the client can still answer them.
+//! Cancelling or dropping a call ends its server requests: the server gets an error that says that
+//! the client cannot be asked. After the server's answer to the call, the client can still answer
+//! them.
 //!
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 
@@ -23,7 +24,7 @@ use crate::session::Session;
 
 type Item = ResponseItem<Chunks, Response>;
 
-/// A call and the server requests that it has open.
+/// A call and its open server requests.
 #[derive(Debug)]
 pub(crate) struct LegacyCall {
     call: CoreCall,
@@ -31,25 +32,27 @@ pub(crate) struct LegacyCall {
     session: Arc<Session>,
     /// The numbers of the open server requests.
     open: Vec<u64>,
-    /// Whether the call may go on when the client has answered; `None` if nothing has to be decided about that.
+    /// Decides whether the call may go on after an answer of the client; `None` if no decision is
+    /// needed.
     may_go_on: Option<MayGoOn>,
-    /// Answers that wait for that.
+    /// Client answers that wait for that decision.
     held: Vec<HeldAnswer>,
-    /// The resource that its session has noted as subscribed to, which is true unless the call is refused.
+    /// The resource that the session has already recorded as subscribed. A refusal of the call
+    /// undoes that.
     noted: Option<Box<str>>,
-    /// Messages that the client gets before anything else of the call.
+    /// Messages to send before anything else of the call.
     outbox: VecDeque<Chunks>,
-    /// The last item, if it is known.
+    /// The last item, once known.
     end: Option<Option<Item>>,
 }
 
-/// Decides whether a call may go on, by the policy as it is now.
+/// Decides by the current policy whether a call may go on.
 pub(crate) struct MayGoOn(pub(crate) Box<dyn Fn() -> Result<(), RpcError> + Send + Sync>);
 
-/// The client's answer to a server request, and where it goes.
+/// The client's answer to a server request, and the server that waits for it.
 #[derive(Debug)]
 struct HeldAnswer {
-    /// That of the server request.
+    /// The number of the server request.
     number: u64,
     answer: oneshot::Receiver<Response>,
     to_server: oneshot::Sender<Response>,
@@ -77,13 +80,13 @@ impl LegacyCall {
         }
     }
 
-    /// Has it decided whether the call may go on before its server gets an answer of the client.
+    /// Adds a decision to make before the server gets a client's answer.
     pub(crate) fn deciding_again(mut self, may_go_on: Option<MayGoOn>) -> Self {
         self.may_go_on = may_go_on;
         self
     }
 
-    /// Has its session forget that it subscribes to this resource if it is refused.
+    /// Makes the session forget the subscription to this resource if the call is refused.
     pub(crate) fn subscribing_to(mut self, noted: Option<Box<str>>) -> Self {
         self.noted = noted;
         self
@@ -104,7 +107,7 @@ impl LegacyCall {
                 self.open.push(number);
                 self.outbox.push_back(text.into_bytes().into());
             }
-            // Refused; then it may have been answered.
+            // The session refused the request and may already have answered it.
             (None, Some((mut answer, to_server))) => {
                 let _ = answer.try_recv().map(|refusal| to_server.send(refusal));
             }
@@ -112,7 +115,7 @@ impl LegacyCall {
         }
     }
 
-    /// Passes the client's answers on, unless the call may not go on any more.
+    /// Passes the client's answers on, unless the call may no longer go on.
     fn pass_answers(&mut self, cx: &mut Context<'_>) -> Result<(), RpcError> {
         let Some(MayGoOn(may_go_on)) = &self.may_go_on else {
             return Ok(());
@@ -120,7 +123,7 @@ impl LegacyCall {
         let mut at = 0;
         while let Some(held) = self.held.get_mut(at) {
             if held.to_server.poll_closed(cx).is_ready() {
-                // The client is told by `withdraw_closed`.
+                // `withdraw_closed` informs the client.
                 drop(self.held.swap_remove(at));
             } else if let Poll::Ready(answer) = Pin::new(&mut held.answer).poll(cx) {
                 let HeldAnswer { to_server, .. } = self.held.swap_remove(at);
@@ -134,7 +137,8 @@ impl LegacyCall {
         Ok(())
     }
 
-    /// Has the client's answers go to the server itself, now that the call has ended, if it might go on now.
+    /// Sends later answers of the client straight to the server, since the call has ended. Does
+    /// nothing if the call may no longer go on.
     fn release_answers(&mut self) {
         let may_go_on = self
             .may_go_on
@@ -148,7 +152,7 @@ impl LegacyCall {
         }
     }
 
-    /// Informs the client of requests that the server no longer waits for.
+    /// Withdraws requests at the client that the server no longer waits for.
     fn withdraw_closed(&mut self, cx: &mut Context<'_>) {
         let Self {
             session,
@@ -167,7 +171,7 @@ impl LegacyCall {
         );
     }
 
-    /// The call is over without a response: the client need not answer any more.
+    /// Ends the call without a response and withdraws its server requests.
     fn cancelled(&mut self) {
         let withdrawn = self
             .open
@@ -217,11 +221,11 @@ impl ResponseStream<Response> for LegacyCall {
                 Poll::Ready(Some(ResponseItem::Message(
                     ServerMessage::Refused(_) | ServerMessage::Stream(_),
                 ))) => {}
-                // Nearly always there are no open server requests.
+                // The usual case: no open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) if self.open.is_empty() => {
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
-                // Open server requests stay open: the client can still answer them.
+                // The client can still answer the open server requests.
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     self.release_answers();
                     self.withdraw_closed(cx);

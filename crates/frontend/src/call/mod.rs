@@ -1,4 +1,4 @@
-//! One call on its way through the core, and the messages and the response that its client gets.
+//! One call on its way through the core, with the messages and the response for its client.
 
 pub(crate) mod core_call;
 mod detached;
@@ -19,12 +19,13 @@ pub(crate) use self::detached::DetachedCalls;
 pub(crate) use self::legacy_call::{LegacyCall, MayGoOn};
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
 
-/// The items of a response stream, in order. `M` is a message that precedes the response, `R` the response.
+/// The items of a response stream, in order. `M` is the type of messages before the response, `R`
+/// the type of the response.
 #[derive(Debug)]
 pub(crate) enum ResponseItem<M, R> {
-    /// A notification, or a request of the server to the client.
+    /// A notification, or a server's request to the client.
     Message(M),
-    /// The server's stream has begun or pauses: so may the client's.
+    /// The server's stream has begun or pauses; the client's stream may do the same.
     Stream(StreamSignal),
     /// The response. Nothing follows it.
     Response(R),
@@ -32,12 +33,13 @@ pub(crate) enum ResponseItem<M, R> {
 
 /// The items of a response stream up to the response, rendered for the client.
 pub(crate) trait ResponseStream<R>: std::fmt::Debug + Send {
-    /// The next item. `None` if there is no more: after the response, or instead of it if the request
-    /// was cancelled ("the receiver SHOULD NOT send a response", 2025-11-25 basic/utilities/cancellation).
+    /// The next item; `None` after the response. Also `None` instead of the response if the request
+    /// was cancelled: "the receiver SHOULD NOT send a response" (2025-11-25
+    /// basic/utilities/cancellation).
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ResponseItem<Chunks, R>>>;
 }
 
-/// A request that this side answers without the core.
+/// The response to a request that the gateway answers without the core.
 #[derive(Debug)]
 pub(crate) struct Answered(Option<Response>);
 

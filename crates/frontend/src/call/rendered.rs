@@ -1,4 +1,4 @@
-//! Calls whose responses are written as their client is to have them, and whose spans end with them.
+//! Renders the responses of calls for their client, and ends the spans of the calls.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,11 +12,11 @@ use super::{ResponseItem, ResponseStream};
 use crate::eras::render::Rendering;
 use crate::trace::Ending;
 
-/// The response to a call, as it is sent.
+/// A rendered response.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) text: Chunks,
-    /// The code of the error that it is, if it is one.
+    /// The error code, if the response is an error.
     pub(crate) error: Option<i64>,
     /// Ends the span of the request once the response has been sent.
     pub(crate) ending: Option<Box<Ending>>,
@@ -24,15 +24,15 @@ pub(crate) struct Answer {
 
 type Item = ResponseItem<Chunks, Answer>;
 
-/// A call whose response is written by `rendering`.
+/// A call whose response `rendering` renders.
 #[derive(Debug)]
 pub(crate) struct RenderedCall {
     stream: Box<dyn ResponseStream<Response>>,
     rendering: Rendering,
-    /// `None` once it has ended.
+    /// The request's span; `None` once it has ended.
     span: Option<ServerSpan>,
-    /// The span ends with the first message: that of a subscription, which lasts as long as its client
-    /// likes, ends with its acknowledgement.
+    /// Ends the span with the first message. A subscription lasts as long as its client likes, so
+    /// its span ends with the acknowledgement.
     ends_span_at_message: bool,
 }
 
@@ -50,7 +50,7 @@ impl RenderedCall {
         }
     }
 
-    /// The same call, whose span ends with the first message.
+    /// Ends the call's span with its first message.
     pub(crate) fn ending_span_at_message(self) -> Self {
         Self {
             ends_span_at_message: true,
@@ -58,7 +58,7 @@ impl RenderedCall {
         }
     }
 
-    /// Gives up the call for `error`; returns the id of its request, and the end of its span.
+    /// Gives up the call because of `error`; returns the request's id and the end of its span.
     pub(crate) fn refuse(self, error: &RpcError) -> (Json, Option<Box<Ending>>) {
         (
             self.rendering.id,
@@ -66,7 +66,7 @@ impl RenderedCall {
         )
     }
 
-    /// The next item; `None` if there is no more.
+    /// The next item; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Item> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -109,10 +109,10 @@ impl ResponseStream<Answer> for RenderedCall {
     }
 }
 
-/// Several calls at once: the items of each in order, those of all as they come.
+/// Several concurrent calls. The items of each call stay in order; the calls interleave.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// Items that precede all others.
+    /// Items to return before all others.
     first: VecDeque<Item>,
     calls: Vec<RenderedCall>,
 }
@@ -132,12 +132,12 @@ impl Responses {
         self.calls.push(call);
     }
 
-    /// Puts `item` before everything else.
+    /// Puts `item` before all others.
     pub(crate) fn put_first(&mut self, item: Item) {
         self.first.push_front(item);
     }
 
-    /// The next item; `None` if there is no more.
+    /// The next item; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Item> {
         poll_fn(|cx| self.poll_next(cx)).await
     }

@@ -1,7 +1,8 @@
-//! `subscriptions/listen`: what a modern client receives outside of its requests, as one long request.
+//! `subscriptions/listen`: one long request through which a modern client receives messages outside
+//! of its other requests.
 //!
-//! Every message of it carries the id of that request, so that a client with several can tell them
-//! apart, and only what the client asked for is sent.
+//! Every message carries the id of that request, so a client can tell several subscriptions apart.
+//! The client gets only what it asked for.
 //!
 //! Source: 2026-07-28 basic/patterns/subscriptions.
 
@@ -39,16 +40,17 @@ const TASKS: &str = "taskIds";
 type Opening = Pin<Box<dyn Future<Output = Result<Listening, RpcError>> + Send>>;
 type Item = ResponseItem<Chunks, Response>;
 
-/// Bounds the number of subscriptions. Returns at once: a store that replicas share counts on its own.
+/// Limits the number of subscriptions. Both methods return at once; a store that replicas share
+/// counts locally.
 pub(crate) trait SubscriptionStore: std::fmt::Debug + Send + Sync {
-    /// Enters a subscription of `caller`, until the result is dropped; `None` if there are too many.
+    /// Registers a subscription of `caller` until the result is dropped; `None` at the limit.
     fn enter(&self, caller: &Caller) -> Option<Box<dyn Any + Send>>;
 
     /// The number of subscriptions.
     fn count(&self) -> usize;
 }
 
-/// Bounds the number of subscriptions of all callers of this process together.
+/// Limits the subscriptions of all callers of this process together.
 #[derive(Debug)]
 pub(crate) struct InMemorySubscriptions {
     permits: Arc<Semaphore>,
@@ -82,37 +84,38 @@ impl SubscriptionStore for InMemorySubscriptions {
 pub(crate) struct Subscriptions {
     store: Box<dyn SubscriptionStore>,
     limit: usize,
-    /// Messages that wait for the client of one subscription.
+    /// The maximum number of messages that wait for the client of one subscription.
     buffer: usize,
     hooks: LiveHooks,
 }
 
-/// What a subscription waits for before it is opened, and what puts it on record.
+/// The conditions that a subscription waits for, and its audit record.
 pub(crate) struct SubscriptionBegins {
-    /// Its turn.
+    /// The request's turn under the rate limits.
     pub(crate) turn: Option<Turn>,
-    /// `None` if that is not wanted.
+    /// The audit record, if it is configured.
     pub(crate) recording: Option<Box<RequestRecording>>,
 }
 
-/// What ends a subscription.
+/// The events that end a subscription.
 pub(crate) struct SubscriptionEnds {
-    /// Of its request: it ends without a response.
+    /// Cancels the request: the subscription ends without a response.
     pub(crate) cancellation: Option<Cancellation>,
-    /// It ends with an error; `None` if nothing restricts its client.
+    /// The policy's decision; a refusal ends the subscription with an error. `None` for an
+    /// unrestricted client.
     pub(crate) decision: Option<LastingDecision>,
-    /// It ends with a response when this is cancelled.
+    /// Cancelling this token ends the subscription with a response.
     pub(crate) closing: CancellationToken,
 }
 
 /// A subscription. Dropping it ends it without a response.
 pub(crate) struct Subscription {
     id: Json,
-    /// `None` once it is over.
+    /// `None` after the end.
     state: Option<State>,
     messages: MessageReceiver,
     cancellation: Option<Cancellation>,
-    /// `None` if nothing restricts its client.
+    /// `None` for an unrestricted client.
     decision: Option<LastingDecision>,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     recording: Option<Box<RequestRecording>>,
@@ -126,7 +129,7 @@ enum State {
 }
 
 impl Subscriptions {
-    /// At most `limit` subscriptions with `buffer` waiting messages each.
+    /// Allows at most `limit` subscriptions with `buffer` waiting messages each.
     pub(crate) fn new(limit: usize, buffer: usize, hooks: &LiveHooks) -> Self {
         Self {
             store: Box::new(InMemorySubscriptions::new(limit)),
@@ -141,7 +144,7 @@ impl Subscriptions {
         self.store.count()
     }
 
-    /// What `request` asks for, resolved by `core`. The context is kept for as long as the subscription lasts.
+    /// Has `core` resolve the filter of `request`. The context lives as long as the subscription.
     pub(crate) fn resolve<C: Core>(
         &self,
         core: &C,
@@ -157,7 +160,7 @@ impl Subscriptions {
         Ok(core.resolve_listen(interest, Arc::clone(context)))
     }
 
-    /// Opens the subscription of `caller` that has this id.
+    /// Opens a subscription with this id for `caller`.
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
@@ -209,7 +212,7 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// The response that ends it (Subscriptions, Graceful Closure).
+    /// The response that ends the subscription (Subscriptions, Graceful Closure).
     fn close(&mut self) -> Item {
         self.state = None;
         let mut result = ObjectBuilder::new();
@@ -219,7 +222,7 @@ impl Subscription {
         ResponseItem::Response(Response::from_result(&result.finish()))
     }
 
-    /// What [`ResponseStream::poll_next`] returns, before it is put on record.
+    /// [`ResponseStream::poll_next`] without the audit record.
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self
             .cancellation
@@ -263,7 +266,8 @@ impl Subscription {
             Some(State::Open(listening)) => loop {
                 match self.messages.poll_recv(cx) {
                     Poll::Ready(Some(ServerMessage::Notification(notification))) => {
-                        // A result that nobody has judged is had by `tasks/get`, which has it judged.
+                        // Drop a result that no guardrail has judged; the client gets it through
+                        // `tasks/get`, which judges it.
                         let is_unjudged = has_result(&notification) && self.hooks.judge_results();
                         if !is_unjudged && is_wanted(&listening.honoured, &notification) {
                             let text = with_id(&notification, &self.id);
@@ -291,7 +295,7 @@ impl Subscription {
 }
 
 impl ResponseStream<Response> for Subscription {
-    /// The first item says which part of the filter is honoured.
+    /// The first item reports the accepted part of the filter.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         let item = ready!(self.poll_item(cx));
         if let (Some(ResponseItem::Response(response)), Some(recording)) =
@@ -311,7 +315,7 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-/// The filter in `params`, which may name `limit` resources, and as many tasks.
+/// Reads the filter in `params`, with at most `limit` resources and `limit` tasks.
 fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);
     let filter = params
@@ -373,7 +377,7 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     })
 }
 
-/// The first message: the part of the filter that is honoured.
+/// The first message, which reports the accepted part of the filter.
 fn acknowledged(id: &Json, honoured: &Interest) -> Json {
     let mut filter = ObjectBuilder::new();
     let yes = Json::literal("true");
@@ -407,14 +411,15 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
     notification_text(Method::Acknowledged.as_str(), Some(&params.finish()))
 }
 
-/// "The server MUST NOT send notification types the client has not explicitly requested." No filter can name one that this
-/// specification does not define: such a notification passes, as the server has sent it to all that listen.
+/// Whether the client asked for this notification: "The server MUST NOT send notification types the
+/// client has not explicitly requested." A type that this specification does not define passes,
+/// since no filter can name it.
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
     match &notification.method {
         Method::ToolsChanged => honoured.tools,
         Method::PromptsChanged => honoured.prompts,
         Method::ResourcesChanged => honoured.resources,
-        // The URI may be of a part of a resource that the filter names.
+        // The URI may name a part of a subscribed resource.
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
             let named = notification
@@ -435,7 +440,7 @@ fn meta_of(id: &Json) -> Json {
     object.finish()
 }
 
-/// The notification with the subscription's id in `params._meta`, and no other byte changed.
+/// The notification with the subscription's id in `params._meta`; all other bytes stay.
 fn with_id(notification: &Notification, id: &Json) -> Json {
     if let Some(place) = id_range(notification) {
         return notification.with_value(place, id);
@@ -454,7 +459,7 @@ fn with_id(notification: &Notification, id: &Json) -> Json {
         (Some(place), _) if text.slice(place.clone()).is_object() => {
             edits.insert_members(place.start, &inner(&own_meta));
         }
-        // The member has no metadata in it.
+        // `_meta` is empty.
         (Some(place), _) => edits.replace(place, own_meta.into_bytes()),
         (None, Some(params)) => edits.insert_members(params.start, &inner(&member.finish())),
         (None, None) => {
@@ -466,7 +471,7 @@ fn with_id(notification: &Notification, id: &Json) -> Json {
     edits.finish_json()
 }
 
-/// The notification without a subscription's id, which means nothing to a legacy client.
+/// The notification without a subscription's id, which a legacy client does not know.
 pub(crate) fn without_id(notification: &Notification) -> Json {
     let (Some(_), Some(place)) = (id_range(notification), notification.param_range("_meta")) else {
         return notification.text.clone();
@@ -480,9 +485,9 @@ pub(crate) fn without_id(notification: &Notification) -> Json {
     notification.with_value(place, &rest)
 }
 
-/// The range of the subscription's id in the text, if there is one.
+/// The range of the subscription's id in the text, if present.
 fn id_range(notification: &Notification) -> Option<std::ops::Range<usize>> {
-    // Almost no notification has it. An escape could hide the key.
+    // Fast path: almost no notification has an id. An escape could hide the key.
     let text = notification.text.as_text();
     if !text.contains(meta::SUBSCRIPTION_ID) && !text.contains("\\u") {
         return None;

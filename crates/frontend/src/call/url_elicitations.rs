@@ -1,8 +1,9 @@
-//! The ids of URL elicitations that a legacy client is sent for a modern server.
+//! Ids of URL elicitations that a modern server sends to a legacy client.
 //!
-//! 2025-11-25 client/elicitation requires an `elicitationId`, and lets a server say with
-//! `notifications/elicitation/complete` that the interaction is over. 2026-07-28 has neither, so both are made here: an
-//! elicitation is complete when the server continues without asking for it again.
+//! 2025-11-25 client/elicitation requires an `elicitationId`, and
+//! `notifications/elicitation/complete` reports the end of the interaction. 2026-07-28 has neither,
+//! so this module makes both. An elicitation is complete when the server continues without asking
+//! for it again.
 
 use fanlight_canonical::{ServerMessage, ServerMessages};
 use fanlight_protocol::capability::ClientCapability;
@@ -13,10 +14,10 @@ use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Json, Message, Method};
 
 const ELICITATION_ID: &str = "elicitationId";
-/// Suffices for the notification.
+/// The nesting limit for the notification's text.
 const NESTING: usize = 8;
 
-/// Random bytes in an id, which nobody else can then guess.
+/// Random bytes per id, enough to make it unguessable.
 const RANDOM: usize = 16;
 
 /// The URL elicitations of one call.
@@ -26,12 +27,12 @@ pub(super) struct UrlElicitations(Vec<UrlElicitation>);
 struct UrlElicitation {
     url: Json,
     id: Box<str>,
-    /// The user has agreed to visit the URL.
+    /// Whether the user has agreed to visit the URL.
     is_accepted: bool,
 }
 
 impl UrlElicitations {
-    /// Gives an elicitation an id, unless it is of another mode or has one. The same URL has the same id during a call.
+    /// Adds an id to a URL elicitation that has none. The same URL keeps its id during a call.
     pub(super) fn identify(&mut self, request: &mut InputRequest) {
         let Some(params) = request
             .params
@@ -76,14 +77,15 @@ impl UrlElicitations {
         request.params = Some(edits.finish_json());
     }
 
-    /// Records whether the user has accepted to visit `url`.
+    /// Records whether the user has agreed to visit `url`.
     pub(super) fn note_answer(&mut self, url: &Json, is_accepted: bool) {
         if let Some(known) = self.0.iter_mut().find(|known| known.url == *url) {
             known.is_accepted = is_accepted;
         }
     }
 
-    /// Reports to the client those that the server does not ask for any more. `asked` are the inputs that it asks for.
+    /// Reports accepted elicitations as complete that the server no longer asks for. `asked` lists
+    /// the inputs that it asks for now.
     pub(super) async fn complete(&mut self, asked: &[InputRequest], messages: &ServerMessages) {
         let is_asked = |known: &UrlElicitation| {
             asked
@@ -126,7 +128,7 @@ fn is_by_url(method: &Method, params: &Json) -> bool {
     ClientCapability::of(method, Some(params)) == Some(ClientCapability::ElicitationByUrl)
 }
 
-/// An id for an elicitation. No request takes it, so that it is no handle.
+/// A new elicitation id. It is not a handle: no request accepts it.
 fn new_id() -> Option<Box<str>> {
     let mut random = [0; RANDOM];
     getrandom::fill(&mut random).ok()?;

@@ -1,4 +1,4 @@
-//! One client on one channel: its messages are taken one by one, and each request is a task.
+//! One client on one channel. Messages are read one by one; each request is a task.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,17 +23,17 @@ use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
 
-/// One client.
+/// A client on a channel.
 pub(crate) struct ChannelConnection<C> {
     pub(crate) ingress: Ingress<C>,
     out: ClientSender,
-    /// The session that the last `initialize` opened.
+    /// The session of the last `initialize`.
     session: Mutex<Option<Arc<SessionStreams>>>,
     /// Running requests of both eras.
     running: Arc<RunningRequests>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    /// Nothing more is read from the client: subscriptions end.
+    /// Cancelled when no more input is read; subscriptions end then.
     closing: CancellationToken,
     cut: CancellationToken,
     legacy_only: bool,
@@ -41,7 +41,7 @@ pub(crate) struct ChannelConnection<C> {
 }
 
 impl<C: Core> ChannelConnection<C> {
-    /// A client that takes its messages from the other end of `queue`.
+    /// Creates a client that reads its messages from the other end of `queue`.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
@@ -71,8 +71,8 @@ impl<C: Core> ChannelConnection<C> {
         }))
     }
 
-    /// Takes one message, or a batch. Returns once its requests run; waits only to send a refusal of a
-    /// request. A text that is not a message is the caller's to refuse.
+    /// Handles one message or batch. Returns once its requests run; waits only while sending a
+    /// refusal. The caller refuses text that is not a message.
     pub(crate) async fn take(
         self: &Arc<Self>,
         origin: &Origin<'_>,
@@ -95,7 +95,8 @@ impl<C: Core> ChannelConnection<C> {
                     "notification or response ignored"
                 );
             }
-            // A request that lacks scopes, or comes too soon, is the transport's to refuse, too, which can say more.
+            // Refusals for missing scopes and rate limits go on to the transport, which can say
+            // more.
             Err(refusal)
                 if refusal.ending.is_some()
                     && !matches!(refusal.reason, Reason::Scopes | Reason::TooMany) =>
@@ -112,20 +113,20 @@ impl<C: Core> ChannelConnection<C> {
         self.out.refuse(refusal).await;
     }
 
-    /// Waits until no request is running. New ones may still follow.
+    /// Waits until no request is running. New requests may still arrive.
     pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
-        // No request can resume a suspended call any more.
+        // From here on, no request can resume a suspended call.
         self.ingress.suspended_calls.end().await;
     }
 
-    /// Ends subscriptions and messages outside of calls.
+    /// Ends subscriptions and the stream of messages outside of calls.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
-    /// Ends everything that runs, without answers.
+    /// Ends everything without answers.
     pub(crate) fn cut(&self) {
         self.cut.cancel();
     }
@@ -140,7 +141,7 @@ impl<C: Core> ChannelConnection<C> {
         self.cut.cancelled().await;
     }
 
-    /// Ends the session, if there is one, and everything that runs.
+    /// Ends the session, if there is one, and all its requests.
     pub(crate) fn end(&self) {
         self.close();
         self.cut();
@@ -149,7 +150,7 @@ impl<C: Core> ChannelConnection<C> {
         }
     }
 
-    /// The session that the last `initialize` opened.
+    /// The session of the last `initialize`.
     pub(super) fn current_session(&self) -> Option<Arc<SessionStreams>> {
         self.session
             .lock()
@@ -164,8 +165,8 @@ impl<C: Core> ChannelConnection<C> {
         )
     }
 
-    /// Sends what comes of a request. A session is opened at once, so that messages that are sent
-    /// without waiting for the answer find it, and closed again if the answer is an error.
+    /// Runs a request and sends its results. `initialize` opens a session at once, so that messages
+    /// sent before the answer find it. An error answer closes it again.
     fn run(self: &Arc<Self>, request: StartedRequest) {
         let StartedRequest {
             mut call,
@@ -210,7 +211,7 @@ impl<C: Core> ChannelConnection<C> {
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let cut = self.cut.clone();
-        // Boxed, as a future is copied several times on its way into a task.
+        // Boxed, because spawning copies a future several times.
         let mut work = Box::pin(work);
         self.tasks.spawn(async move {
             tokio::select! { () = &mut work => {} () = cut.cancelled() => {} }

@@ -1,5 +1,5 @@
-//! Counts the lines of a stdio client against the memory for requests, from the first bytes of a line until the last
-//! part of its text is dropped.
+//! Counts the lines of a stdio client against the memory for requests. A line counts from its first
+//! bytes until the last part of its text is dropped.
 
 use fanlight_canonical::Peer;
 use fanlight_protocol::line::{Line, LineDecoder};
@@ -7,18 +7,18 @@ use fanlight_protocol::{Json, partial};
 
 use crate::memory::{ByteBudget, Reservation, UNCOUNTED};
 
-/// The memory of the lines that arrive on one connection.
+/// The memory of one connection's incoming lines.
 pub(super) struct LineMemory<'a> {
     budget: &'a ByteBudget,
-    /// That of the line that is arriving, once it is more than is left uncounted.
+    /// The reservation for an unfinished line that exceeds the uncounted size.
     partial: Option<Reservation>,
-    /// Whether the line that is arriving is dropped for lack of memory.
+    /// Whether the unfinished line is being dropped for lack of memory.
     is_dropping: bool,
 }
 
-/// There was no memory for a line.
+/// No memory was left for a line.
 pub(super) struct NoMemory {
-    /// The id of the request on it, if it could be found.
+    /// The id of the line's request, if it was readable.
     pub(super) id: Option<Json>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> LineMemory<'a> {
         }
     }
 
-    /// Counts a line that has arrived completely.
+    /// Counts a complete line.
     pub(super) fn count(&mut self, line: Line) -> Result<Line, NoMemory> {
         let partial = self.partial.take();
         let text = match line {
@@ -55,7 +55,7 @@ impl<'a> LineMemory<'a> {
         }
     }
 
-    /// Counts what has arrived of a line, or drops the line if there is no memory for it.
+    /// Counts an unfinished line, or drops it if no memory is left.
     pub(super) fn count_partial(&mut self, decoder: &mut LineDecoder) {
         let kept = decoder.kept();
         let fits = match &mut self.partial {
@@ -103,7 +103,7 @@ mod tests {
         let line = |id: u32, len: usize| format!("{{\"id\":{id},\"x\":\"{}\"}}\n", "x".repeat(len));
         let first = feed(&mut decoder, &mut memory, line(1, 9 << 10).as_bytes());
         assert!(matches!(&first[..], [Ok(Line::Whole(text))] if text.len() > 9 << 10));
-        // The peer holds as much as it has to leave free.
+        // The first line uses up the peer's share.
         let second = feed(&mut decoder, &mut memory, line(2, 9 << 10).as_bytes());
         assert!(matches!(&second[..], [Err(NoMemory { id: Some(id) })] if id.as_text() == "2"));
         let small = feed(&mut decoder, &mut memory, line(3, 10).as_bytes());

@@ -1,5 +1,5 @@
-//! A client whose messages all go through one ordered channel, whatever they answer: standard input and
-//! output, and the stream of the deprecated HTTP+SSE transport of 2024-11-05.
+//! Clients whose messages all go through one ordered channel: stdio, and the deprecated HTTP+SSE
+//! transport of 2024-11-05.
 
 mod connection;
 mod line_memory;
@@ -16,27 +16,27 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::connection::ChannelConnection;
 use crate::trace::Ending;
 
-/// The number of messages that wait to be taken by the client. No option: who sends waits, so that it bounds memory and
-/// loses nothing.
+/// The number of messages that wait for the client. A constant, since a full queue makes senders
+/// wait: it bounds memory and loses nothing.
 pub(crate) const QUEUE: usize = 16;
 
-/// A message to the client, and the span that ends when it has been sent.
+/// A message to the client, and the end of its span.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(crate) text: Bytes,
     pub(crate) ending: Option<Box<Ending>>,
 }
 
-/// What distinguishes one kind of channel from another.
+/// The differences between the kinds of channels.
 #[derive(Default)]
 pub(crate) struct ChannelOptions {
-    /// Whether the channel is of a transport that no modern revision has.
+    /// Whether the transport exists only in legacy revisions.
     pub(crate) legacy_only: bool,
-    /// How long the queue may stay full before the client is disconnected; for ever if absent.
+    /// How long the queue may stay full before the client is disconnected; `None` for no limit.
     pub(crate) write_timeout: Option<Duration>,
-    /// Ends everything that runs, without answers.
+    /// Cancelling this token ends everything without answers.
     pub(crate) cut: CancellationToken,
-    /// Makes a guard that each request holds while it runs.
+    /// Makes a guard for each running request.
     pub(crate) running: Option<RunningHook>,
 }
 

@@ -13,12 +13,12 @@ use crate::eras::fault;
 use crate::ingress::Refusal;
 use crate::trace::Ending;
 
-/// Sends messages to a client. Waits while its queue is full.
+/// Sends messages to a client; waits while its queue is full.
 pub(super) struct ClientSender {
     queue: mpsc::Sender<Outbound>,
-    /// How long to wait; for ever if absent.
+    /// The longest wait; `None` for no limit.
     timeout: Option<Duration>,
-    /// Cancelled when the client does not take its messages.
+    /// Cancelled when the client does not read its messages in time.
     cut: CancellationToken,
 }
 
@@ -35,13 +35,11 @@ impl ClientSender {
         }
     }
 
-    /// Sends a refusal.
     pub(super) async fn refuse(&self, refusal: Refusal) {
         let text = fault::message(refusal.id.as_ref(), &refusal.error).into_bytes();
         self.send(text, refusal.ending).await;
     }
 
-    /// Sends a message.
     pub(super) async fn send(&self, message: Bytes, ending: Option<Box<Ending>>) {
         let sent = self.queue.send(Outbound {
             text: on_one_line(&message),

@@ -1,8 +1,8 @@
-//! One client on one pair of byte streams: newline-delimited messages, both eras side by side.
+//! One client on a pair of byte streams. Messages end with a newline; both eras work side by side.
 //!
-//! One future reads lines, one writes them, and each request is a task of its own. A client that does
-//! not read its answers delays only itself: tasks wait while the queue to the writer is full, and further
-//! requests are refused while too many run.
+//! One future reads lines, another writes them, and each request is a task. A client that does not
+//! read its answers delays only itself. Its tasks wait while the writer's queue is full, and
+//! further requests are refused while too many run.
 //!
 //! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports.
 
@@ -29,15 +29,16 @@ use crate::memory::Spent;
 use crate::settings::FrontendSettings;
 use crate::trace::{self, Ending};
 
-/// How much is read at a time, at least.
+/// The minimum size of a read.
 const READ: usize = 16 << 10;
 
-/// Serves one client until its input ends or `shutdown` is cancelled; then running requests may
-/// finish for as long as [`FrontendSettings::drain`]. Nothing but messages is written to `output`.
+/// Serves one client until its input ends or `shutdown` is cancelled. Running requests then get
+/// [`FrontendSettings::drain`] to finish. Only messages are written to `output`.
 ///
 /// # Errors
 ///
-/// If a stream fails or the system has no random numbers. A client that closes its end is no failure.
+/// If a stream fails or the system has no random numbers. A client that closes its end causes no
+/// error.
 pub async fn serve_stdio<C: Core>(
     input: impl AsyncRead + Send,
     output: impl AsyncWrite + Send,
@@ -48,7 +49,7 @@ pub async fn serve_stdio<C: Core>(
     serve_stdio_observed(input, output, core, settings, shutdown, &Insight::default()).await
 }
 
-/// Like [`serve_stdio`]; meanwhile `insight` shows the client.
+/// Like [`serve_stdio`]; `insight` shows the client meanwhile.
 ///
 /// # Errors
 ///
@@ -74,7 +75,7 @@ pub async fn serve_stdio_observed<C: Core>(
     let input = tokio::select! {
         input = read_lines(input, limit, &connection) => input,
         () = shutdown.cancelled() => Ok(()),
-        // The writer ends first only if it fails: then the client is gone.
+        // The writer ends first only if it fails: the client is gone.
         written = &mut writer => {
             connection.cut();
             connection.finished().await;
@@ -92,7 +93,7 @@ pub async fn serve_stdio_observed<C: Core>(
     }
     connection.cut();
     connection.finished().await;
-    // The last sender: the writer ends once it has written what is queued.
+    // Dropping the last sender ends the writer after it has written its queue.
     drop(connection);
     let output = match output {
         Ok(Err(error)) => Err(error),
@@ -155,7 +156,7 @@ async fn read_lines<C: Core>(
     Ok(())
 }
 
-/// Takes one line. Returns once its requests run; waits only to send a refusal.
+/// Handles one line. Returns once its requests run; waits only while sending a refusal.
 async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result<Line, NoMemory>) {
     let taken = match line {
         Ok(Line::Whole(text)) => {

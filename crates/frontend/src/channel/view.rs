@@ -1,4 +1,4 @@
-//! A client on a channel as an operator sees it.
+//! The operators' view of a client on a channel.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::ChannelConnection;
 use crate::streams::SessionStreams;
 
 impl<C: Core> ChannelConnection<C> {
-    /// Its session, if it has one. The connection is its stream.
+    /// The client's session, if it has one. Its connection counts as the session's stream.
     pub(crate) fn session_view(&self, id: &str, transport: &'static str) -> Option<SessionView> {
         let session = self.current_session()?;
         Some(SessionView {
@@ -19,7 +19,7 @@ impl<C: Core> ChannelConnection<C> {
     }
 }
 
-/// A client on standard input and output, whose session has no id.
+/// The client on standard input and output. Its session has no id.
 impl<C: Core> Clients for ChannelConnection<C> {
     fn view(&self) -> ClientsView {
         let view = |session: Arc<SessionStreams>| SessionView {
@@ -42,7 +42,7 @@ impl<C: Core> Clients for ChannelConnection<C> {
         }
     }
 
-    /// The session of standard input and output ends with the process.
+    /// Always false: the session of standard input and output ends with the process.
     fn end_session(&self, _: &str) -> bool {
         false
     }

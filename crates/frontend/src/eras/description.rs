@@ -1,8 +1,8 @@
-//! The server's description in the form of the client's era: an `initialize` or a `server/discover`
-//! result, made from the one that the core has, or from a merge of both.
+//! The server description in the form of the client's era: an `initialize` or `server/discover`
+//! result. Its source is the core's description, or a merge of both forms.
 //!
-//! Only the members that the two eras have differently are touched. Everything else, unknown
-//! members included, keeps its bytes and its position.
+//! Only members that differ between the eras change. All others, unknown ones included, keep their
+//! bytes and positions.
 
 use std::ops::Range;
 
@@ -20,12 +20,12 @@ const CAPABILITIES: &str = "capabilities";
 const SERVER_INFO: &str = "serverInfo";
 const TASKS: &str = "tasks";
 
-/// What a server with the tasks extension can do in the words of 2025-11-25. It cannot list, but the
-/// edge towards it remembers the tasks of each client.
+/// The 2025-11-25 capabilities of a server with the tasks extension. Such a server cannot list
+/// tasks; Fanlight remembers each client's tasks itself.
 const REQUESTED_TASKS: &str = r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 const TASKS_EXTENSION_DECLARED: &str = r#"{"io.modelcontextprotocol/tasks":{}}"#;
 
-/// The result of `initialize` for a client that agreed on `revision`.
+/// The `initialize` result for a client that agreed on `revision`.
 pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json {
     let version = Json::string(revision.as_str());
     let mut missing = missing_members(description);
@@ -44,7 +44,7 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         missing,
     );
     let dialect = legacy::tasks(revision);
-    // What a server says in its legacy era holds in that era: the extension is none of it.
+    // Legacy capabilities do not include the extension.
     let is_legacy = description.get(PROTOCOL_VERSION).is_some();
     if is_legacy && dialect == Some(TaskDialect::Requested) {
         described
@@ -53,8 +53,8 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
     }
 }
 
-/// The result of `server/discover`, but for the members that every modern result may need added
-/// (`resultType`, `ttlMs`, `cacheScope`), which the rendering of results sees to.
+/// The `server/discover` result. The rendering of results adds the members of every modern result
+/// (`resultType`, `ttlMs`, `cacheScope`).
 pub(crate) fn discover_result(description: &Json) -> Json {
     let missing = missing_members(description);
     let with_versions = set_version(
@@ -70,14 +70,14 @@ pub(crate) fn discover_result(description: &Json) -> Json {
     )
 }
 
-/// Every revision served here, newest first. `server/discover` and `UnsupportedProtocolVersion`
-/// errors list the same: "the versions it does support" (2026-07-28 basic/versioning, whose example
-/// lists both eras), legacy ones being reached through `initialize`.
+/// Every served revision, newest first. `server/discover` and `UnsupportedProtocolVersion` errors
+/// use the same list: "the versions it does support" (2026-07-28 basic/versioning, whose example
+/// lists both eras). A client reaches legacy ones through `initialize`.
 pub(crate) fn versions_served() -> Json {
     names_of(|_| true)
 }
 
-/// The revisions served where modern ones are not, newest first.
+/// The revisions served where no modern one is, newest first.
 pub(crate) fn legacy_versions_served() -> Json {
     names_of(|revision| revision.era() == Era::Legacy)
 }
@@ -93,7 +93,7 @@ fn names_of(wanted: impl Fn(Revision) -> bool) -> Json {
     names.finish()
 }
 
-/// Members that both eras require and the description does not have.
+/// Members that both eras require and the description lacks.
 fn missing_members(description: &Json) -> ObjectBuilder {
     let mut missing = ObjectBuilder::new();
     if description.get(CAPABILITIES).is_none() {
@@ -102,8 +102,8 @@ fn missing_members(description: &Json) -> ObjectBuilder {
     missing
 }
 
-/// Gives the description the member `wanted`: in its place, else in the place of its counterpart
-/// `other` of the other era, else at the front, where the `missing` members go too.
+/// Sets the member `wanted`: in its own place, else in the place of its counterpart `other` of the
+/// other era, else at the front. The `missing` members also go to the front.
 fn set_version(
     description: &Json,
     wanted: &str,
@@ -121,7 +121,7 @@ fn set_version(
         missing.member(wanted, value);
     }
     let mut edits = Edits::new(description.bytes().clone());
-    // First, since its insertion may be at the position of the first replaced member.
+    // Insert first: the first replaced member may have the same position.
     edits.insert_members(0, &members_of(missing));
     if let Some(member) = counterpart {
         edits.replace(member.key, Json::string(wanted).into_bytes());
@@ -132,8 +132,8 @@ fn set_version(
     edits.finish_json()
 }
 
-/// Modern servers say who they are in `_meta` (2026-07-28 basic/index, Per-response protocol
-/// fields). A description that has it there already is left as it is.
+/// Moves the server's identity to `_meta`, where modern servers have it (2026-07-28 basic/index,
+/// Per-response protocol fields). A description that already has it there stays as it is.
 fn move_server_info(description: Json) -> Json {
     let Some(server_info) = description.get(SERVER_INFO) else {
         return description;
@@ -165,9 +165,9 @@ fn move_server_info(description: Json) -> Json {
     edits.finish_json()
 }
 
-/// Says that there are tasks in the client's own way, where the server says so in the other; the
-/// edge towards the backend translates what follows. A legacy client that knows no tasks must not
-/// take up what is not for it: its calls are awaited.
+/// Announces tasks in the client's dialect if the server announces them in the other; the backend
+/// translates later messages. A legacy client without tasks must not see the extension: its calls
+/// wait for the task's result.
 fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
     let Some(place) = find(&description, CAPABILITIES).map(|member| member.value) else {
         return description;
@@ -196,8 +196,8 @@ fn with_tasks(description: Json, speaks: Option<TaskDialect>) -> Json {
     edits.finish_json()
 }
 
-/// `capabilities` with the member `name` that has everything `wanted` has. What is there keeps its
-/// bytes.
+/// `capabilities` with the member `name` that includes everything in `wanted`. Existing members
+/// keep their bytes.
 fn with_member(capabilities: &Json, name: &str, wanted: &'static str) -> Json {
     let wanted = Json::literal(wanted);
     let mut edits = Edits::new(capabilities.bytes().clone());
@@ -234,7 +234,7 @@ fn find(object: &Json, key: &str) -> Option<Member> {
     object.members().find(|member| member.is(object, key))
 }
 
-/// The text of an object's members without the braces.
+/// The text of an object's members, without braces.
 fn members_of(object: ObjectBuilder) -> Vec<u8> {
     inner(&object.finish()).to_vec()
 }
@@ -246,7 +246,7 @@ fn inner(object: &Json) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// For a server that does not say who it is to a client whose revision requires it.
+/// An identity for a server that gives none, for clients whose revision requires one.
 fn own_identity() -> Json {
     let mut object = ObjectBuilder::new();
     object
@@ -346,7 +346,7 @@ mod tests {
             initialize_newest(modern, &format!("{{ {MODERN}}}")),
             format!("{{{LEGACY}, {MODERN}}}")
         );
-        // What a server says in its legacy era is about that era.
+        // A server's legacy capabilities describe the legacy era.
         assert_eq!(
             initialize_newest(legacy, &format!("{{ {MODERN}}}")),
             format!("{{ {MODERN}}}")
@@ -359,7 +359,7 @@ mod tests {
             initialize_newest(modern, &both),
             format!("{{{merged},{MODERN}}}")
         );
-        // An earlier revision has no tasks to tell of.
+        // An earlier revision has no tasks.
         let earlier = |capabilities: &str| {
             let text = format!(r#"{{"capabilities":{capabilities},"serverInfo":{{}}}}"#);
             let result =

@@ -1,18 +1,18 @@
-//! Which era a message belongs to, decided message by message.
+//! Decides the era of each message.
 //!
-//! 2026-07-28 basic/versioning, Backward Compatibility: a request that carries modern per-request
-//! `_meta` is served statelessly, `initialize` selects legacy semantics, and a dual-era server may
-//! serve both on the same endpoint or process.
+//! 2026-07-28 basic/versioning, Backward Compatibility: a request with modern per-request `_meta`
+//! is served statelessly, and `initialize` selects legacy semantics. A dual-era server may serve
+//! both on the same endpoint or process.
 
 use fanlight_protocol::{Era, Method, Revision};
 
 use super::params::Meta;
 
-/// The era of a request on HTTP. `header` is the value of `MCP-Protocol-Version`, if there is one.
+/// The era of an HTTP request. `header` is the value of `MCP-Protocol-Version`, if present.
 pub(crate) fn of_request(method: &Method, meta: &Meta, header: Option<&str>) -> Era {
     match method {
-        // A body that names a modern revision is a modern request whatever its method: there
-        // `initialize` is a method that was removed.
+        // A body that names a modern revision is a modern request, whatever its method. Modern
+        // revisions removed `initialize`.
         Method::Initialize if !names_modern_revision(meta) => Era::Legacy,
         // No legacy revision has it.
         Method::Discover => Era::Modern,

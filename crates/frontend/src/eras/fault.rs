@@ -1,10 +1,10 @@
-//! Errors that this side originates: what is wrong with a message, in words for its author.
+//! Errors about malformed or unsupported messages, worded for their sender.
 
 use fanlight_protocol::json::{AmbiguousMember, ObjectBuilder, SyntaxError, SyntaxErrorKind};
 use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
-/// The error for a text that is not a message, and the id to answer under, if it could be read.
+/// The error for text that is not a message, and the id to answer to, if it was readable.
 pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Option<Json>) {
     match error {
         MessageError::Syntax(SyntaxError {
@@ -32,7 +32,7 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
     }
 }
 
-/// The error for a text that is not a batch, or not one that is served.
+/// The error for a malformed or unsupported batch.
 pub(crate) fn of_batch(error: &BatchError) -> RpcError {
     match error {
         BatchError::Syntax(_) => RpcError::new(code::PARSE, error.to_string()),
@@ -42,7 +42,7 @@ pub(crate) fn of_batch(error: &BatchError) -> RpcError {
     }
 }
 
-/// The error for a member that a server could read differently than this side does.
+/// The error for a member that a server could read differently than Fanlight does.
 pub(crate) fn ambiguous(member: &AmbiguousMember, place: &str) -> RpcError {
     let code = match member {
         AmbiguousMember::Duplicate(_) => code::INVALID_REQUEST,
@@ -51,7 +51,7 @@ pub(crate) fn ambiguous(member: &AmbiguousMember, place: &str) -> RpcError {
     RpcError::new(code, format!("{member} in {place}"))
 }
 
-/// Whether a request may be part of a batch: `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,
+/// Whether a request may be part of a batch. `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,
 /// Initialization), and revisions without sessions have no batches.
 pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> {
     if era == Era::Legacy && *method != Method::Initialize {
@@ -64,7 +64,8 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
     Err(RpcError::new(code::INVALID_REQUEST, message))
 }
 
-/// A `requestState` that this gateway has not given to the client: it could be another's.
+/// The error for a `requestState` that Fanlight did not give to this client: it could be another
+/// client's.
 pub(crate) fn unknown_state() -> RpcError {
     RpcError::new(
         code::INVALID_PARAMS,
@@ -72,7 +73,7 @@ pub(crate) fn unknown_state() -> RpcError {
     )
 }
 
-/// A method that the client's revision does not have.
+/// The error for a method that the client's revision does not have.
 pub(crate) fn method_not_found(method: &str) -> RpcError {
     RpcError::new(
         code::METHOD_NOT_FOUND,
@@ -80,8 +81,8 @@ pub(crate) fn method_not_found(method: &str) -> RpcError {
     )
 }
 
-/// The message that carries `error`. An id that could not be read is left out: 2025-11-25 and
-/// 2026-07-28 have it optional, and in no revision may it be null (schema, JSONRPCErrorResponse).
+/// The message with `error`. It omits an id that was not readable: the id is optional in 2025-11-25
+/// and 2026-07-28, and never null (schema, JSONRPCErrorResponse).
 pub(crate) fn message(id: Option<&Json>, error: &RpcError) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("jsonrpc", "2.0");
@@ -92,7 +93,7 @@ pub(crate) fn message(id: Option<&Json>, error: &RpcError) -> Json {
     object.finish()
 }
 
-/// A client's text, short enough to be part of an error message.
+/// A client's text, shortened for an error message.
 pub(crate) fn shown(text: &str) -> String {
     const LIMIT: usize = 100;
     match text.char_indices().nth(LIMIT) {

@@ -12,16 +12,16 @@ use super::params::Params;
 /// The params of `initialize`.
 #[derive(Clone, Debug)]
 pub(crate) struct InitializeParams {
-    /// The revision agreed on.
+    /// The agreed revision.
     pub(crate) revision: Revision,
-    /// `Implementation` object, if it gave one.
+    /// The client's `Implementation` object, if it sent one.
     pub(crate) client_info: Option<Json>,
-    /// What the client can do when a server asks it.
+    /// The client's capabilities for server requests.
     pub(crate) capabilities: Json,
 }
 
 impl InitializeParams {
-    /// The size of what the client says of itself.
+    /// The size of the client's own description.
     pub(crate) fn len(&self) -> usize {
         self.capabilities.bytes().len()
             + self
@@ -30,26 +30,26 @@ impl InitializeParams {
                 .map_or(0, |info| info.bytes().len())
     }
 
-    /// The dialect of tasks of the client: 2025-11-25 is the first legacy revision with tasks.
+    /// The client's dialect of tasks. 2025-11-25 is the first legacy revision with tasks.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         tasks(self.revision)
     }
 }
 
-/// The dialect of tasks of a legacy revision; `None` if it has none.
+/// The dialect of tasks in a legacy revision; `None` if it has none.
 pub(crate) fn tasks(revision: Revision) -> Option<TaskDialect> {
     (revision == Revision::V2025_11_25).then_some(TaskDialect::Requested)
 }
 
-/// Whether no legacy revision has the method, but a modern one does, or an extension of it: it is
-/// unknown, whether a backend has it or not.
+/// Whether only a modern revision or its extension has this method. Such a method is unknown to
+/// legacy clients, even if a server has it.
 pub(crate) fn is_unknown(method: &Method) -> bool {
     matches!(method, Method::UpdateTask | Method::Listen)
 }
 
-/// Reads the params of `initialize` and settles the revision: the client's if it is served,
-/// else the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps
-/// `clientInfo` and `capabilities`, so each may be `longest` bytes long.
+/// Reads the params of `initialize` and settles the revision: the client's if it is served, else
+/// the newest legacy one (2025-11-25 basic/lifecycle, Version Negotiation). A session keeps
+/// `clientInfo` and `capabilities`, so each may have at most `longest` bytes.
 pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializeParams, RpcError> {
     let offered = params
         .protocol_version()
@@ -80,7 +80,7 @@ pub(crate) fn initialize(params: &Params, longest: usize) -> Result<InitializePa
     })
 }
 
-/// The level of `logging/setLevel`.
+/// The level in `logging/setLevel`.
 pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
     let named = params
         .level()
@@ -93,7 +93,7 @@ pub(crate) fn log_level(params: &Params) -> Result<LogLevel, RpcError> {
     })
 }
 
-/// The answer to a request that the core is not asked: one that concerns this hop only, is malformed,
+/// The answer to a request that does not reach the core: it concerns only this hop, is malformed,
 /// or has a method of a later revision.
 pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Response, RpcError>> {
     match method {
@@ -104,12 +104,12 @@ pub(crate) fn own_answer(method: &Method, params: &Params) -> Option<Result<Resp
     }
 }
 
-/// Which log messages a session gets.
+/// The log messages that a session gets.
 pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
     level.map_or(LogGate::Open, LogGate::AtLeast)
 }
 
-/// The answer to `ping`, which concerns this hop only.
+/// The answer to `ping`, which concerns only this hop.
 fn pong() -> Response {
     Response::from_result(&Json::empty_object())
 }

@@ -1,5 +1,5 @@
-//! The rules of each protocol era: how its requests are read and checked, and what its answers must
-//! have.
+//! The rules of each protocol era: how to read and check requests, and the required members of
+//! answers.
 
 pub(crate) mod description;
 pub(crate) mod era;

@@ -1,4 +1,4 @@
-//! The rules of 2026-07-28, whose requests need no session: each describes its client in `_meta`.
+//! The rules of 2026-07-28. Its requests need no session: each describes its client in `_meta`.
 
 use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::{
@@ -15,15 +15,15 @@ use super::{description, fault};
 /// The `_meta` of a modern request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestMeta {
-    /// `Implementation` object, if it gave one.
+    /// The client's `Implementation` object, if it sent one.
     pub(crate) client_info: Option<Json>,
-    /// `ClientCapabilities` object for this request.
+    /// The `ClientCapabilities` object of this request.
     pub(crate) capabilities: Json,
-    /// The least severe log message that it asks for.
+    /// The least severe level of log messages that the client wants.
     pub(crate) log_level: Option<LogLevel>,
 }
 
-/// Checks the revision in `_meta`: required, a string, and a modern one that is served
+/// Checks the revision in `_meta`. It must be a string that names a served modern revision
 /// (2026-07-28 basic/versioning, Protocol Version Negotiation).
 pub(crate) fn revision(meta: &Meta) -> Result<Revision, RpcError> {
     let named = meta.protocol_version().and_then(Value::as_str);
@@ -60,19 +60,19 @@ pub(crate) fn request_meta(meta: &Meta) -> Result<RequestMeta, RpcError> {
 }
 
 impl RequestMeta {
-    /// The dialect of tasks of the client; `None` if it has none.
+    /// The client's dialect of tasks; `None` if it has none.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         has_tasks_extension(&self.capabilities).then_some(TaskDialect::Extension)
     }
 }
 
-/// Which log messages a request with this level gets: none unless it asked.
+/// The log messages for a request with this level: none unless it names one.
 pub(crate) fn log_gate(level: Option<LogLevel>) -> LogGate {
     level.map_or(LogGate::Closed, LogGate::AtLeast)
 }
 
-/// Refuses a request whose method 2026-07-28 removed, or which is about tasks although its client does
-/// not declare that extension (the tasks extension, Error Handling).
+/// Refuses a method that 2026-07-28 removed. Also refuses task methods if the client does not
+/// declare that extension (the tasks extension, Error Handling).
 pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), RpcError> {
     if is_removed(method) {
         return Err(fault::method_not_found(method.as_str()));
@@ -87,7 +87,7 @@ pub(crate) fn check_method(method: &Method, sender: &RequestMeta) -> Result<(), 
         .map_or(Ok(()), Err)
 }
 
-/// The modern revision called `name`, if it is served.
+/// The modern revision with this name, if it is served.
 pub(crate) fn modern_revision(name: &str) -> Option<Revision> {
     Revision::from_name(name).filter(|revision| revision.era() == Era::Modern)
 }
@@ -104,7 +104,7 @@ pub(crate) fn unsupported(requested: &str) -> RpcError {
     .with_data(data.finish())
 }
 
-/// The error for a modern request on a transport that no modern revision has.
+/// The error for a modern request on a transport that exists only in legacy revisions.
 pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
     let Some(requested) = meta.protocol_version().and_then(Value::as_str) else {
         return fault::method_not_found(method.as_str());
@@ -119,8 +119,8 @@ pub(crate) fn not_served(method: &Method, meta: &Meta) -> RpcError {
     .with_data(data.finish())
 }
 
-/// Whether earlier revisions have the method and 2026-07-28 removed it (changelog, Major changes 1
-/// to 5), or the tasks extension did. Such a method is unknown, whether a backend has it or not.
+/// Whether 2026-07-28 (changelog, Major changes 1 to 5) or the tasks extension removed the method.
+/// A removed method is unknown, even if a server has it.
 fn is_removed(method: &Method) -> bool {
     matches!(
         method,

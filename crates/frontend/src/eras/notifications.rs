@@ -1,40 +1,41 @@
-//! Which notifications the client of one request gets, and under which progress token.
+//! Selects the notifications for one request's client, and their progress token.
 
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Era, Json, Method, Notification};
 
-/// The notifications that the client of one request gets.
+/// Selects the notifications for one request's client.
 #[derive(Clone, Debug)]
 pub(crate) struct NotificationFilter {
     /// The client's own progress token, as written.
     pub(crate) progress_token: Option<Json>,
-    /// Which log messages it gets.
+    /// The log messages that the client gets.
     pub(crate) logs: LogGate,
-    /// The era whose notifications it knows.
+    /// The client's era, which determines the notifications it knows.
     pub(crate) era: Era,
-    /// Whether guardrails judge results before the client gets them, also those of tasks.
+    /// Whether guardrails judge results, including the results of tasks, before the client gets them.
     pub(crate) judges_results: bool,
 }
 
-/// Which log messages a client gets.
+/// The log messages that a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogGate {
-    /// None: a modern request that names no level (2026-07-28 server/utilities/logging).
+    /// None: a modern request without a level (2026-07-28 server/utilities/logging).
     Closed,
-    /// Those at or above a level.
+    /// Messages at or above a level.
     AtLeast(LogLevel),
-    /// All: a legacy session that has set no level; what is sent then is the server's choice.
+    /// All: a legacy session without a level leaves the choice to the server.
     Open,
 }
 
 impl NotificationFilter {
-    /// The text to send for `notification`, or `None` if the client is not to have it.
+    /// The text of `notification` for the client; `None` if the client must not get it.
     pub(crate) fn translate(&self, notification: Notification) -> Option<Chunks> {
         match notification.method {
             Method::Progress => {
-                // The token is the one that Fanlight gave the server; a client that gave none gets no progress.
+                // Replaces Fanlight's token by the client's own. A client without a token gets no
+                // progress.
                 let token = self.progress_token.as_ref()?;
                 Some(notification.to_message(notification.progress_token()?, token))
             }
@@ -46,13 +47,13 @@ impl NotificationFilter {
     }
 }
 
-/// Whether a notification has the result of a task.
+/// Whether a notification contains a task's result.
 pub(crate) fn has_result(notification: &Notification) -> bool {
     let has_result = |params: Json| !matches!(params.find_distinct(&["result"]), Ok([None]));
     notification.method == Method::TaskChanged && notification.params().is_some_and(has_result)
 }
 
-/// Whether clients of `era` know a notification. Unknown ones are sent to both.
+/// Whether clients of `era` know a notification. Both eras get unknown ones.
 pub(crate) fn is_known_to(era: Era, method: &Method) -> bool {
     match era {
         Era::Legacy => !matches!(method, Method::Acknowledged | Method::TaskChanged),

@@ -1,9 +1,9 @@
-//! The members of `params` and `_meta` that this side reads, found in one pass each. Only their ranges
-//! are kept: most are only compared, and few requests have more than two.
+//! The members of `params` and `_meta` that Fanlight reads, found in one pass each. Only their
+//! ranges are stored: most are only compared, and few requests have more than two.
 //!
-//! A member that occurs twice is refused, and so is one that a server could take for one of these: this side and a
-//! server could read different ones ([`fanlight_protocol::member_name`]). Members of `arguments` are the server's
-//! business.
+//! A duplicate member is refused, and so is a name that a server could take for one of these.
+//! Otherwise Fanlight and a server could read different values
+//! ([`fanlight_protocol::member_name`]). Members of `arguments` are the server's business.
 
 use std::ops::Range;
 
@@ -62,7 +62,7 @@ impl Member {
         "_meta",
         "ref",
         "task",
-        // Read elsewhere, or by servers together with one of the others.
+        // Other code reads these, or servers read them together with one of the others.
         "notifications",
         "cursor",
         "argument",
@@ -90,7 +90,7 @@ impl MetaMember {
         meta::CLIENT_CAPABILITIES,
         meta::LOG_LEVEL,
         meta::PROGRESS_TOKEN,
-        // Read by telemetry, and replaced for the server.
+        // Telemetry reads these and replaces them for the server.
         "traceparent",
         "tracestate",
         "baggage",
@@ -152,7 +152,7 @@ impl Params {
         self.get(Member::RequestState)
     }
 
-    /// Its range in the text of the params.
+    /// The range of `requestState` in the text of the params.
     pub(crate) fn request_state_range(&self) -> Option<Range<usize>> {
         self.found.range(Member::RequestState as usize)
     }
@@ -201,7 +201,7 @@ impl Meta {
         self.peek(MetaMember::LogLevel)
     }
 
-    /// The progress token if it is a string or number, as it must be.
+    /// The progress token; `None` unless it is a string or number.
     pub(crate) fn progress_token(&self) -> Option<Json> {
         self.get(MetaMember::ProgressToken)
             .filter(|token| matches!(token.kind(), Kind::String | Kind::Number))
@@ -223,7 +223,7 @@ struct Found<const N: usize> {
     ranges: [TextRange; N],
 }
 
-/// The range of a value; one that ends at 0 means that there is none.
+/// The range of a value; an end of 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default)]
 struct TextRange {
     start: u32,
@@ -240,7 +240,7 @@ impl<const N: usize> Default for Found<N> {
 }
 
 impl<const N: usize> Found<N> {
-    /// Looks for `names` in `object`, which is called `whole`; the first of them are kept.
+    /// Finds `names` in `object` and keeps the first ones. `whole` names the object in errors.
     fn of<const M: usize>(object: Json, names: &[&str; M], whole: &str) -> Result<Self, RpcError> {
         // The ranges have 32 bits. No message may be that long.
         if u32::try_from(object.bytes().len()).is_err() {
@@ -262,7 +262,7 @@ impl<const N: usize> Found<N> {
         })
     }
 
-    /// Checks the members `names` of a member that is read elsewhere.
+    /// Checks the members `names` of a member that other code reads.
     fn check<const M: usize>(&self, member: Member, names: &[&str; M]) -> Result<(), RpcError> {
         let Some(object) = self.get(member as usize) else {
             return Ok(());
@@ -281,7 +281,7 @@ impl<const N: usize> Found<N> {
         Some(range.start as usize..range.end as usize)
     }
 
-    /// A member, without counting a reference to the text.
+    /// The value of a member, without a reference count on the text.
     fn peek(&self, index: usize) -> Option<Value<'_>> {
         self.object.as_ref()?.at(self.range(index)?)
     }
@@ -292,7 +292,7 @@ impl<const N: usize> Found<N> {
 }
 
 impl TextRange {
-    /// A range that fits, since the object does.
+    /// Cannot overflow: the object's length fits in 32 bits.
     fn of(range: Range<usize>) -> Self {
         let narrow = |at: usize| u32::try_from(at).unwrap_or_default();
         Self {

@@ -1,5 +1,5 @@
-//! What each era's answers need added, and nothing else: required members of modern results,
-//! error codes that a revision forbids, descriptions.
+//! The changes that an answer needs for its client's era: required members of modern results, error
+//! codes that a revision forbids, and server descriptions.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -11,22 +11,23 @@ use memchr::memmem;
 
 use super::{description, structured};
 
-/// How the answer to one request is to be written.
+/// How to write the answer to one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Rendering {
     /// The request's id, as written.
     pub(crate) id: Json,
     /// The request's method.
     pub(crate) method: Method,
-    /// The revision of the client.
+    /// The client's revision.
     pub(crate) revision: Revision,
-    /// The most parameters of a tool that the client mirrors into headers; `None` if it mirrors none. It must not be
-    /// offered tools whose annotations break the rules for that (2026-07-28 server/tools, x-mcp-header).
+    /// The maximum number of tool parameters that the client mirrors into headers; `None` if it
+    /// mirrors none. Such a client must not see tools whose annotations break the rules (2026-07-28
+    /// server/tools, x-mcp-header).
     pub(crate) mirrors_params: Option<usize>,
 }
 
 impl Rendering {
-    /// The message that answers the request.
+    /// The message with the response.
     pub(crate) fn message(&self, response: &Response) -> Chunks {
         match response.result() {
             Some(result) => self.result_message(response, result),
@@ -78,8 +79,8 @@ impl Rendering {
     }
 }
 
-/// The message that also says which server has answered, unless the result says so itself (2026-07-28 basic/index,
-/// Per-response protocol fields: every result should).
+/// The message, with the name of the server that answered unless the result has it (2026-07-28
+/// basic/index, Per-response protocol fields: every result should).
 fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json) -> Chunks {
     let body = response.body();
     let mut named = ObjectBuilder::new();
@@ -106,13 +107,13 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
                 .with_body(&edits.finish_json())
                 .to_message(id, added)
         }
-        // Two of them: which one is read is not for Fanlight to say.
+        // The member occurs twice. Fanlight must not choose one.
         Err(_) => response.to_message(id, added),
     }
 }
 
-/// The list of tools without those that a client which mirrors parameters must not be offered; `None` if it has none
-/// of those, as almost always. Looked through once if it is a list that is kept.
+/// The list of tools without those that a client which mirrors parameters must not see; `None` if
+/// there are none, as almost always. A cached list is checked only once.
 fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Response> {
     let look = || without_invalid_tools(result, limit).map(|valid| response.with_body(&valid));
     match response.derived() {
@@ -124,11 +125,11 @@ fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Respon
     }
 }
 
-/// The list that [`mirrorable`] returns, derived from a cached one.
+/// The result of [`mirrorable`], derived from a cached list.
 struct Mirrorable(Option<Response>);
 
 fn without_invalid_tools(result: &Json, limit: usize) -> Option<Json> {
-    // An escape could hide an annotation; both are rare enough to look closer.
+    // Fast path. An escape could hide an annotation, so both are parsed.
     let has = |what: &str| memmem::find(result.bytes(), what.as_bytes()).is_some();
     if !has("x-mcp-header") && !has("\\u") {
         return None;
@@ -143,21 +144,21 @@ fn without_invalid_tools(result: &Json, limit: usize) -> Option<Json> {
     })
 }
 
-/// Whether a tool is warned of for the first time: clients read lists as often as they like.
+/// Whether this is the first warning about a tool. Clients may read lists often.
 fn is_news(tool: &str) -> bool {
-    /// Tools warned of at most.
+    /// The maximum number of tools to warn about.
     const WARNINGS: usize = 100;
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
     warned.len() < WARNINGS && warned.insert(tool.to_owned())
 }
 
-/// What a result is that does not say.
+/// The type of a result that does not name one.
 const COMPLETE: &[u8] = br#""resultType":"complete""#;
 
-/// The members a modern result must have and this one has not: `resultType` (2026-07-28
-/// basic/index, ResultType) and the hints of complete cacheable results (server/utilities/caching).
-/// A result without hints is stale at once and its reader's own.
+/// The members that a modern result must have and this one lacks: `resultType` (2026-07-28
+/// basic/index, ResultType), and the hints of complete cacheable results
+/// (server/utilities/caching). The defaults say that the result is stale at once and private.
 fn modern_members(method: &Method, result: &Json) -> Bytes {
     if !is_cacheable(method) {
         return if result.peek("resultType").is_none() {
@@ -169,7 +170,7 @@ fn modern_members(method: &Method, result: &Json) -> Bytes {
     const KEYS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
     let [result_type, ttl, scope] = match result.find(KEYS) {
         Ok(found) => found.map(|range| range.map(|range| result.slice(range))),
-        // A member that is there twice is there.
+        // `find` refuses a member that occurs twice; `get` takes one of them.
         Err(_) => KEYS.map(|key| result.get(key)),
     };
     let mut added = ObjectBuilder::new();
@@ -201,8 +202,9 @@ fn is_cacheable(method: &Method) -> bool {
     )
 }
 
-/// The same error under a code that a modern server may emit, if its own is none: "Implementations of this protocol version
-/// MUST NOT emit" -32002, which -32602 has replaced, and -32042, which nothing has (2026-07-28 basic/index, Error Codes).
+/// The same error with a code that a modern server may emit; `None` if its code is allowed.
+/// "Implementations of this protocol version MUST NOT emit" -32002, replaced by -32602, and -32042,
+/// which has no replacement (2026-07-28 basic/index, Error Codes).
 fn with_modern_code(response: &Response) -> Option<Response> {
     let code = match response.error_code()? {
         code::RESOURCE_NOT_FOUND => code::INVALID_PARAMS,
@@ -333,7 +335,7 @@ mod tests {
         assert!(
             message(&kept, Revision::V2025_11_25).ends_with(&[list.bytes(), &b"}"[..]].concat())
         );
-        // Another result is another matter.
+        // A changed body has no derived list.
         assert!(kept.with_body(&list).derived().is_none());
     }
 

@@ -1,9 +1,12 @@
 //! Structured results and their schemas for legacy clients.
 //!
-//! Since 2026-07-28 a tool's `structuredContent` may be any JSON value, and its `outputSchema` any schema (server/tools).
-//! Before, both are objects, and the schema says `"type": "object"` (2025-11-25 schema, `Tool` and `CallToolResult`), so a
-//! client's library refuses the whole list or result otherwise. What a legacy client cannot take is left out, not wrapped:
-//! a wrapper would be data that the server has not sent. The result is also in `content`, as 2026-07-28 asks of servers.
+//! Since 2026-07-28 a tool's `structuredContent` may be any JSON value, and its `outputSchema` any
+//! schema (server/tools). Earlier, both are objects, and the schema says `"type": "object"`
+//! (2025-11-25 schema, `Tool` and `CallToolResult`). A legacy client's library refuses a whole list
+//! or result with anything else.
+//!
+//! So such schemas and content are left out. A wrapper would be data that the server did not send,
+//! and `content` has the result too, as 2026-07-28 asks of servers.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Edits, rewrite_object};
@@ -13,7 +16,8 @@ const OUTPUT_SCHEMA: &str = "outputSchema";
 const STRUCTURED_CONTENT: &str = "structuredContent";
 const RESULT_TYPE: &str = "resultType";
 
-/// A list of tools without the output schemas that are no schemas of objects; `None` if there is no such schema.
+/// The list of tools without output schemas that do not describe objects; `None` if nothing
+/// changes.
 pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     if !may_have(list, OUTPUT_SCHEMA) {
         return None;
@@ -39,11 +43,12 @@ pub(super) fn tools_for_legacy(list: &Json) -> Option<Json> {
     edits.map(Edits::finish_json)
 }
 
-/// The result of a tool of a modern server without structured content that is no object; `None` if there is none of
-/// that. `resultType`, which 2026-07-28 requires of every result, tells such a server.
+/// The result of a modern server's tool without structured content that is not an object; `None` if
+/// nothing changes. A modern server is recognized by `resultType`, which 2026-07-28 requires in
+/// every result.
 pub(super) fn result_for_legacy(result: &Json) -> Option<Json> {
     let is_foreign = may_have(result, STRUCTURED_CONTENT)
-        // What a legacy server sends against its own revision is not ours to change.
+        // Leave a legacy server's violation of its own revision alone.
         && result.get(RESULT_TYPE).is_some()
         && result.get(STRUCTURED_CONTENT).is_some_and(|content| !content.is_object());
     if !is_foreign {
@@ -62,7 +67,7 @@ fn is_of_objects(schema: &Json) -> bool {
         .is_some_and(|kind| kind.as_str().as_deref() == Some("object"))
 }
 
-/// Whether a text may have a member of this name. An escape could hide the name.
+/// Whether a text may have a member with this name. An escape could hide the name.
 fn may_have(text: &Json, name: &str) -> bool {
     memmem::find(text.bytes(), name.as_bytes()).is_some()
         || memmem::find(text.bytes(), b"\\u").is_some()

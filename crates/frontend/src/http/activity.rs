@@ -1,9 +1,11 @@
-//! When a connection has been idle, slow or stuck for too long.
+//! Detects connections that are idle, slow or stuck for too long.
 //!
-//! A connection is closed when the head of a request takes too long to arrive, when it has carried no request for too
-//! long, or when its client takes nothing of what is sent, or next to nothing, for too long. hyper's own head timeout does not distinguish
-//! the first two. One timer for each connection checks what the I/O has recorded, so that no request sets
-//! a timer; a limit may therefore be noticed late, by at most the head timeout.
+//! A connection is closed in three cases: the head of a request arrives too slowly, no request was
+//! running for too long, or the client reads too little for too long. hyper's own head timeout does
+//! not distinguish the first two.
+//!
+//! One timer per connection checks the recorded I/O, so no request sets a timer. A limit may
+//! therefore be noticed late, by at most the head timeout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::ConnectionLimits;
 
-/// A client that has taken nothing of an answer for so long, or next to nothing, holds its connection for nothing. No option:
-/// it counts only while the connection is needed for others.
+/// How long a client may read nothing, or next to nothing, before its connection counts as
+/// replaceable. A constant, since it matters only while other clients need the connection.
 const NOT_TAKEN: Duration = Duration::from_secs(1);
 
 /// The recorded activity of one connection.
@@ -25,9 +27,9 @@ pub(crate) struct Activity {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
-    /// Cancelled when the connection is to end with the requests that it carries.
+    /// Cancelled when the connection must end after its running requests.
     shutdown: CancellationToken,
-    /// Bytes a second: a client that reads as many never counts as stuck.
+    /// Bytes per second; a client that reads this fast never counts as stuck.
     write_rate: u32,
     state: Mutex<State>,
 }
@@ -35,37 +37,38 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 struct State {
     requests: usize,
-    /// Requests whose bodies have not arrived completely.
     receiving: Waiting,
-    /// Streams whose clients only listen.
+    /// Streams of clients that only listen.
     listening: Waiting,
-    /// Requests that have been answered otherwise and that this connection carries the results of.
+    /// Requests of other connections whose results this connection carries.
     background: usize,
-    /// Whether there has been a request.
+    /// Whether a request has arrived on the connection.
     has_served: bool,
-    /// Whether a head is arriving: bytes have come since the last request ended, or the connection is new.
+    /// Whether a head is arriving: the connection is new, or bytes have come since the last request
+    /// ended.
     is_head_arriving: bool,
-    /// HTTP/2 sends frames between requests that belong to none; only idleness counts there.
+    /// Whether this is HTTP/2. There, frames between requests may belong to none, so only idleness
+    /// counts.
     is_multiplexed: bool,
-    /// When the last request ended, or the head began to arrive.
+    /// The time when the last request ended or the head began to arrive.
     since: Instant,
-    /// Since when the client has taken nothing of what is being written.
+    /// The time since which the client reads nothing of a pending write.
     blocked_since: Option<Instant>,
-    /// For how long the client had taken nothing when it last took something, less what that was worth at
-    /// `write_rate` and the time for which nothing was waiting to be taken.
+    /// How long the client had read nothing when it last read something. The value of the bytes it
+    /// reads, at `write_rate`, and the time without pending writes are subtracted.
     arrears: Duration,
-    /// When the client last took something after it had taken nothing.
+    /// The time when the client last read something after a pause.
     unblocked: Instant,
-    /// Pieces of HTTP/2 responses that have not been written yet, and since when.
+    /// Pieces of HTTP/2 responses that are not written yet, with their start times.
     unsent: HashMap<u64, Instant>,
     next_piece: u64,
 }
 
-/// Requests of one connection that wait for something.
+/// Waiting requests of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     count: usize,
-    /// Since when there is one.
+    /// The time since which one waits.
     since: Instant,
 }
 
@@ -78,17 +81,17 @@ impl Waiting {
     }
 }
 
-/// Why a connection is to be closed.
+/// The reason to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
-    /// It has carried no request for too long; closing it loses nothing.
+    /// No request for too long; closing loses nothing.
     Idle,
-    /// A head does not arrive, or a response is not taken.
+    /// A head does not arrive, or the client does not read a response.
     Stuck,
 }
 
 impl Activity {
-    /// The activity of a connection that has just been accepted: its first head is awaited.
+    /// The activity of a newly accepted connection, which waits for its first head.
     pub(crate) fn new(limits: &ConnectionLimits, shutdown: CancellationToken) -> Arc<Self> {
         let ConnectionLimits {
             header_timeout,
@@ -129,12 +132,12 @@ impl Activity {
         })
     }
 
-    /// Cancelled when the connection is to end with the requests that it carries.
+    /// Cancelled when the connection must end after its running requests.
     pub(super) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
 
-    /// Records that a request has arrived. It ends when the result is dropped.
+    /// Records the arrival of a request. The request ends when the result is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>, is_multiplexed: bool) -> ActiveRequest {
         let mut state = self.state();
         state.requests += 1;
@@ -147,12 +150,12 @@ impl Activity {
         }
     }
 
-    /// What the connection is open for.
+    /// The current use of the connection.
     pub(super) fn usage(&self) -> Usage {
         let state = self.state();
         let waiting = state.receiving.count + state.listening.count;
         let (kind, since) = match (state.requests, state.not_taken_since()) {
-            // hyper has all of the answer.
+            // hyper already has the whole answer.
             (0, _) if state.blocked_since.is_some() => (UsageKind::WaitsForClient, state.since),
             (0, _) if state.has_served => (UsageKind::Idle, state.since),
             (0, _) => (UsageKind::Unused, state.since),
@@ -164,12 +167,12 @@ impl Activity {
         Usage { kind, since }
     }
 
-    /// Whether it has carried a request.
+    /// Whether a request has arrived on the connection.
     pub(super) fn has_served(&self) -> bool {
         self.state().has_served
     }
 
-    /// Whether something is still to be written that the client does not take.
+    /// Whether a write waits for the client to read.
     pub(super) fn is_write_blocked(&self) -> bool {
         self.state().blocked_since.is_some()
     }
@@ -183,7 +186,7 @@ impl Activity {
         }
     }
 
-    /// Records how many bytes a write took; `None` if it took nothing and waits.
+    /// Records the number of bytes that a write took; `None` if it has to wait.
     pub(super) fn record_write(&self, taken: Option<usize>) {
         let mut state = self.state();
         match (taken, state.blocked_since) {
@@ -203,7 +206,8 @@ impl Activity {
         }
     }
 
-    /// Records that a piece of an HTTP/2 response is to be written. It has been when the result is dropped.
+    /// Records a pending piece of an HTTP/2 response. Dropping the result records that it is
+    /// written.
     pub(super) fn begin_piece(self: &Arc<Self>) -> UnsentPiece {
         let mut state = self.state();
         let number = state.next_piece;
@@ -215,7 +219,7 @@ impl Activity {
         }
     }
 
-    /// Waits for `grace`, and then until the connection is to be closed.
+    /// Waits for `grace`, and then until the connection has to be closed.
     pub(super) async fn expired(&self, grace: Duration) -> Expired {
         sleep(grace).await;
         loop {
@@ -226,11 +230,11 @@ impl Activity {
         }
     }
 
-    /// The timeout that expires next unless there is activity, and the time until then.
+    /// The timeout that would expire next, and the time left until then.
     fn next_expiry(&self) -> (Expired, Duration) {
         let state = self.state();
         let left = |since: Instant, limit: Duration| limit.saturating_sub(since.elapsed());
-        // The stream of a piece is reset first, if it still can be.
+        // The stream of a piece should be reset before that, if possible.
         let longest = self.write_timeout + self.header_timeout;
         if let Some(since) = state
             .unsent
@@ -258,12 +262,12 @@ impl Activity {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A piece of an HTTP/2 response that has not been written yet.
+/// A piece of an HTTP/2 response that is not written yet.
 #[derive(Debug)]
 pub(crate) struct UnsentPiece {
     activity: Arc<Activity>,
@@ -277,7 +281,8 @@ impl Drop for UnsentPiece {
 }
 
 impl State {
-    /// Since when the client has taken nothing of an answer, or next to nothing, if that is long.
+    /// The time since which the client reads nothing, or next to nothing, if that is long enough to
+    /// count.
     fn not_taken_since(&self) -> Option<Instant> {
         let blocked = self
             .blocked_since
@@ -290,7 +295,7 @@ impl State {
     }
 }
 
-/// A request that has not been answered yet. Its connection is not idle as long as this exists.
+/// A request without an answer yet. Its connection is not idle while this exists.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest {
     activity: Arc<Activity>,
@@ -298,13 +303,13 @@ pub(crate) struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// Marks the body as incomplete for as long as the result exists.
+    /// Marks the body as incomplete while the result exists.
     pub(crate) fn receive(&self) -> Receiving<'_> {
         self.activity.state().receiving.add();
         Receiving(&self.activity)
     }
 
-    /// Makes a guard for every further request whose result the connection carries.
+    /// Makes a guard for each further request whose result the connection carries.
     pub(crate) fn background(&self) -> impl Fn() -> BackgroundRequest + Send + Sync + use<> {
         let activity = Arc::clone(&self.activity);
         move || {
@@ -313,7 +318,7 @@ impl ActiveRequest {
         }
     }
 
-    /// From now on its client only listens.
+    /// Marks the client as only listening from now on.
     pub(crate) fn listen(&mut self) {
         if !std::mem::replace(&mut self.listens, true) {
             self.activity.state().listening.add();
@@ -322,7 +327,8 @@ impl ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// Cancelled when the connection that carries it is to end: streams that last as long as their clients want end then.
+    /// Cancelled when the request's connection must end. Streams without an end of their own stop
+    /// then.
     pub(super) fn shutdown(&self) -> &CancellationToken {
         self.activity.shutdown()
     }
@@ -337,7 +343,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// A request that arrived on another connection, of which this one carries the result.
+/// A request from another connection whose result this one carries.
 #[derive(Debug)]
 pub(crate) struct BackgroundRequest(Arc<Activity>);
 
@@ -347,7 +353,7 @@ impl Drop for BackgroundRequest {
     }
 }
 
-/// A request whose body has not arrived whole.
+/// A request with an incomplete body.
 #[derive(Debug)]
 pub(crate) struct Receiving<'a>(&'a Activity);
 
@@ -420,7 +426,7 @@ mod tests {
         assert_eq!(activity.expired(Duration::ZERO).await, Expired::Idle);
     }
 
-    /// A client takes so many bytes each second; returns for how long it is served.
+    /// A client reads this many bytes per second; returns how long it is served.
     async fn served(bytes: usize) -> Duration {
         let activity = activity();
         let _request = activity.begin_request(true);
@@ -524,7 +530,7 @@ mod tests {
         let request = activity.begin_request(true);
         activity.record_write(None);
         assert_eq!(kind(&activity), UsageKind::Works);
-        // A byte now and then changes nothing.
+        // A few single bytes do not help.
         for _ in 0..3 {
             tokio::time::advance(NOT_TAKEN / 2).await;
             activity.record_write(Some(1));

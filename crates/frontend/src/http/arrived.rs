@@ -1,4 +1,4 @@
-//! A request that has arrived, but for its body.
+//! An arrived request without its body.
 
 use std::net::SocketAddr;
 
@@ -21,22 +21,23 @@ use crate::facts::TransportFacts;
 use crate::settings::FrontendSettings;
 use crate::trace;
 
-/// A request, but for its body.
+/// An arrived request without its body.
 pub(super) struct Arrived<'a> {
     pub(super) head: &'a Parts,
     pub(super) fields: Fields<'a>,
     pub(super) connection: &'a ConnectionFacts,
-    /// The address of its client, which may have been named by a trusted proxy: for shares of limits, traces and logs alone.
+    /// The client's address, which a trusted proxy may have named. Used only for shares of limits,
+    /// traces and logs.
     pub(super) client: Option<SocketAddr>,
     pub(super) received: Moment,
-    /// It, as a request of its connection.
+    /// The request's guard on its connection.
     pub(super) active: &'a ActiveRequest,
-    /// What another replica has passed on, of which the rest has been made.
+    /// The forwarded request that this one was made from, if another replica forwarded it.
     pub(super) forwarded: Option<&'a Opened>,
 }
 
 impl<'a> Arrived<'a> {
-    /// What is known of the messages in its body.
+    /// Facts about the messages in the body.
     pub(super) fn facts(&self) -> TransportFacts<'a> {
         let version = if self.head.version == http::Version::HTTP_2 {
             "2"
@@ -62,7 +63,8 @@ impl<'a> Arrived<'a> {
         }
     }
 
-    /// Reads its body, which a message of `peer` is in. One that another replica has passed on is the body that it has sealed.
+    /// Reads the body with a message of `peer`. For a forwarded request this is the body that the
+    /// other replica sealed.
     pub(super) async fn read(
         &self,
         body: &mut Incoming,
@@ -81,8 +83,8 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// The trace context of a request. A `traceparent` that is there more than once counts as none, and so
-/// do lists in several fields, since they are rare and nothing depends on them.
+/// The request's trace context. A repeated `traceparent` is ignored. So are lists in several
+/// fields, which are rare and unimportant.
 fn trace_context<'a>(fields: &Fields<'a>) -> Headers<'a> {
     let one = |field: Field<'a>| field.only().ok().flatten().map(|(_, text)| text);
     Headers {

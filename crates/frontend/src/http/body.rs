@@ -1,4 +1,4 @@
-//! Request bodies: read within limits of size and time, or drained.
+//! Reads request bodies within limits of size and time, or discards them.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,22 +20,22 @@ use super::reply::Refusal;
 use crate::memory::{ByteBudget, Reservation, Spent, UNCOUNTED};
 use crate::settings::{FrontendSettings, RefusedBody};
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// Larger than allowed.
+    /// The body exceeds the size limit.
     #[error("the request body is larger than {limit} bytes, the limit here")]
     TooLarge {
         /// The limit that applied.
         limit: usize,
     },
-    /// Slower than allowed.
+    /// The body arrived too slowly.
     #[error("the request body did not arrive within {limit:?}")]
     TooSlow {
         /// The limit that applied.
         limit: Duration,
     },
-    /// The memory for requests is in use.
+    /// No memory is left for requests.
     #[error(transparent)]
     NoMemory(#[from] Spent),
     /// The connection broke, or the transfer coding is malformed.
@@ -55,21 +55,22 @@ impl From<BodyError> for Box<Refusal> {
     }
 }
 
-/// The bounds of a body.
+/// The limits of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct BodyLimits<'a> {
     bytes: usize,
     time: Duration,
-    /// Counts the bytes from their arrival until the last part of the text is dropped.
+    /// The memory budget. It counts the bytes from their arrival until the last part of the text is
+    /// dropped.
     memory: &'a ByteBudget,
-    /// The sender, whose share it uses.
+    /// The sender, whose share of the memory the body uses.
     peer: &'a Peer,
-    /// The request that it is the body of.
+    /// The request that has the body.
     request: &'a ActiveRequest,
 }
 
 impl<'a> BodyLimits<'a> {
-    /// The bounds of a body from `peer`.
+    /// The limits of a body from `peer`.
     pub(crate) fn new(
         settings: &'a FrontendSettings,
         peer: &'a Peer,
@@ -107,7 +108,7 @@ where
     collected.unwrap_or(Err(BodyError::TooSlow { limit: limits.time }))
 }
 
-/// The beginning of a body of a refused request: at most `limit` bytes, and what has arrived of it within `time`.
+/// The beginning of a refused request's body: at most `limit` bytes that arrive within `time`.
 pub(crate) async fn beginning<B>(
     body: &mut B,
     limit: usize,
@@ -126,7 +127,7 @@ where
             text.extend(data.iter().take(limit - text.len()));
         }
     };
-    // Data that has arrived counts even after the deadline.
+    // Bytes that arrived before the deadline count.
     let _ = timeout(time, reading).await;
     text
 }
@@ -135,7 +136,7 @@ async fn collect<B>(body: &mut B, limits: BodyLimits<'_>) -> Result<Bytes, BodyE
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    // Most bodies arrive in one piece, which is then not copied.
+    // Most bodies arrive in one piece, which is not copied.
     let mut first = Bytes::new();
     while first.is_empty() {
         match data(body).await? {
@@ -173,16 +174,16 @@ where
     Ok(None)
 }
 
-/// The pieces of a body in one.
+/// Joins the pieces of a body.
 #[derive(Default)]
 struct Collected {
     text: Vec<u8>,
-    /// Counts the capacity of `text`, once it is more than is left uncounted.
+    /// The memory for the capacity of `text`, once that exceeds the uncounted size.
     reservation: Option<Reservation>,
 }
 
 impl Collected {
-    /// Appends a piece. `rest` is the length of what follows, if the client has announced it.
+    /// Appends a piece. `rest` is the announced length of the remaining body, if known.
     fn extend(
         &mut self,
         data: &[u8],
@@ -196,7 +197,7 @@ impl Collected {
             });
         }
         if len > self.text.capacity() {
-            // An announced length is not believed at once: its sender may send nothing of it.
+            // Do not allocate the announced length at once: the sender may send nothing of it.
             let whole = rest
                 .and_then(|rest| usize::try_from(rest).ok())
                 .and_then(|rest| len.checked_add(rest));
@@ -229,9 +230,11 @@ impl Collected {
     }
 }
 
-/// Reads and drops the rest of a body whose request has been answered, within `limits`. On HTTP/1 that rest precedes the next
-/// request, and closing a connection with unread bytes would reset it before the response is read. A client that
-/// waits for `100 Continue` has not sent the body, and HTTP/2 can close a stream alone.
+/// Reads and discards the rest of an answered request's body, within `limits`.
+///
+/// On HTTP/1 that rest precedes the next request. Closing a connection with unread bytes would
+/// reset it before the client reads the response. There is nothing to read if the client waits for
+/// `100 Continue`, or on HTTP/2, which can close a single stream.
 pub(crate) fn drain(mut body: Incoming, head: &Parts, limits: RefusedBody) {
     if body.is_end_stream() || head.version == Version::HTTP_2 || head.headers.contains_key(EXPECT)
     {

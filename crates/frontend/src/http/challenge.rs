@@ -1,6 +1,7 @@
-//! `WWW-Authenticate`: how a client learns which credentials a request needs, and where it gets them.
+//! `WWW-Authenticate`: tells a client which credentials a request needs, and where to get them.
 //!
-//! Source: RFC 6750, 3; RFC 9449, 7.1; RFC 9728, 5.1; 2026-07-28 basic/authorization, Error Handling.
+//! Source: RFC 6750, 3; RFC 9449, 7.1; RFC 9728, 5.1; 2026-07-28 basic/authorization, Error
+//! Handling.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,27 +9,28 @@ use std::sync::Arc;
 use fanlight_settings::Algorithm;
 use http::HeaderValue;
 
-/// A scope that refresh tokens need and no resource does (2026-07-28 basic/authorization, Refresh Tokens).
+/// A scope for refresh tokens, which no resource requires (2026-07-28 basic/authorization, Refresh
+/// Tokens).
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// How a token is shown.
+/// The way to present a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// Alone.
+    /// The token alone.
     #[default]
     Bearer,
-    /// With a proof that its client has the key that it is bound to.
+    /// The token with a proof that the client has the key it is bound to.
     Dpop,
 }
 
-/// A challenge to show a token.
+/// A challenge to present a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
-    /// How it is shown.
+    /// The way to present the token.
     pub(crate) scheme: Scheme,
-    /// Why the credentials were refused: the error code, and a text that explains it.
+    /// The reason why credentials were refused: an error code and its explanation.
     pub(crate) error: Option<(&'static str, &'a str)>,
-    /// The scopes that the request needs.
+    /// The required scopes.
     pub(crate) scopes: &'a [Arc<str>],
     /// The URL of the protected resource metadata.
     pub(crate) metadata: Option<&'a str>,
@@ -66,7 +68,7 @@ impl Challenge<'_> {
     }
 }
 
-/// A list of scopes as OAuth writes it. What cannot be a scope (RFC 6749, 3.3) is left out.
+/// A scope list in OAuth's syntax. Strings that cannot be scopes are left out (RFC 6749, 3.3).
 pub(crate) fn joined(scopes: &[Arc<str>]) -> String {
     let is_token =
         |scope: &str| !scope.is_empty() && scope.bytes().all(|byte| is_plain(byte) && byte != b' ');
@@ -77,7 +79,7 @@ pub(crate) fn joined(scopes: &[Arc<str>]) -> String {
     scopes.collect::<Vec<_>>().join(" ")
 }
 
-/// The content of a quoted string (RFC 9110, 5.6.4), of which line breaks and the like are dropped.
+/// The content of a quoted string (RFC 9110, 5.6.4), without control characters.
 fn quoted(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len());
     for c in value.chars().filter(|c| matches!(c, ' '..='~')) {
@@ -89,7 +91,7 @@ fn quoted(value: &str) -> String {
     quoted
 }
 
-/// A text in the characters that a description may have (RFC 6750, 3).
+/// The text in the characters that a description allows (RFC 6750, 3).
 fn plain(text: &str) -> String {
     let character = |c: char| match c {
         '"' => '\'',

@@ -1,4 +1,5 @@
-//! The headers by which a browser lets a page of an allowed origin send requests and read responses (CORS).
+//! CORS headers, which let a page of an allowed origin send requests and read responses in a
+//! browser.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -10,7 +11,8 @@ use fanlight_protocol::header;
 
 use super::reply::{ReplyBody, empty};
 
-/// Headers that requests may carry besides the mirrored parameters, whose names depend on tools.
+/// Header fields that requests may have. Mirrored parameters come on top; their names depend on
+/// tools.
 const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, DPoP, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, \
      Mcp-Name, Mcp-Session-Id";
 
@@ -28,7 +30,7 @@ pub(crate) fn preflight(request: &HeaderMap, methods: &'static str) -> Response<
     response
 }
 
-/// Lets a page of `origin` read the response, with the session id and the challenge.
+/// Lets a page of `origin` read the response, including the session id and the challenge.
 pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -39,7 +41,7 @@ pub(crate) fn expose(response: &mut Response<ReplyBody>, origin: HeaderValue) {
     headers.append(VARY, HeaderValue::from_static("Origin"));
 }
 
-/// The fixed names, and those of mirrored parameters for which the page asks.
+/// The fixed names, and the mirrored parameters that the page asks for.
 fn allowed_headers(request: &HeaderMap) -> HeaderValue {
     let asked = request
         .get_all(ACCESS_CONTROL_REQUEST_HEADERS)

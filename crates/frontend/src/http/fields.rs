@@ -1,16 +1,16 @@
-//! The header fields that the endpoint reads, found in one pass: each lookup by name would hash the name, and a request
-//! takes a dozen of them.
+//! The header fields that the endpoint reads, found in one pass. Each lookup by name would hash the
+//! name, and a request needs a dozen.
 
 use fanlight_protocol::header;
 use http::{HeaderMap, HeaderValue};
 
-/// The field with a client's credentials, as texts name it.
+/// The name of the field with a client's credentials, as messages write it.
 pub(crate) const AUTHORIZATION: &str = "Authorization";
 
 /// The header fields of a request that the endpoint reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
-    /// All of them.
+    /// All header fields.
     pub(crate) all: &'a HeaderMap,
     pub(crate) accept: Field<'a>,
     pub(crate) content_type: Field<'a>,
@@ -31,7 +31,7 @@ pub(crate) struct Fields<'a> {
 pub(crate) enum Field<'a> {
     #[default]
     Absent,
-    /// Its only value.
+    /// A single value.
     One(&'a HeaderValue),
     /// The first of several values.
     Several(&'a HeaderValue),
@@ -79,8 +79,9 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// A field that says who sends the request, and about what, and is there more than once: another program on the
-    /// way could read another value. Those that repeat the body are compared with it elsewhere.
+    /// The name of a repeated field about the sender or subject of the request. Another program on
+    /// the way could read another value of it. Fields that mirror the body are compared with the
+    /// body elsewhere.
     pub(crate) fn ambiguous(&self) -> Option<&'static str> {
         let single = [
             ("Mcp-Session-Id", self.session_id),
@@ -95,7 +96,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The values of a field that is not one of [`Fields`].
+    /// The values of any field by name.
     pub(crate) fn named(all: &'a HeaderMap, name: &str) -> Self {
         let mut values = all.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -105,7 +106,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The only value as text; an error if there are several, or it is not text.
+    /// The single value as text; an error if there are several, or it is not text.
     pub(crate) fn only(self) -> Result<Option<(&'a HeaderValue, &'a str)>, ()> {
         match self {
             Self::Absent => Ok(None),

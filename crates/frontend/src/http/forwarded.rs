@@ -1,5 +1,5 @@
-//! Requests that other replicas pass on. They arrive at a listener of their own, over TLS with a certificate of a replica, and
-//! in envelopes; anything else is refused.
+//! Requests that other replicas forward. They arrive in envelopes at a separate listener, over TLS
+//! with a replica's certificate. Anything else is refused.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::mcp::Endpoint;
 use super::reply::{self, ReplyBody};
 use super::serve::Serve;
 
-/// Answers what other replicas pass on as if it had arrived at `endpoint`.
+/// Answers forwarded requests as if they had arrived at `endpoint`.
 pub(super) struct ForwardedRequests<C> {
     pub(super) endpoint: Arc<Endpoint<C>>,
     pub(super) replicas: Arc<dyn Replicas>,
@@ -31,7 +31,7 @@ impl<C: Core> Serve for ForwardedRequests<C> {
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         async move {
             let (head, mut body) = request.into_parts();
-            // The listener demands one; this does not depend on that.
+            // The listener already demands a certificate; this check does not rely on it.
             let envelope = connection
                 .certificate
                 .as_ref()
@@ -53,7 +53,8 @@ fn envelope(head: &Parts) -> Option<&str> {
     first.to_str().ok()
 }
 
-/// Answers that it has not been looked at: its sender may take this replica for an earlier run of it.
+/// Answers that the request was not processed: its sender may take this replica for its own earlier
+/// run.
 fn refuse(reason: &str) -> Response<ReplyBody> {
     static LOGGED: LogLimit = LogLimit::new(10);
     if let Some(omitted) = LOGGED.admit() {

@@ -1,8 +1,9 @@
-//! HTTP/2 streams whose clients take nothing of their responses: a window of zero would hold a response for ever. Such a
-//! stream is reset; the connection and its other streams stay.
+//! Resets HTTP/2 streams whose clients do not read their responses; a window of zero would hold a
+//! response for ever. The connection and its other streams stay.
 //!
-//! hyper asks a response for its next piece once there is window for the one before. So a response notes when it has
-//! given a piece away, and a timer beside the stream's task ends the task, which resets the stream.
+//! hyper asks a response for its next piece once the client's window has room for the one before.
+//! So a response records when it gives a piece away. A timer beside the stream's task ends the
+//! task, which resets the stream.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,16 +38,17 @@ pub(crate) fn builder(
 /// Runs the streams of one connection.
 #[derive(Clone)]
 pub(crate) struct StreamExecutor {
-    /// The guard of the request that hyper has just read: hyper calls the service and executes the stream in one poll.
+    /// The guard of the request that hyper has just read. hyper calls the service and executes the
+    /// stream in one poll.
     begun: Arc<Mutex<Option<Arc<Waiting>>>>,
     limit: Duration,
 }
 
-/// Since when the response waits for its client to take a piece.
+/// The time since which the response waits for its client to read a piece.
 #[derive(Debug, Default)]
 struct Waiting(Mutex<Option<Instant>>);
 
-/// The response of one stream, as far as its writing is concerned.
+/// The pending writes of one stream's response.
 #[derive(Debug)]
 pub(crate) struct StreamWrites {
     waiting: Arc<Waiting>,
@@ -62,7 +64,7 @@ impl StreamExecutor {
         }
     }
 
-    /// Begins the stream that is executed next.
+    /// Prepares the stream that hyper executes next.
     pub(crate) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
         let waiting = Arc::<Waiting>::default();
         *lock(&self.begun) = Some(Arc::clone(&waiting));
@@ -91,7 +93,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
 }
 
 impl Waiting {
-    /// Resolves once a piece has waited for so long.
+    /// Resolves once a piece has waited longer than `limit`.
     async fn longer_than(&self, limit: Duration) {
         loop {
             let now = Instant::now();
@@ -105,12 +107,12 @@ impl Waiting {
 }
 
 impl StreamWrites {
-    /// hyper asks for more: the client has window for what was given before.
+    /// Records that hyper asks for more: the client's window had room for the piece before.
     pub(crate) fn asked_for_more(&self) {
         *lock(&self.waiting.0) = None;
     }
 
-    /// A piece that is given to hyper.
+    /// Wraps a piece for hyper.
     pub(crate) fn give(&self, piece: Bytes) -> Bytes {
         *lock(&self.waiting.0) = Some(Instant::now());
         Bytes::from_owner(Given {
@@ -120,7 +122,7 @@ impl StreamWrites {
     }
 }
 
-/// A piece within hyper.
+/// A piece inside hyper.
 struct Given {
     piece: Bytes,
     _unsent: UnsentPiece,
@@ -133,6 +135,6 @@ impl AsRef<[u8]> for Given {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under these locks.
+    // No code under these locks can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

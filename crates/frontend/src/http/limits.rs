@@ -1,5 +1,5 @@
-//! The limits of client connections, which can change while clients are served: what concerns one connection, for those
-//! that are accepted from then on.
+//! The limits of client connections. They can change while clients are served; new per-connection
+//! limits apply to connections accepted afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,38 +16,39 @@ use crate::settings::FrontendSettings;
 pub(crate) struct ConnectionLimits {
     /// Time for the head of one request.
     pub(crate) header_timeout: Duration,
-    /// How long its first request may take after it was accepted, if it is to end meanwhile.
+    /// How long the first request of a new connection may take if the server shuts down meanwhile.
     pub(crate) first_request: Duration,
-    /// How long it may carry no request.
+    /// The longest time without a request.
     pub(crate) idle_timeout: Duration,
-    /// How long its client may take nothing of what it is sent.
+    /// How long the client may read nothing of a response.
     pub(crate) write_timeout: Duration,
-    /// Bytes a second: a client that reads as many never counts as stuck.
+    /// Bytes per second; a client that reads this fast never counts as stuck.
     pub(crate) write_rate: u32,
-    /// How long it may be silent before a ping, on HTTP/2.
+    /// The longest silence before a ping, on HTTP/2.
     pub(crate) keep_alive: Duration,
-    /// How long its client may take to answer a ping, on HTTP/2.
+    /// The longest time for the answer to a ping, on HTTP/2.
     pub(crate) http2_ping: Duration,
     /// The largest request head, in bytes.
     pub(crate) max_header: usize,
-    /// Requests at once on HTTP/2.
+    /// The maximum number of concurrent requests on HTTP/2.
     pub(crate) http2_streams: u32,
-    /// Bytes of the bodies of all requests that are on their way or not read yet, on HTTP/2.
+    /// The maximum number of body bytes of all requests in flight or unread, on HTTP/2.
     pub(crate) http2_window: u32,
-    /// Requests that were cancelled before they were looked at and end the connection, on HTTP/2.
+    /// The number of requests cancelled before processing that ends the connection, on HTTP/2.
     pub(crate) http2_resets: usize,
 }
 
-/// Most bytes of a response that are given to the HTTP library at once, and that wait within it for one HTTP/2 stream.
+/// The maximum size of a piece that hyper gets at once, and that waits inside hyper for one HTTP/2
+/// stream.
 pub(crate) const PIECE: usize = 64 << 10;
 
-/// What the HTTP/2 library has by default, against clients that cancel on and on.
+/// The h2 crate's default, against clients that cancel again and again.
 const RESETS: usize = 20;
 
-/// What the HTTP/2 library has by default, also for the body of each request.
+/// The h2 crate's default, also for the body of each request.
 const WINDOW: u32 = 1 << 20;
 
-/// Bytes of a head besides the envelope.
+/// The bytes of a head besides the envelope.
 const BESIDES_ENVELOPE: usize = 4 << 10;
 
 impl From<&FrontendSettings> for ConnectionLimits {
@@ -69,15 +70,16 @@ impl From<&FrontendSettings> for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Those of a connection with the requests of many clients, which another replica passes on: none of them can have it end. How
-    /// long a client may take nothing is bounded where it is connected.
+    /// The limits of another replica's connection, which carries the requests of many clients. No
+    /// single client can end it. The replica that has the client's connection bounds how long the
+    /// client may read nothing.
     pub(crate) fn of_many(settings: &FrontendSettings) -> Self {
         let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
         let between = Duration::from_secs(4 * PIECE as u64) / settings.write_rate.max(1);
         Self {
             max_header: LONGEST_ENVELOPE + BESIDES_ENVELOPE,
             http2_streams,
-            // No body that waits to be read holds up another.
+            // An unread body must not block another.
             http2_window: LARGEST_WINDOW,
             http2_resets: settings.max_connections,
             write_timeout: settings.write_timeout.saturating_add(between),
@@ -86,23 +88,24 @@ impl ConnectionLimits {
     }
 }
 
-/// The limits of an HTTP listener that can be changed while it serves.
+/// The limits of an HTTP listener that can change while it serves.
 #[derive(Debug)]
 pub struct LiveLimits {
     each: ArcSwap<ConnectionLimits>,
     admissions: Admissions,
-    /// Bounds the listen-only streams.
+    /// The limit of listen-only streams.
     streams: ListenOnlyStreams,
 }
 
 impl LiveLimits {
-    /// Those of `settings`.
+    /// The limits in `settings`.
     #[must_use]
     pub fn new(settings: &FrontendSettings) -> Arc<Self> {
         Self::with(settings.into(), settings)
     }
 
-    /// Those of the listener for other replicas, which have as many connections as they need.
+    /// The limits of the listener for other replicas, which may open as many connections as they
+    /// need.
     pub(crate) fn of_replicas(settings: &FrontendSettings) -> Arc<Self> {
         let any_number = FrontendSettings {
             max_peer_connections: 0,
@@ -119,15 +122,15 @@ impl LiveLimits {
         })
     }
 
-    /// Has the limits of `settings` take effect: on the number of connections and streams at once, without ending any, and
-    /// otherwise on connections that are accepted from now on.
+    /// Applies the limits in `settings`. The maximum numbers of connections and streams change at
+    /// once, without ending any; other limits apply to new connections.
     pub fn replace(&self, settings: &FrontendSettings) {
         self.each.store(Arc::new(settings.into()));
         self.admissions.set_limits(accept_limits(settings));
         self.streams.resize(settings.stream_limit());
     }
 
-    /// The limits of a connection that is accepted now.
+    /// The limits for a connection that is accepted now.
     pub(crate) fn of_connection(&self) -> Arc<ConnectionLimits> {
         self.each.load_full()
     }

@@ -1,4 +1,5 @@
-//! The listener for clients: accepts connections within limits, puts each on a thread, and drains them.
+//! The listener for clients. It accepts connections within limits, assigns each to a thread, and
+//! drains them.
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use super::serve::Serve;
 use super::workers::Workers;
 use crate::settings::FrontendSettings;
 
-/// How often [`Serve::clean_up`] is called. No option: time-outs are accurate to this, which is much less than any of
-/// them.
+/// The interval of [`Serve::clean_up`], which is the accuracy of timeouts that it checks. A
+/// constant, since it is much shorter than any of them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Serves until `ends.shutdown`, then lets requests finish for as long as `drain` says, then has the core answer the rest with errors,
-/// and cancels `ends.cut`, which ends all that is left.
+/// Serves until `ends.shutdown`, and then lets requests finish for as long as `drain` says. After
+/// that the core answers the rest with errors, and `ends.cut` ends what is left.
 pub(crate) async fn serve<S: Serve>(
     sockets: SocketReceiver,
     tls: LiveTls,
@@ -79,7 +80,7 @@ pub(crate) async fn serve<S: Serve>(
             "ending requests that did not finish in time"
         );
         settings.give_up.cancel();
-        // Clients that do not take even these errors are disconnected.
+        // Disconnect clients that do not even read these errors.
         let _ = timeout(settings.last_answers, finished()).await;
     }
     ends.cut.cancel();
@@ -87,7 +88,7 @@ pub(crate) async fn serve<S: Serve>(
     endpoint.finished().await;
 }
 
-/// A connection on its way to another runtime: a socket belongs to the one that it was opened on.
+/// A connection on its way to another runtime. A socket belongs to the runtime that opened it.
 enum DetachedStream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
@@ -101,7 +102,7 @@ impl DetachedStream {
         }
     }
 
-    /// The connection on the current runtime.
+    /// Attaches the connection to the current runtime.
     fn attach(self) -> io::Result<ClientStream> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(ClientStream::Tcp),
@@ -110,7 +111,7 @@ impl DetachedStream {
     }
 }
 
-/// An open connection, which may end for another.
+/// An open connection, which may be ended to make room for another.
 struct OpenConnection {
     activity: Arc<Activity>,
     cut: CancellationToken,

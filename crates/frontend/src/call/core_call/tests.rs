@@ -11,7 +11,7 @@ use crate::session::RunningRequests;
 use crate::session::testing::{ListenCore, TestOperation};
 use crate::testing::{TestListen, TestNotice};
 
-/// A core that notifies, waits to be released, and says when it is dropped and when it is done.
+/// A core that notifies, waits for its release, and reports when it is dropped and when it is done.
 struct Probe {
     release: Notify,
     outcome: mpsc::UnboundedSender<&'static str>,

@@ -1,4 +1,4 @@
-//! The filter of a subscription, its notifications, and the id that they carry.
+//! Subscription filters, notifications and the ids on them.
 
 use bytes::Bytes;
 use fanlight_protocol::Message;

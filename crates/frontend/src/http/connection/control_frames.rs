@@ -1,14 +1,15 @@
-//! HTTP/2 frames that a client needs few of, and that cost the server more than the client: settings and pings are answered
-//! (CVE-2019-9512 and 9515), priorities and unknown frames are only read. hyper does not limit them.
+//! Limits HTTP/2 frames that cost the server more than the client. Settings and pings need an
+//! answer (CVE-2019-9512 and 9515); priorities and unknown frames are only read. Clients need few
+//! of them, and hyper does not limit them.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Such frames in one [`INTERVAL`]. Clients send a few settings at the beginning, and a ping every few seconds. No option:
-/// nobody needs more.
+/// The maximum number of such frames in one [`INTERVAL`]. Clients send a few settings at the start,
+/// and a ping every few seconds.
 const MOST: usize = 1000;
-/// The time over which they are counted.
+/// The time over which frames are counted.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The length of a frame's head (RFC 9113, 4.1).
@@ -17,7 +18,7 @@ const DATA: u8 = 0;
 const PRIORITY: u8 = 2;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-/// The last that RFC 9113 defines.
+/// The last frame type of RFC 9113.
 const CONTINUATION: u8 = 9;
 /// The flag of the last frame of a stream.
 const END_STREAM: u8 = 1;
@@ -25,7 +26,7 @@ const END_STREAM: u8 = 1;
 /// Counts control frames in the bytes that a client sends.
 #[derive(Debug)]
 pub(super) struct ControlFrames {
-    /// Bytes before the next head: the preface, or the content of a frame.
+    /// The remaining bytes before the next head: the preface, or the content of a frame.
     skipped: usize,
     head: [u8; HEAD],
     filled: usize,
@@ -33,13 +34,13 @@ pub(super) struct ControlFrames {
     since: Instant,
 }
 
-/// A client has sent too many.
+/// The client has sent too many control frames.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {MOST} control frames in {INTERVAL:?}")]
 pub(super) struct TooMany;
 
 impl ControlFrames {
-    /// Counts those that follow a preface of so many bytes.
+    /// Counts frames after a preface of this many bytes.
     pub(super) fn after(preface: usize) -> Self {
         Self {
             skipped: preface,
@@ -50,7 +51,7 @@ impl ControlFrames {
         }
     }
 
-    /// Takes the next bytes of the client.
+    /// Scans the client's next bytes.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), TooMany> {
         while let Some((byte, rest)) = bytes.split_first() {
             if self.skipped > 0 {

@@ -1,4 +1,4 @@
-//! When a connection ends, and how.
+//! Decides when and how a connection ends.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::activity::{Activity, Expired};
 
-/// How long an idle connection of a load balancer is kept after shutdown, so that the balancer sends no request on it just as it
-/// is closed: such a request may have run, and is not sent again. No option: a balancer that has requests uses it earlier.
+/// How long an idle connection of a load balancer stays open after shutdown. If it closed at once,
+/// the balancer might send a request at the same moment, and could not safely repeat it. A
+/// constant, since a busy balancer uses the connection sooner.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The reasons for which a connection ends although its client keeps it open.
+/// The reasons to end a connection that its client keeps open.
 pub(super) struct Ending<'a> {
-    /// The connection ends at once.
+    /// Cancelling this token ends the connection at once.
     pub(super) cut: &'a CancellationToken,
     pub(super) activity: &'a Activity,
     pub(super) header_timeout: Duration,
@@ -25,12 +26,12 @@ pub(super) struct Ending<'a> {
     has_been_idle: bool,
 }
 
-/// How a connection is to end.
+/// The way to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With the next request that it carries, or when this is followed by [`Self::Graceful`].
+    /// After its next request, or when [`Self::Graceful`] follows.
     AfterNext,
-    /// With the requests that it carries.
+    /// After its running requests.
     Graceful,
     /// At once.
     Abort,
@@ -55,13 +56,13 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Whether an end has been returned.
+    /// Whether `next` has returned an end.
     pub(super) fn has_begun(&self) -> bool {
         self.is_draining || self.has_been_idle
     }
 
-    /// Waits until a connection that has carried nothing yet is to end. On shutdown, the first request of one that was
-    /// accepted less than `grace` ago may be on its way. Cancel safe.
+    /// Waits until an unused connection must end. On shutdown, a connection younger than `grace`
+    /// stays open: its first request may be on its way. Cancel safe.
     pub(super) async fn without_request(&mut self, grace: Duration) {
         if self.is_draining || self.next().await == End::Graceful {
             let age = self.activity.usage().since.elapsed();
@@ -72,9 +73,9 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Waits until the connection is to end in a way that has not been returned yet. Cancel safe.
+    /// Waits for the next way to end the connection. Cancel safe.
     pub(super) async fn next(&mut self) -> End {
-        // A connection that has part of a head does not close by itself.
+        // hyper does not close a connection that has received part of a head.
         let grace = if self.has_been_idle {
             self.header_timeout
         } else {

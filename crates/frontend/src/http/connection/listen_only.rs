@@ -1,7 +1,7 @@
-//! Listen-only streams on HTTP/1.1, which bypass hyper: its buffers take 16 KiB for each connection, and most of these
-//! streams carry next to nothing.
+//! Listen-only streams on HTTP/1.1, which bypass hyper. hyper's buffers take 16 KiB per connection,
+//! and most of these streams carry next to nothing.
 //!
-//! hyper has read the request, and serves the connection again once the stream has ended.
+//! hyper reads the request, and serves the connection again after the stream.
 //!
 //! Source: RFC 9112, 7.1 (Chunked Transfer Coding).
 
@@ -23,11 +23,11 @@ use super::super::events::ONE_PIECE;
 use super::super::reply::ReplyBody;
 use super::tracked_io::TrackedIo;
 
-/// Most bytes that are read of what a client sends while it listens.
+/// The maximum number of bytes to read from a client while it listens.
 const MAX_READ_AHEAD: usize = 8 << 10;
 
-/// Whether the response to a request can be sent by a [`ListenOnly`]: the request has been read to its end, and its
-/// client asks for no other treatment of the connection than to keep it.
+/// Whether a [`ListenOnly`] can send the response. The request must be complete, and its client
+/// must want the connection kept, with no other treatment.
 pub(in crate::http) fn can_bypass_hyper(head: &Parts, body: &Incoming) -> bool {
     let is_usual = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"keep-alive");
     head.version == Version::HTTP_11
@@ -35,12 +35,12 @@ pub(in crate::http) fn can_bypass_hyper(head: &Parts, body: &Incoming) -> bool {
         && head.headers.get_all(CONNECTION).iter().all(is_usual)
 }
 
-/// A listen-only stream that is being sent on a connection.
+/// A listen-only stream on a connection.
 pub(super) struct ListenOnly<I> {
     stream: TrackedIo<I>,
-    /// `None` once it has ended.
+    /// `None` after the end.
     body: Option<ReplyBody>,
-    /// Bytes to write before the body is polled again.
+    /// Bytes to write before polling the body again.
     unwritten: SmallVec<[Bytes; 3]>,
 }
 
@@ -54,7 +54,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
         }
     }
 
-    /// Sends the body to its end; an error if the client closes the connection before.
+    /// Sends the body to its end. Fails if the client closes the connection earlier.
     pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_written(cx))?;
@@ -74,7 +74,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
         }
     }
 
-    /// The connection, with what its client has sent meanwhile.
+    /// The connection, including bytes that the client sent meanwhile.
     pub(super) fn into_stream(self) -> TrackedIo<I> {
         self.stream
     }
@@ -98,12 +98,12 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
                 !piece.is_empty()
             });
         }
-        // TLS keeps what the socket does not take.
+        // TLS buffers bytes that the socket does not take.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 }
 
-/// The head of a response whose body comes in chunks.
+/// The head of a response with a chunked body.
 fn head(response: &Response<ReplyBody>) -> Bytes {
     let mut head = Vec::with_capacity(512);
     let status = response.status();
@@ -125,7 +125,7 @@ fn head(response: &Response<ReplyBody>) -> Bytes {
     head.into()
 }
 
-/// The pieces of one chunk; a short chunk is one piece.
+/// The pieces of one chunk; a short chunk is a single piece.
 fn chunk(data: Bytes) -> SmallVec<[Bytes; 3]> {
     const CRLF: &[u8] = b"\r\n";
     // An empty chunk would end the body.

@@ -1,4 +1,4 @@
-//! One connection of a client: its HTTP version, its requests, and its end.
+//! One client connection: its HTTP version, its requests and its end.
 
 mod control_frames;
 mod ending;
@@ -34,29 +34,29 @@ use super::limits::ConnectionLimits;
 use super::reply::ReplyBody;
 use super::serve::Serve;
 
-/// The connection preface of a client that knows the server to speak HTTP/2 (RFC 9113, 3.4).
+/// The connection preface of a client with prior knowledge of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The smallest head limit that hyper accepts.
 const MIN_HEADER: usize = 8 << 10;
 
-/// A connection of a client, of which each request is answered by `endpoint`.
+/// A client connection. `endpoint` answers its requests.
 pub(super) struct HttpConnection<S> {
     pub(super) endpoint: Arc<S>,
     pub(super) limits: Arc<ConnectionLimits>,
     pub(super) activity: Arc<Activity>,
-    /// The connection ends at once.
+    /// Cancelling this token ends the connection at once.
     pub(super) cut: CancellationToken,
 }
 
 impl<S: Serve> HttpConnection<S> {
-    /// Serves the connection until either side ends it; with `tls` after a handshake.
+    /// Serves the connection until either side ends it. With `tls`, a handshake comes first.
     pub(super) async fn serve(self, stream: ClientStream, tls: Option<Arc<TlsServer>>) {
         match (stream, tls) {
             (ClientStream::Tcp(stream), None) => {
                 let facts = facts_of(&stream);
                 self.serve_io(stream, Arc::new(facts)).await;
             }
-            // Boxed, since they are larger and rarer.
+            // Boxed, since TLS connections are larger and rarer.
             (ClientStream::Tcp(stream), Some(tls)) => Box::pin(self.serve_tls(stream, tls)).await,
             (ClientStream::Unix(stream), _) => {
                 let Ok(peer) = stream.peer_cred() else { return };
@@ -74,7 +74,7 @@ impl<S: Serve> HttpConnection<S> {
         }
     }
 
-    /// The handshake takes from the time for the first request: until then the connection carries none.
+    /// Performs the TLS handshake. Its time counts as part of the time for the first request.
     async fn serve_tls(self, stream: TcpStream, tls: Arc<TlsServer>) {
         let facts = facts_of(&stream);
         let activity = Arc::clone(&self.activity);
@@ -121,7 +121,7 @@ impl<S: Serve> HttpConnection<S> {
             is_http2 = stream.begins_with(PREFACE) => is_http2,
         };
         match is_http2 {
-            // Boxed, since it is the rarer kind and the larger.
+            // Boxed, since HTTP/2 connections are larger and rarer.
             Ok(true) => Box::pin(self.serve_http2(stream, facts, &activity, &mut ending)).await,
             Ok(false) => {
                 self.serve_http1(stream, facts, &activity, &mut ending)
@@ -149,7 +149,7 @@ impl<S: Serve> HttpConnection<S> {
     ) where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        // Boxed, so that a listen-only stream holds no memory for hyper's connection.
+        // Boxed, so that hyper's connection uses no memory during a listen-only stream.
         while let Some((taken, response)) =
             Box::pin(self.serve_by_hyper(stream, Arc::clone(&facts), activity, ending)).await
         {
@@ -160,8 +160,8 @@ impl<S: Serve> HttpConnection<S> {
         }
     }
 
-    /// Has hyper serve an HTTP/1 connection until it ends, or a response is to bypass hyper: returns the connection
-    /// with that response.
+    /// Lets hyper serve an HTTP/1 connection until it ends or a response has to bypass hyper. In
+    /// that case, returns the connection and the response.
     async fn serve_by_hyper<I>(
         &self,
         stream: TrackedIo<I>,
@@ -172,7 +172,8 @@ impl<S: Serve> HttpConnection<S> {
     where
         I: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        // Filled and taken within one poll of this future, which polls the service.
+        // One poll of this future both fills and empties it, since that poll also polls the
+        // service.
         let bypassing = Mutex::new(None);
         let service = service_fn(|request| {
             let active = activity.begin_request(false);
@@ -184,12 +185,12 @@ impl<S: Serve> HttpConnection<S> {
                 }
                 *bypassing.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(Box::new(response));
-                // The connection is taken from hyper, which must not answer.
+                // hyper must not answer: the connection is taken from it.
                 pending().await
             }
         });
         let mut connection = http1(&self.limits).serve_connection(TokioIo::new(stream), service);
-        // hyper would close a connection at once that is to end before its first request.
+        // hyper would at once close a connection that has to end before its first request.
         let mut ends_after_first = ending.has_begun();
         let mut ends_with_next = false;
         let response = loop {
@@ -203,7 +204,7 @@ impl<S: Serve> HttpConnection<S> {
                     Pin::new(&mut connection).graceful_shutdown();
                     cx.waker().wake_by_ref();
                 }
-                // Earlier responses are written first.
+                // Write earlier responses first.
                 let mut bypassing = bypassing.lock().unwrap_or_else(PoisonError::into_inner);
                 let response = if activity.is_write_blocked() {
                     None
@@ -241,8 +242,8 @@ impl<S: Serve> HttpConnection<S> {
         let streams = StreamExecutor::new(self.limits.write_timeout);
         let service = service_fn(|request| {
             let writes = streams.begin(activity);
-            // Boxed, since hyper keeps this future's memory until the response body ends, and a request needs much
-            // more than a stream does.
+            // Boxed, since hyper keeps this future's memory until the response body ends. A request
+            // needs much more memory than a stream.
             let answer =
                 Box::pin(self.answer(request, Arc::clone(&facts), activity.begin_request(true)));
             async move {
@@ -254,7 +255,7 @@ impl<S: Serve> HttpConnection<S> {
         let builder = http2::builder(&self.limits, streams.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         if ending.has_begun() {
-            // Requests that the client sends until it knows are served.
+            // Requests that the client sends before it knows are still served.
             connection.as_mut().graceful_shutdown();
         }
         loop {
@@ -274,8 +275,8 @@ impl<S: Serve> HttpConnection<S> {
 
     /// Answers a request. `active` is held until the response has been sent.
     ///
-    /// The endpoint's future is made within this one, which would hold it twice if it captured it; hyper copies the
-    /// whole for each request.
+    /// The endpoint's future is created inside this one. Capturing it would store it twice, and
+    /// hyper copies the whole future for each request.
     fn answer(
         &self,
         request: Request<Incoming>,
@@ -292,9 +293,9 @@ impl<S: Serve> HttpConnection<S> {
     }
 }
 
-/// What is known of a connection over TCP before anything has been read.
+/// The facts about a TCP connection before anything has been read.
 fn facts_of(stream: &TcpStream) -> ConnectionFacts {
-    // Responses are small and complete; waiting to fill a segment only delays them.
+    // Responses are small and complete, so waiting to fill a segment would only delay them.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok().map(|address| address.ip());
     ConnectionFacts {
@@ -319,7 +320,7 @@ where
             biased;
             result = poll_fn(|cx| sending.poll_sent(cx)) => break log_error(result)?,
             end = ending.next() => match end {
-                // The stream itself ends when the server drains.
+                // The stream ends by itself when the server drains.
                 End::AfterNext | End::Graceful => {}
                 End::Abort => return None,
             },
@@ -327,7 +328,7 @@ where
     }
     let mut stream = sending.into_stream();
     if ending.has_begun() {
-        // The connection is over in any case, so that an error changes nothing.
+        // The connection is over in any case; an error changes nothing.
         let _ = stream.shutdown().await;
         return None;
     }
@@ -340,9 +341,11 @@ fn log_error<T, E: std::fmt::Display>(result: Result<T, E>) -> Option<T> {
         .ok()
 }
 
-/// Lets the tasks that are ready run first. Responses that are ready at the same time are then written one after the
-/// other, so that clients on other processors are woken once for several. That saves 10% of a small call's processor
-/// time; tokio's `yield_now` does not, since it polls the sockets in between.
+/// Lets other ready tasks run first. Responses that are ready together are then written one after
+/// the other, so clients on other processors are woken once for several.
+///
+/// That saves 10% of a small call's processor time. tokio's `yield_now` does not, since it polls
+/// the sockets in between.
 async fn yield_to_other_tasks() {
     let mut has_yielded = false;
     poll_fn(|cx| {
@@ -359,7 +362,7 @@ fn http1(limits: &ConnectionLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // `Activity` has this timeout, since it distinguishes a slow head from an idle connection.
+        // `Activity` has this timeout, since it tells a slow head from an idle connection.
         .header_read_timeout(None)
         .max_buf_size(limits.max_header.max(MIN_HEADER));
     builder

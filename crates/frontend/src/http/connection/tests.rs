@@ -16,7 +16,7 @@ const HEAD: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(75);
 const POST: &[u8] = b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n";
 
-/// Answers each request by a function of its number and of the length of its body.
+/// Answers each request by a function of its number and its body's length.
 struct Endpoint<A> {
     answer: A,
     requests: AtomicUsize,
@@ -111,7 +111,7 @@ async fn requests_are_answered_in_order_however_their_bytes_arrive() {
             .await
             .unwrap();
         assert_eq!(status(&mut client).await, "204");
-        // Two at once, the first with a body that comes in pieces.
+        // Two requests at once, the first with a body in pieces.
         client
             .write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000\r\n\r\n")
             .await
@@ -184,7 +184,7 @@ async fn connection_ends_on_shutdown_once_its_request_is_answered() {
                 answered.notify_one();
                 assert_eq!(status(&mut client).await, "204");
             } else {
-                // The connection has been polled before.
+                // Let the connection be polled first.
                 tokio::task::yield_now().await;
                 shutdown.cancel();
             }
@@ -210,7 +210,7 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
             tokio::time::sleep(age).await;
             shutdown.cancel();
             tokio::time::sleep(delay).await;
-            // Two at once: only one is served.
+            // Two requests at once: only one is served.
             let _ = client.write_all(&[POST, POST].concat()).await;
             let mut answer = String::new();
             let _ = client.read_to_string(&mut answer).await;
@@ -224,7 +224,7 @@ async fn connection_that_was_just_accepted_is_served_its_first_request_after_shu
     }
 }
 
-/// A load balancer may just have sent a request on it.
+/// The load balancer may just have sent a request on it.
 #[tokio::test(start_paused = true)]
 async fn idle_connection_of_a_load_balancer_is_served_one_request_after_shutdown() {
     for (delay, is_served) in [
@@ -299,7 +299,7 @@ impl Serve for Mixed {
 
 #[tokio::test]
 async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
-    // Less than the head of a response.
+    // Smaller than the head of a response.
     let (mut client, server) = duplex(16);
     let connection = HttpConnection {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
@@ -309,8 +309,8 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     };
     let served = connection.serve_io(server, Arc::default());
     let ask = async {
-        // The first response blocks before its request has been read to the end. Then the second request is read while
-        // part of that response is still in hyper's buffer.
+        // The first response blocks before its request has been read completely. So the second
+        // request is read while part of that response is still in hyper's buffer.
         for bytes in [
             "POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\nab",
             "cd",

@@ -1,4 +1,4 @@
-//! A byte stream that records its traffic, and can give back what was read of it.
+//! A byte stream that records its traffic and can put back bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,16 +15,17 @@ use super::control_frames::ControlFrames;
 pub(super) struct TrackedIo<S> {
     inner: S,
     activity: Arc<Activity>,
-    /// Whether writes are recorded here. TLS takes bytes that the socket does not: those of the socket are recorded then.
+    /// Whether this stream records writes. Over TLS the socket below records them, since TLS
+    /// buffers bytes that the socket does not take.
     records_writes: bool,
-    /// Bytes that were read of `inner` and are to be read again.
+    /// Bytes from `inner` to be read again.
     unread: Vec<u8>,
-    /// Counts frames of HTTP/2.
+    /// Counts HTTP/2 frames.
     frames: Option<Box<ControlFrames>>,
 }
 
 impl<S> TrackedIo<S> {
-    /// Records the traffic of `inner` in `activity`.
+    /// Records all traffic of `inner` in `activity`.
     pub(super) fn new(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             inner,
@@ -35,7 +36,7 @@ impl<S> TrackedIo<S> {
         }
     }
 
-    /// Records what is read of `inner`, TLS over a [`TrackedSocket`], which records what is written.
+    /// Records only reads of `inner`, which is TLS over a [`TrackedSocket`] that records writes.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             records_writes: false,
@@ -43,8 +44,8 @@ impl<S> TrackedIo<S> {
         }
     }
 
-    /// From here on, reading fails once the client has sent too many control frames of HTTP/2. What is read next is a
-    /// preface of so many bytes.
+    /// Makes reads fail once the client has sent too many HTTP/2 control frames. The next bytes are
+    /// a preface of this length.
     pub(super) fn limit_control_frames(&mut self, preface: usize) {
         self.frames = Some(Box::new(ControlFrames::after(preface)));
     }
@@ -68,7 +69,7 @@ fn record_write(activity: &Activity, result: &Poll<io::Result<usize>>) {
     });
 }
 
-/// A socket below TLS, of which the writes are recorded.
+/// A socket below TLS that records its writes.
 #[derive(Debug)]
 pub(super) struct TrackedSocket<S> {
     inner: S,
@@ -127,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedSocket<S> {
 }
 
 impl<S: AsyncRead + Unpin> TrackedIo<S> {
-    /// Whether the stream begins with `prefix`. Reads no more than is needed to know, and puts it back.
+    /// Whether the stream begins with `prefix`. Reads as little as possible, and puts it back.
     pub(super) async fn begins_with<const N: usize>(
         &mut self,
         prefix: &[u8; N],
@@ -143,8 +144,8 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
         Ok(first == *prefix)
     }
 
-    /// Waits until the client closes the connection, and resolves to that error. What the client sends meanwhile is
-    /// put back; once there are `limit` bytes of it, no more is read.
+    /// Waits until the client closes the connection, and resolves to that error. Puts back bytes
+    /// that arrive meanwhile; after `limit` bytes, reads no more.
     pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>, limit: usize) -> Poll<io::Error> {
         let mut bytes = [0; 512];
         while self.unread.len() < limit {
@@ -185,8 +186,8 @@ impl<S: AsyncRead + Unpin> TrackedIo<S> {
             buf.put_slice(self.unread.get(..len).unwrap_or_default());
             self.unread = self.unread.split_off(len);
             if buf.remaining() > 0 {
-                // hyper would make its buffer twice as large if only a part of it were filled before the next read. An
-                // error of this read is returned by the next one.
+                // Fill the whole buffer: hyper would otherwise double it. The next read returns an
+                // error of this one.
                 let _ = Pin::new(&mut self.inner).poll_read(cx, buf);
             }
             return Poll::Ready(Ok(()));
@@ -270,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Otherwise hyper's buffer takes 16 KiB instead of 8, for as long as a stream holds a part of its request.
+    /// Otherwise hyper's buffer takes 16 KiB instead of 8 while a stream holds part of its request.
     #[tokio::test]
     async fn first_read_returns_more_than_was_put_back() {
         let mut stream = tracked(&b"more"[..]);

@@ -1,5 +1,5 @@
-//! The limit of streams on which clients only listen, and which of them ends when all are in use: the oldest of the peer
-//! that has most, for a peer that has fewer even afterwards.
+//! Limits listen-only streams. At the limit, a new stream ends the oldest stream of the peer with
+//! the most streams, if the new stream's peer has fewer even afterwards.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,12 +23,13 @@ struct Shared(Mutex<Streams>);
 
 #[derive(Debug, Default)]
 struct Streams {
-    /// By stream number, which rises. Dropping an entry ends its stream, to make room for another.
+    /// Keyed by stream number, which rises. Dropping an entry ends its stream, to make room for
+    /// another.
     open: Table<Peer, u64, oneshot::Sender<()>>,
     next: u64,
 }
 
-/// Counts a listen-only stream until it is dropped.
+/// Counts a listen-only stream until dropped.
 #[derive(Debug)]
 pub(crate) struct StreamPermit {
     shared: Arc<Shared>,
@@ -36,7 +37,7 @@ pub(crate) struct StreamPermit {
     entry_dropped: oneshot::Receiver<()>,
 }
 
-/// All streams are in use, and none ends for this client.
+/// All streams are in use, and none may be ended for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("busy: {limit} event streams are open, the limit here; close one, or try later")]
 pub(crate) struct NoStream {
@@ -44,7 +45,7 @@ pub(crate) struct NoStream {
 }
 
 impl ListenOnlyStreams {
-    /// At most `limit`, at least one.
+    /// Allows `limit` streams, at least one.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             shared: Arc::default(),
@@ -53,7 +54,7 @@ impl ListenOnlyStreams {
         }
     }
 
-    /// Changes the limit. Streams that are open stay, also if they are more.
+    /// Changes the limit. Open streams stay, even above the limit.
     pub(crate) fn resize(&self, limit: usize) {
         self.limit.store(limit.max(1), Ordering::Relaxed);
     }
@@ -81,7 +82,7 @@ impl ListenOnlyStreams {
         let number = streams.next;
         streams.next += 1;
         streams.open.insert(number, peer.clone(), entry);
-        // The stream is woken without the lock.
+        // Wake the stream without the lock.
         drop(streams);
         if ended.is_some() && self.warnings.is_due() {
             tracing::warn!(
@@ -99,13 +100,13 @@ impl ListenOnlyStreams {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Streams> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StreamPermit {
-    /// Ready once the stream is to end for another.
+    /// Ready once the stream must end to make room for another.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.entry_dropped.is_terminated() {
             let _ = ready!(Pin::new(&mut self.entry_dropped).poll(cx));
@@ -116,7 +117,7 @@ impl StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        // Absent if the stream has been replaced by another.
+        // Absent if another stream has replaced this one.
         drop(self.shared.lock().open.remove(&self.number));
     }
 }
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(noisy.each_mut().map(has_ended), [true, false, false]);
         assert!(open(3).is_err(), "two each would be no fairer");
         assert!(!has_ended(&mut quiet) && !has_ended(&mut other));
-        // A stream that was replaced by another no longer counts.
+        // A replaced stream no longer counts.
         let [first, mut second, third] = noisy;
         drop(first);
         assert!(open(4).is_ok() && has_ended(&mut second));

@@ -1,4 +1,4 @@
-//! Events as they are written: those that are ready at one time are sent together.
+//! Encodes events. Events that are ready at the same time are sent together.
 
 pub(super) mod listeners;
 pub(super) mod stream;
@@ -11,25 +11,25 @@ use smallvec::SmallVec;
 use crate::streams::EventId;
 use crate::trace::Ending;
 
-/// Texts up to this size are copied into one piece, which costs less than sending several.
+/// The largest text that is copied into one piece, which is cheaper than sending several.
 pub(super) const ONE_PIECE: usize = 8 << 10;
 
-/// The bytes of events after which no more are added before these have been sent.
+/// A batch of this many bytes gets no further events.
 const ENOUGH: usize = ONE_PIECE;
 
-/// Bytes around a text.
+/// The maximum number of bytes around a text.
 const FRAMING: usize = 80;
 
-/// Text in the pieces in which it is sent; nearly always one.
+/// Text in the pieces in which it is sent; usually one.
 pub(crate) type Pieces = SmallVec<[Bytes; 1]>;
-/// The spans of answered requests; nearly always one.
+/// The ends of the spans of answered requests; usually one.
 pub(crate) type Endings = SmallVec<[Box<Ending>; 1]>;
 
-/// Events that are sent together.
+/// Events to send together.
 #[derive(Debug)]
 pub(crate) struct EventBatch {
     pub(crate) pieces: Pieces,
-    /// The spans of the answers among them.
+    /// The ends of the spans of answers among the events.
     pub(crate) endings: Endings,
 }
 
@@ -43,7 +43,7 @@ struct EventBatchBuilder {
     endings: Endings,
 }
 
-/// The event that carries `text`.
+/// The event with `text`.
 pub(super) fn event(text: &Chunks) -> Pieces {
     let mut events = EventBatchBuilder::default();
     events.put(None, text.parts());
@@ -51,8 +51,8 @@ pub(super) fn event(text: &Chunks) -> Pieces {
 }
 
 impl EventBatchBuilder {
-    /// Appends the event `id` that carries the text in `parts`: the same bytes as
-    /// [`sse::encode_message`] makes, without copying a long text that has no line breaks.
+    /// Appends the event `id` with the text in `parts`. The bytes equal the result of
+    /// [`sse::encode_message`], but a long text without line breaks is not copied.
     fn put(&mut self, id: Option<EventId>, parts: &[Bytes]) {
         let len: usize = parts.iter().map(Bytes::len).sum();
         if let Some(id) = id {
@@ -77,13 +77,13 @@ impl EventBatchBuilder {
         self.len += len;
     }
 
-    /// Appends lines that are not a message.
+    /// Appends lines that are no message.
     fn put_text(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
         self.len += text.len();
     }
 
-    /// The last event answers a request, whose span ends once it has been sent.
+    /// Adds the end of a span: the last event answers a request.
     fn end(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending);
     }
@@ -92,7 +92,7 @@ impl EventBatchBuilder {
         self.len == 0
     }
 
-    /// Whether this is to be sent before more is added.
+    /// Whether the batch must be sent before more is added.
     fn is_full(&self) -> bool {
         self.len >= ENOUGH
     }

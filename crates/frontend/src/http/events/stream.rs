@@ -23,19 +23,20 @@ const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 /// An event stream on one connection.
 #[derive(Debug)]
 pub(crate) struct EventStream {
-    /// `None` once it is over.
+    /// `None` after the end.
     content: Option<Content>,
     keep_alive: KeepAlive,
-    /// When a client that has lost its connection is to resume the stream, unless a server says.
+    /// The default delay after which a disconnected client should resume the stream.
     retry: Duration,
 }
 
 /// The times of an event stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamTimes {
-    /// How long it may be silent before a comment.
+    /// The longest silence before a comment is sent.
     pub(crate) keep_alive: Duration,
-    /// When a client that has lost its connection is to resume the stream, unless a server says.
+    /// The default delay after which a disconnected client should resume the stream; a server may
+    /// set another.
     pub(crate) retry: Duration,
 }
 
@@ -52,7 +53,7 @@ impl From<&FrontendSettings> for StreamTimes {
 enum Content {
     /// Responses that end with the connection.
     Responses(Box<dyn ResponseStream<Answer>>),
-    /// A stream of a session.
+    /// A session's stream.
     Reader(StreamReader),
 }
 
@@ -62,7 +63,7 @@ impl EventStream {
         Self::new(Content::Responses(responses), times)
     }
 
-    /// A stream of a session.
+    /// A session's stream.
     pub(crate) fn read(reader: StreamReader, times: StreamTimes) -> Self {
         Self::new(Content::Reader(reader), times)
     }
@@ -75,10 +76,12 @@ impl EventStream {
         }
     }
 
-    /// The bytes before the first message: the event with the id after which the client can resume, if its
-    /// revision has it ("The server SHOULD immediately send an SSE event consisting of an event ID and an
-    /// empty `data` field"; earlier clients take it for a message). Else, if it may take long until the
-    /// first message (`quiet`), a comment, so that the client and proxies receive the head at once.
+    /// The bytes before the first message. If the client's revision has it, this is the event with
+    /// the id to resume from: "The server SHOULD immediately send an SSE event consisting of an
+    /// event ID and an empty `data` field". Earlier clients would take it for a message.
+    ///
+    /// Otherwise, if the first message may take long (`quiet`), it is a comment, so that the client
+    /// and proxies receive the head at once.
     pub(crate) fn opening(&self, quiet: bool) -> Option<Bytes> {
         let id = match &self.content {
             Some(Content::Reader(reader)) if is_pausable(reader.revision()) => {
@@ -97,7 +100,7 @@ impl EventStream {
         Some(event.into())
     }
 
-    /// The events that are ready; `None` once the stream is over.
+    /// The events that are ready; `None` after the end of the stream.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EventBatch>> {
         let mut events = EventBatchBuilder::default();
         while let Some(content) = self.content.as_mut().filter(|_| !events.is_full()) {
@@ -108,7 +111,7 @@ impl EventStream {
                     if !events.is_empty() {
                         self.keep_alive.note();
                     }
-                    // In any case, so that the timer is registered.
+                    // Always poll, so that the timer is registered.
                     if self.keep_alive.poll(cx).is_ready() {
                         events.put_text(&COMMENT);
                     }
@@ -126,7 +129,7 @@ impl EventStream {
 }
 
 impl Content {
-    /// Puts the next event into `events`; returns whether there may be more.
+    /// Adds the next event to `events`; returns whether there may be more.
     fn poll_put(
         &mut self,
         events: &mut EventBatchBuilder,
@@ -166,8 +169,8 @@ impl Content {
     }
 }
 
-/// When a silent stream needs a comment. The timer is set when the stream is silent for the first time,
-/// and checks the last event only when it fires, so that an event costs no more than a store.
+/// Decides when a silent stream needs a comment. The timer starts with the first silence and looks
+/// at the last event only when it fires. So an event costs no more than a store.
 #[derive(Debug)]
 struct KeepAlive {
     interval: Duration,

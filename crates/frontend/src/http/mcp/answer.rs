@@ -1,5 +1,5 @@
-//! The form of the answer to a POST: one JSON text, or an event stream if something precedes the answer
-//! or it takes long.
+//! The form of the answer to a POST: one JSON text, or an event stream if messages precede the
+//! answer or it takes long.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// Answers `initialize`, and opens the session if the core could describe the server.
+    /// Answers `initialize`. Opens the session if the core could describe the server.
     async fn open_session(
         &self,
         streams: Arc<SessionStreams>,
@@ -115,8 +115,8 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// The first item of a call. `None` if it takes long, or the server's own answer can be resumed, and an event stream is
-    /// to begin.
+    /// The first item of a call. `None` if an event stream must begin first: the call takes long,
+    /// or the server's answer can be resumed.
     async fn first(
         &self,
         call: &mut RenderedCall,
@@ -143,7 +143,7 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// The response to a call, in the form that suits its first item.
+    /// The response to a call, in the form that its first item needs.
     fn response_to(
         &self,
         call: RenderedCall,
@@ -171,15 +171,15 @@ impl<C: Core> Endpoint<C> {
                 responses.put_first(item);
                 self.stream(responses, session, false)
             }
-            // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), and a POST
-            // with a request is answered by a JSON object or a stream (basic/transports): so it is a
+            // A cancelled request gets no response (2025-11-25 basic/utilities/cancellation), but a
+            // POST with a request needs a JSON object or a stream (basic/transports). So it gets a
             // stream without events.
             Some(None) => reply::events(Pieces::new(), None),
             None => self.stream(Responses::from(call), session, true),
         }
     }
 
-    /// An event stream. `quiet` if it may take long until the first event.
+    /// An event stream. `quiet` says that the first event may take long.
     fn stream(
         &self,
         responses: Responses,
@@ -196,8 +196,8 @@ impl<C: Core> Endpoint<C> {
         reply::events(stream.opening(quiet).into_iter().collect(), Some(stream))
     }
 
-    /// Answers a batch: by an event stream, or by all answers in one array (2025-03-26 basic/transports,
-    /// Sending Messages to the Server).
+    /// Answers a batch with an event stream, or with one array of all answers (2025-03-26
+    /// basic/transports, Sending Messages to the Server).
     pub(super) async fn answer_batch(
         &self,
         session: ActiveSession,
@@ -243,7 +243,7 @@ async fn all(mut responses: Responses) -> Response<ReplyBody> {
             endings.push(ending);
         }
     }
-    // All have been cancelled.
+    // All requests were cancelled.
     if endings.is_empty() {
         return reply::empty(StatusCode::ACCEPTED);
     }
@@ -254,7 +254,7 @@ async fn all(mut responses: Responses) -> Response<ReplyBody> {
     response
 }
 
-/// A response that nothing precedes.
+/// A response without preceding messages.
 fn only(
     Answer { text, ending, .. }: Answer,
     status: StatusCode,
@@ -269,8 +269,8 @@ fn only(
     response
 }
 
-/// The HTTP status that a modern revision gives an error (2026-07-28 streamable-http, Protocol
-/// Version Header and Server Validation; basic/index, Per-request protocol fields).
+/// The HTTP status for an error in modern revisions (2026-07-28 streamable-http, Protocol Version
+/// Header and Server Validation; basic/index, Per-request protocol fields).
 fn modern_status(error: Option<i64>) -> StatusCode {
     match error {
         Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,

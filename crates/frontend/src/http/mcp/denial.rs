@@ -1,7 +1,7 @@
-//! Answers to requests without an identity, and to those whose identity is not allowed what it asks for.
+//! Answers to requests without an identity, or without the required rights.
 //!
-//! Nothing here depends on whether something is served at a path: before a client is authenticated it does not learn
-//! which endpoints there are, but from their metadata where these are public.
+//! These answers do not reveal whether a path is served. An unauthenticated client learns about
+//! endpoints only from metadata that is public.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use super::Endpoint;
 use crate::ingress::Destination;
 use crate::protection::{Operation, ScopePolicy};
 
-/// The most bytes of a body in which the id of a denied request is looked for.
+/// The maximum number of body bytes to search for a denied request's id.
 const ID_WITHIN: usize = 4 << 10;
 
 impl<C: Core> Endpoint<C> {
-    /// Answers a request that has no identity.
+    /// Answers a request without an identity.
     pub(super) async fn deny(
         &self,
         denial: &Denial,
@@ -62,7 +62,7 @@ impl<C: Core> Endpoint<C> {
         response
     }
 
-    /// Refuses a request in which the field `name` is there more than once.
+    /// Refuses a request that repeats the field `name`.
     pub(super) async fn refuse_ambiguous(
         &self,
         name: &str,
@@ -84,9 +84,9 @@ impl<C: Core> Endpoint<C> {
         Refusal::invalid(StatusCode::BAD_REQUEST, message).into_response()
     }
 
-    /// The id of the request in a body that is not read further than that needs.
+    /// The id of a denied request. Reads only as much of the body as needed.
     async fn id_of_denied(&self, arrived: &Arrived<'_>, body: &mut Incoming) -> Option<Json> {
-        // A client that waits for "100 Continue" sends its body only if it is wanted.
+        // A client that waits for "100 Continue" has not sent its body.
         if arrived.head.method != Method::POST || arrived.head.headers.contains_key(EXPECT) {
             return None;
         }
@@ -97,7 +97,7 @@ impl<C: Core> Endpoint<C> {
         partial::id_in_head(&body::beginning(body, ID_WITHIN, time, arrived.active).await)
     }
 
-    /// The response to a request that is refused, with the challenge for one that needs further scopes.
+    /// The response to a refused request. If further scopes are needed, it has a challenge.
     pub(super) fn refused(
         &self,
         refusal: Refusal,
@@ -132,7 +132,7 @@ impl<C: Core> Endpoint<C> {
     ) -> Vec<HeaderValue> {
         let (description, metadata) = (denial.to_string(), self.metadata_url(destination));
         let scopes = match denial {
-            // Keys have their scopes from the start.
+            // Keys have fixed scopes, so only tokens can ask for more.
             Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_)
                 if metadata.is_some() =>
             {
@@ -156,7 +156,8 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// One challenge for each way to show a token; where there is no metadata, there are no tokens that could be bound to a key.
+/// One challenge for each way to present a token. Without metadata there are no tokens that could
+/// be bound to a key.
 fn challenges(
     error: Option<(&'static str, &str)>,
     scopes: &[Arc<str>],
@@ -198,14 +199,14 @@ fn error(denial: &Denial) -> RpcError {
     RpcError::new(code, denial.to_string())
 }
 
-/// The scopes that a client is to ask for: those of its operation, if its headers name that, else those for the usual
-/// work. A hint: what is enforced is decided by the body.
+/// The scopes that a client should ask for: the scopes of its operation if its headers name one,
+/// else the usual ones. This is only a hint; the body decides what is enforced.
 fn wanted_scopes(scopes: &ScopePolicy, arrived: &Arrived<'_>) -> Vec<Arc<str>> {
     let text = |field: Field<'_>| field.only().ok().flatten().map(|(_, text)| text.to_owned());
     let required = match text(arrived.fields.method).map(|method| McpMethod::from_name(&method)) {
         Some(McpMethod::CallTool) => {
             let name = text(arrived.fields.name).unwrap_or_default();
-            // Which server's tool it is, is looked up only for clients with an identity.
+            // Only clients with an identity may learn which server has a tool.
             scopes.required(&Operation::Tool(Item {
                 server: "",
                 name: name.into(),
