@@ -176,10 +176,7 @@ async fn who_called_what_is_known_by_default() {
         "{text}"
     );
     let (is_ok, verified) = audit(scene.folder.path(), &["verify"]).await;
-    assert!(
-        is_ok && verified.contains("are as they were written"),
-        "{verified}"
-    );
+    assert!(is_ok && verified.contains("are unchanged"), "{verified}");
     let (_, used) = audit(scene.folder.path(), &["usage", "--tool", "files/*"]).await;
     let row = used
         .lines()

@@ -228,7 +228,7 @@ async fn process_that_does_not_start_shows_cause_and_remedy() {
     assert!(!output.status.success());
     for case in &cases {
         assert!(
-            check.contains(&format!("error: backend \"{}\" ", case.name)),
+            check.contains(&format!("error: server \"{}\" ", case.name)),
             "{check}"
         );
         assert!(

@@ -281,7 +281,7 @@ async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
     let output = within("the command", command.output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("audit record"),
+        !output.status.success() && said.contains("audit log"),
         "{said}"
     );
 }
@@ -312,7 +312,7 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     let output = state("purge").await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("audit record"),
+        !output.status.success() && said.contains("audit log"),
         "{said}"
     );
     fs::write(&config, text).unwrap();
@@ -381,7 +381,7 @@ async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     let output = run(&["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && said.contains("not on record"),
+        output.status.success() && said.contains("which the audit log therefore lacks"),
         "{said}"
     );
     fs::write(&config, &text).unwrap();

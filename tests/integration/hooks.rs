@@ -135,7 +135,7 @@ async fn hook_that_fails_denies_unless_it_is_to_allow() {
             let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
             let outcome = client.request("1", "tools/call", CALL, "").await;
             assert_eq!(
-                outcome.answer.contains("cannot be asked"),
+                outcome.answer.contains("the hook is unavailable"),
                 runs == 0,
                 "{}",
                 outcome.answer

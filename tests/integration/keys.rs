@@ -435,7 +435,7 @@ async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
         "keys.yaml: 2 keys of 2 names",
         "with an access token of https://id.example.com",
         "the header x-forwarded-user on connections from 0.0.0.0/0",
-        "to a Unix socket",
+        "of a Unix socket",
         "/.well-known/oauth-protected-resource/mcp",
     ];
     let places: Vec<_> = lines
@@ -460,11 +460,11 @@ async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
     assert!(
         check("auth: none")
             .await
-            .contains("clients are not authenticated (`auth: none`)")
+            .contains("no authentication (`auth: none`)")
     );
     let shown = check("").await;
     assert!(
-        shown.contains("clients are not authenticated: who") && !shown.contains("warning"),
+        shown.contains("no authentication: anyone") && !shown.contains("warning"),
         "{shown}"
     );
 }

@@ -70,7 +70,7 @@ async fn auth_none_is_served_with_a_warning() {
     ))
     .await;
     gateway.mcp.set_ip([127, 0, 0, 1].into());
-    gateway.log.line_with("are not authenticated").await;
+    gateway.log.line_with("no authentication").await;
     let request = modern_request("1", "tools/call", r#""name":"t""#, "");
     assert!(
         post_modern(gateway.mcp, &request)

@@ -88,7 +88,7 @@ async fn trace_test_names_the_carriers_of_every_hop() {
         );
         assert!(text.contains(&format!("fanlight → b  {by}  ")), "{text}");
         assert!(
-            text.contains("repeats that span: the backend got it"),
+            text.contains("repeats that span: the server received it"),
             "{text}"
         );
         assert!(

@@ -88,7 +88,7 @@ const SAID: [&str; 8] = [
     r#"mcpServers.memory.rename: "delete_entity" matches no tool or prompt of "memory"; did you mean delete_entities?"#,
     r#"mcpServers.memory.override: "graph" matches no tool of "memory""#,
     r#"endpoints./mcp.tools.deny: "memory__delte_*" matches no tool of "memory"; did you mean memory__delete_entities?"#,
-    r#"endpoints./mcp.tools.deny: no server that "memry/delete_*" names is there; did you mean memory/delete_entities?"#,
+    r#"endpoints./mcp.tools.deny: no server matches "memry/delete_*"; did you mean memory/delete_entities?"#,
     r#"endpoints./mcp.prompts.allow: "asks" matches no prompt; did you mean ask?"#,
     r#"endpoints./mcp.resources.deny: "file:///pirvate/*" matches no resource; did you mean file:///private/key?"#,
     r#"endpoints./mcp.scopes.tools: "memory/delet_entities" matches no tool of "memory"; did you mean memory/delete_entities?"#,

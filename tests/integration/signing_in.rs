@@ -534,7 +534,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     let output = run(&setting, &["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && said.contains("not on record"),
+        output.status.success() && said.contains("which the audit log therefore lacks"),
         "{said}"
     );
     // The record says that there was somebody, and has its end.
@@ -667,7 +667,7 @@ async fn sign_in_from_the_command_line_that_cannot_be_carried_out_says_why() {
     let output = within("login", command.output()).await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("cannot be carried out: "),
+        !output.status.success() && said.contains("the sign-in failed: "),
         "{said}"
     );
     assert!(!said.contains("log"), "{said}");
@@ -737,13 +737,13 @@ async fn check_finds_out_what_signing_in_wants() {
     assert!(
         of(&text, "keyed")
             .unwrap()
-            .ends_with("its `headers` bring one"),
+            .ends_with("its `headers` contain one"),
         "{text}"
     );
     assert!(
         of(&text, "users")
             .unwrap()
-            .ends_with("its `auth` has each user sign in"),
+            .ends_with("each user signs in, as its `auth` says"),
         "{text}"
     );
     assert_eq!(of(&text, "open"), None);
@@ -771,7 +771,7 @@ async fn check_finds_out_what_signing_in_wants() {
         "{text}"
     );
     assert!(
-        of(&text, "users").unwrap().contains("lacks a client"),
+        of(&text, "users").unwrap().contains("lacks a `clientId`"),
         "{text}"
     );
     assert_eq!(found["servers"][0]["signIn"]["registration"], "byHand");
@@ -782,7 +782,9 @@ async fn check_finds_out_what_signing_in_wants() {
     );
     let (text, _) = checked(&entries).await;
     assert!(
-        of(&text, "notes").unwrap().contains("cannot be found out"),
+        of(&text, "notes")
+            .unwrap()
+            .contains("does not tell how to get one"),
         "{text}"
     );
 }

@@ -123,7 +123,7 @@ impl Setting {
         let mut errors = BufReader::new(command.stderr.take().unwrap());
         let mut said = String::new();
         let announced = if is_opened {
-            "a browser has been asked to open "
+            "opening in a browser: "
         } else {
             "in a browser on this machine: "
         };

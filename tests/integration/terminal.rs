@@ -343,7 +343,7 @@ async fn check_of_a_url_signs_in_on_a_terminal() {
         folder.path(),
         &format!("{environment} \"$fanlight\" check {}", backend.url()),
     );
-    terminal.shows("a browser has been asked to open").await;
+    terminal.shows("opening in a browser:").await;
     let url = within("the browser", async {
         loop {
             if let Ok(url) = fs::read_to_string(&opened) {

@@ -283,7 +283,7 @@ async fn mode_of_an_open_socket_changes() {
 #[tokio::test]
 async fn tls_is_refused_on_a_unix_socket() {
     let running = Running::start(r#""listen":"unix:s","tls":{"cert":"c","key":"k"},"#).await;
-    let line = running.err.line_with("no TLS over Unix sockets").await;
+    let line = running.err.line_with("Unix sockets have no TLS").await;
     assert!(line.contains("remove `tls`"), "{line}");
 }
 

@@ -397,7 +397,7 @@ async fn stuck_replica_of_valkey_holds_up_no_other_request() {
         "{answers:?}\n{log}"
     );
     assert!(
-        log.contains("is at no replica of Valkey yet") && !log.contains("Valkey is away"),
+        log.contains("no replica of Valkey has confirmed") && !log.contains("Valkey is away"),
         "{log}"
     );
 }

@@ -65,7 +65,7 @@ async fn server_that_is_switched_while_valkey_refuses_to_write_is_switched_elsew
         admin(&one, "POST", "/api/servers/second/disable").await.0,
         200
     );
-    one.log.line_with("the other replicas are told later").await;
+    one.log.line_with("the other replicas learn later").await;
     valkey.ask("CONFIG SET maxmemory 0").await;
     until("the other replica", async || !shows_second(&other).await).await;
 }

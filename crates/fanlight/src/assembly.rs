@@ -127,13 +127,15 @@ impl Assembly {
         let endpoints = endpoints::settings(config);
         match policy::of(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,
-            Err(wrong) => error!("policies not replaced, the earlier ones stay in force:\n{wrong}"),
+            Err(wrong) => {
+                error!("policies not replaced; the previous ones stay in force:\n{wrong}")
+            }
         }
         match pins::of(config, self.pins.load().as_ref(), &self.record) {
             // Unchanged ones keep what they know.
             Ok(pins) if number(pins.as_ref()) == number(self.pins.load().as_ref()) => {}
             Ok(pins) => self.pins.store(pins),
-            Err(wrong) => error!("pins not replaced, the earlier ones stay in force:\n{wrong}"),
+            Err(wrong) => error!("pins not replaced; the previous ones stay in force:\n{wrong}"),
         }
         self.users.govern(self.policies.clone(), config);
         let policy = self

@@ -48,7 +48,7 @@ fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
         .filter(|record| !record.all().is_empty())
         .collect();
     if records.is_empty() {
-        let help = "nothing was recorded for this configuration yet: `audit.file` or `stateDir` says where a gateway keeps it";
+        let help = "this configuration has no audit log yet; `audit.file` or `stateDir` sets where a gateway writes it";
         return Err(Failure::other(help));
     }
     Ok(records)
@@ -71,7 +71,7 @@ fn moment(text: &str) -> Result<SystemTime, Failure> {
     ago.or_else(|| parse_moment(text, SystemTime::now()))
         .ok_or_else(|| {
             Failure::usage(format!(
-                "{text:?} is no time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"
+                "{text:?} is not a time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"
             ))
         })
 }
@@ -91,7 +91,7 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         return Ok(());
     }
     if lines.is_empty() {
-        say!("nothing that was recorded fits");
+        say!("no entry of the audit log matches");
         return Ok(());
     }
     let rows = lines.iter().map(row);
@@ -248,14 +248,14 @@ fn verified(
             checkpoints,
             after,
         } = verify(record, &key, &more)
-            .map_err(|wrong| Failure::other(format!("the record was changed: {wrong}")))?;
+            .map_err(|wrong| Failure::other(format!("the audit log was changed: {wrong}")))?;
         if json {
             let found = json!({ "file": file, "first": first, "last": last, "checkpoints": checkpoints, "after": after });
             out::json(&found.to_string());
         } else {
             let agreeing = counted(checkpoints, "checkpoint");
             say!(
-                "{file}: lines {first} to {last} are as they were written; {agreeing} agree, {after} after the last"
+                "{file}: lines {first} to {last} are unchanged; {agreeing} agree, {after} lines after the last"
             );
         }
     }

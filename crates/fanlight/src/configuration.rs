@@ -27,7 +27,7 @@ pub(crate) fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> 
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
             return Err(Failure::usage(
-                "the demo has servers of its own: leave out --config, or the demo",
+                "the demo brings its own servers: leave out --config or the demo",
             ));
         }
         return demo::config();
@@ -87,7 +87,8 @@ type Secrets = dyn Fn(&SecretReference) -> Result<String, String>;
 /// A configuration that was found and not named may come from elsewhere.
 fn not_asked_for(_: &SecretReference) -> Result<String, String> {
     Err(
-        "this file was found in the folder and not named: name it with --config, or add --yes"
+        "not used without your consent, since it was only found in this folder: name it with \
+         --config, or add --yes"
             .to_owned(),
     )
 }

@@ -26,12 +26,12 @@ pub(crate) fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let path = loaded.path.display();
-    let how = format!("look at {path}, then name it: `--config {path}`, or add `--yes`");
+    let how = format!("read it, then name it with `--config {path}`, or add `--yes`");
     let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     let Some(actions) = actions(loaded).filter(|_| is_terminal) else {
         let names: Vec<_> = enabled().map(|server| plain(&server.name, 60)).collect();
         return Err(Failure::usage(format!(
-            "{path} was found in this folder, and nobody has said that its servers may be started ({}): {how}",
+            "not starting servers from {path} without your consent ({}): {how}",
             names.join(", ")
         )));
     };

@@ -13,7 +13,8 @@ use crate::failure::Failure;
 const ORIGIN: &str = "(built-in demo)";
 
 /// What commands other than `run` say of it.
-pub(crate) const NOTICE: &str = "without a configuration these are two small servers of Fanlight's own; --config FILE names yours";
+pub(crate) const NOTICE: &str =
+    "without a configuration, Fanlight uses two small demo servers; --config FILE names yours";
 
 /// Whether this is the demo.
 pub(crate) fn is_demo(loaded: &Loaded) -> bool {

@@ -55,8 +55,9 @@ pub(crate) fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, Failure> 
         .no_proxy()
         .redirect(redirect::Policy::none())
         .build();
-    let client =
-        client.map_err(|error| Failure::other(format!("hooks cannot be asked: {error}")))?;
+    let client = client.map_err(|error| {
+        Failure::other(format!("cannot create the HTTP client for hooks: {error}"))
+    })?;
     Ok(Some(Arc::new(Hooks {
         all: config.hooks.clone(),
         client,
@@ -122,14 +123,11 @@ impl Hooks {
             Err(_) => format!("no answer within {}", shown(*limit)),
         };
         if let Some(omitted) = self.lines.admit() {
-            warn!(
-                url,
-                event, problem, omitted, "a hook did not answer as it should"
-            );
+            warn!(url, event, problem, omitted, "a hook failed");
         }
         match on_failure {
             HookFailure::Allow => HookAnswer::Allow,
-            HookFailure::Deny => HookAnswer::Deny("it cannot be asked now".to_owned()),
+            HookFailure::Deny => HookAnswer::Deny("the hook is unavailable".to_owned()),
         }
     }
 

@@ -33,8 +33,8 @@ pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
                 reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_url {
                 return Err(Failure::usage(format!(
-                    "{url:?} is neither a file nor an http or https URL; a command is written behind `--`, such as \
-                     `fanlight check -- {url}`"
+                    "{url:?} is neither a file nor an http or https URL; write a command behind \
+                     `--`, such as `fanlight check -- {url}`"
                 )));
             }
             let headers = args
@@ -61,7 +61,7 @@ pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
 
 fn parsed_header(text: &str) -> Result<(String, String), Failure> {
     // The text may be a secret, and is not repeated.
-    let wrong = || Failure::usage("a header is written as in `--header 'Authorization: Bearer …'`");
+    let wrong = || Failure::usage("write a header as in `--header 'Authorization: Bearer …'`");
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
@@ -148,7 +148,7 @@ pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), F
     }
     match (report.is_good, report.is_served()) {
         (true, _) => Ok(()),
-        (false, false) => Err(Failure::other("the server cannot be used as it was asked")),
+        (false, false) => Err(Failure::other("the server cannot be used")),
         (false, true) => Err(Failure::other(format!(
             "{} found",
             counted(report.count(Severity::Error), "error")

@@ -94,7 +94,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
         let by_hand = || {
             let shown = file.path.display();
             Failure::other(format!(
-                "{shown} is written in another form than a list with `-`: add this to it\n{entry}"
+                "{shown} is not a YAML list with `-`, so add this by hand:\n{entry}"
             ))
         };
         let text = with_key(text, &key)
@@ -102,7 +102,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
         text.ok_or_else(by_hand)
     })?;
     print(&format!(
-        "added to {}:\n{entry}the key, which is not kept and will not be shown again:\n",
+        "added to {}:\n{entry}the key (shown only now, stored nowhere):\n",
         file.path.display()
     ));
     Ok(())
@@ -120,7 +120,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
     }
     if keys.is_empty() {
         say!(
-            "{}: no keys; `fanlight keys new NAME` makes one",
+            "{}: no keys; `fanlight keys new NAME` creates one",
             file.path.display()
         );
         return Ok(());
@@ -190,7 +190,7 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
         text.ok_or_else(|| {
             let shown = file.path.display();
             Failure::other(format!(
-                "{shown} is written in another form than a list with `-`: remove the key from it"
+                "{shown} is not a YAML list with `-`, so remove the key by hand"
             ))
         })
     })?;

@@ -56,7 +56,7 @@ pub(crate) fn check_operators(config: &Config, address: &ListenAddress) -> Resul
 fn check_tls(tls: Option<&Tls>, option: &str, address: &ListenAddress) -> Result<(), String> {
     match address {
         ListenAddress::Unix(_) if tls.is_some() => Err(format!(
-            "there is no TLS over Unix sockets: remove `{option}`, or listen on a port instead of {address}"
+            "Unix sockets have no TLS: remove `{option}`, or listen on a port instead of {address}"
         )),
         _ => Ok(()),
     }
@@ -87,7 +87,7 @@ pub(crate) fn bind(
     ListeningSocket::bind(address, options).map_err(|error| {
         let help = match address {
             ListenAddress::Unix(_) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                "another process listens there, or the file is no socket; "
+                "another process listens there, or the file is not a socket; "
             }
             _ => "",
         };

@@ -239,7 +239,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             && !demo::is_demo(&loaded)
         {
             complain(
-                "no gateway with this configuration can be asked: starting its servers for this command …\n",
+                "no running gateway with this configuration found: starting its servers for this command …\n",
             );
         }
     }

@@ -10,14 +10,14 @@ use tracing::{debug, warn};
 pub(crate) fn half() -> usize {
     let bounds = [machine(), control_groups(), address_space()];
     let Some(least) = bounds.into_iter().flatten().min() else {
-        warn!("cannot find out how much memory there is; set limits.memory");
+        warn!("cannot find out how much memory this machine has; set limits.memory");
         return UNKNOWN;
     };
     let half = usize::try_from(least / 2).unwrap_or(usize::MAX);
     debug!(
         memory = least,
         used = half,
-        "memory for what clients and servers send"
+        "memory for messages of clients and servers"
     );
     half
 }

@@ -180,8 +180,7 @@ fn authorization(text: String) -> Result<HeaderMap, String> {
 
 /// How a token is had.
 pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
-    let grant =
-        grant(auth).ok_or("its `auth` names no token, of which another one could be had")?;
+    let grant = grant(auth).ok_or("its `auth` cannot fetch another token")?;
     Ok(MachineSettings {
         name: place.name.clone(),
         trust: trust(place, Some(auth))?,

@@ -110,7 +110,7 @@ fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
     if servers.is_empty() {
         let item = plain(item, 60);
         let message =
-            format!("{item} names no server: write server/name, with the server's own name of it");
+            format!("{item} names no server: write server/name, with the server's own name for it");
         return Err(Failure::usage(message));
     }
     Ok(servers)
@@ -175,7 +175,7 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
         }
         if !any {
             return Err(Failure::not_found(format!(
-                "nothing is called {}",
+                "no definition is called {}",
                 plain(item, 120)
             )));
         }

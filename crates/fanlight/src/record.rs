@@ -184,7 +184,7 @@ async fn end_ledger(ledger: Arc<Ledger>) {
 
 async fn end_export(export: &LogExport, limit: Duration) {
     if !export.end(limit).await {
-        warn!("entries of the audit record were lost: the collector did not take them in time");
+        warn!("entries of the audit log were lost: the collector did not accept them in time");
     }
 }
 
@@ -218,12 +218,12 @@ fn opened(
             return Err(Failure::other(problem));
         }
         Err(problem) if config.state_dir.is_some() => {
-            warn!("{problem}; who calls what is not recorded");
+            warn!("{problem}; there is no audit log");
             None
         }
         // Nobody has asked for it, and where nothing can be written that is as expected.
         Err(problem) => {
-            info!("{problem}; who calls what is not recorded");
+            info!("{problem}; there is no audit log");
             None
         }
     };
@@ -237,7 +237,7 @@ fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
     }
     let option = if options.required { "required" } else { "otlp" };
     let help = format!(
-        "`audit.{option}` needs a record: set `audit.file` or `stateDir`, and no `audit.keepFor: off`"
+        "`audit.{option}` needs an audit log: set `audit.file` or `stateDir`, and no `audit.keepFor: off`"
     );
     Err(Failure::usage(help))
 }
@@ -253,7 +253,7 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
     };
     let export = LogExport::start(&target, telemetry, NAMESPACE)
         .map_err(|error| Failure::other(error.to_string()))?;
-    info!(endpoint = target.shown(), "exporting the audit record");
+    info!(endpoint = target.shown(), "exporting the audit log");
     Ok(Some(Arc::new(export)))
 }
 
@@ -306,7 +306,7 @@ fn ledger(
     };
     let failed = |files: &LedgerFiles, error: &std::io::Error| {
         format!(
-            "the audit record {} cannot be used: {error}",
+            "the audit log {} cannot be used: {error}",
             files.current().display()
         )
     };
@@ -317,9 +317,7 @@ fn ledger(
             .map_err(|error| failed(&files, &error));
     }
     let Some(folder) = folder(config) else {
-        info!(
-            "who calls what is not recorded: there is no `stateDir`, and no state folder of the user"
-        );
+        info!("no audit log: there is no `stateDir`, and the user has no folder for state");
         return Ok(None);
     };
     let mut problem = String::new();

@@ -424,7 +424,8 @@ impl Servers {
 async fn drained(life: BackendLife, drain: Duration, end: CancellationToken) {
     let unused = end.run_until_cancelled(life.unused());
     if timeout(drain, unused).await.is_err() {
-        info!(backend = life.name(), drain = ?drain, "calls at a server that is no longer configured are ended");
+        info!(backend = life.name(), drain = ?drain, "ending the calls of a server that is no \
+                                                      longer configured");
     }
     life.stop().await;
 }

@@ -199,7 +199,7 @@ impl ChangedNames {
             let names = self.lines().join(", ");
             warn!(
                 names,
-                "clients see names that were changed by an edit of the configuration"
+                "clients see new names because of an edit of the configuration"
             );
         }
     }

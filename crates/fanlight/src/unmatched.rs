@@ -27,7 +27,7 @@ pub(crate) fn warnings(config: &Config, known: &KnownLists) -> Vec<String> {
         .collect();
     match unmatched.count() {
         0 => {}
-        more => lines.push(format!("{more} more patterns match nothing")),
+        more => lines.push(format!("{more} other patterns match nothing")),
     }
     lines
 }
@@ -138,7 +138,7 @@ impl Rule<'_> {
         let (place, subject, text) = (&self.place, self.subject, self.pattern.text());
         let meant = did_the_pattern_mean(text, names);
         match self.servers(config).as_slice() {
-            [] => format!("{place}: no server that {text:?} names is there{meant}"),
+            [] => format!("{place}: no server matches {text:?}{meant}"),
             [only] => format!(
                 "{place}: {text:?} matches no {subject} of {:?}{meant}",
                 only.name

@@ -202,7 +202,7 @@ impl Users {
                 tracing::error!(
                     server = server.name,
                     reason,
-                    "the users of this server cannot have credentials for it"
+                    "users cannot have credentials for this server"
                 );
                 Arc::new(Unusable(reason))
             }
@@ -241,7 +241,7 @@ impl Users {
                 tracing::error!(
                     server = server.name,
                     reason,
-                    "its process cannot get what its users have"
+                    "its process cannot get its users' credentials"
                 );
                 Arc::new(Unusable(reason))
             }
@@ -272,7 +272,7 @@ impl Users {
             tracing::error!(
                 server = server.name,
                 reason,
-                "changed `auth` of the server not in use"
+                "changed `auth` of the server is not used"
             );
         }
     }
@@ -312,8 +312,7 @@ impl Users {
         let opened = self.0.opened.get()?.as_ref().ok();
         if self.0.common.is_some() {
             return opened.map(|_| {
-                "what users have granted is kept in Valkey, encrypted with the first of `keys`"
-                    .to_owned()
+                "users' grants are stored in Valkey, encrypted with the first of `keys`".to_owned()
             });
         }
         let (opened, folder) = opened.zip(self.0.folder.as_ref())?;
@@ -324,7 +323,7 @@ impl Users {
             KeyPlace::File => format!("the key in {folder}/key"),
         };
         Some(format!(
-            "what users have granted is kept in {folder}, encrypted with {key}"
+            "users' grants are stored in {folder}, encrypted with {key}"
         ))
     }
 
@@ -412,7 +411,7 @@ impl Shared {
         &self,
         made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>,
     ) -> Result<Store, String> {
-        let none = "there is no folder for what is kept of users: configure stateDir";
+        let none = "no folder to store users' grants: configure stateDir";
         let folder = Folder::open(self.folder.as_deref().ok_or(none)?)?;
         let store = self
             .store
@@ -570,7 +569,7 @@ impl CredentialSource for Unknown {
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         let message = format!(
-            "The server {:?} serves users whom this gateway's identity provider knows",
+            "The server {:?} requires a sign-in at this gateway's identity provider",
             self.server
         );
         Some(Arc::new(SignInWish {
@@ -585,7 +584,7 @@ impl CredentialSource for Unknown {
 fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
     match *principal == Principal::operator() {
         true => Err(Arc::new(Unusable(
-            "its users sign in, and operators are none of them".to_owned(),
+            "its users sign in, and operators are not its users".to_owned(),
         ))),
         false => Ok(principal.to_bytes()),
     }
@@ -628,7 +627,7 @@ impl PrincipalCredentials for OfServer {
         match self.grants.of_at(&principal, &self.server, &self.url) {
             Some(access) => Arc::new(OfUser { access, wish }),
             None => Arc::new(Unusable(
-                "the server is not configured any more, or is elsewhere now".to_owned(),
+                "the server is no longer configured, or has another URL now".to_owned(),
             )),
         }
     }
@@ -675,7 +674,7 @@ impl PrincipalCredentials for OfProcess {
         match self.variables.iter().map(variable).collect() {
             Some(variables) => Arc::new(Variables(variables)),
             None => Arc::new(Unusable(
-                "a server that it names is not configured any more, or is elsewhere now".to_owned(),
+                "a server that it names is no longer configured, or has another URL now".to_owned(),
             )),
         }
     }
@@ -752,9 +751,9 @@ impl Wish {
             .link(&self.principal, &self.server, wanted)
             .map(String::from);
         let message = match &url {
-            Some(_) => format!("The server {:?} wants you to sign in", self.server),
+            Some(_) => format!("The server {:?} requires you to sign in", self.server),
             None => format!(
-                "The server {:?} wants you to sign in: run `fanlight login {0}`",
+                "The server {:?} requires you to sign in: run `fanlight login {0}`",
                 self.server
             ),
         };

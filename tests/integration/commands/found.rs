@@ -112,7 +112,7 @@ async fn token_is_not_sent_to_another_machine_that_a_folder_names() {
             let variables = [("OPERATOR", SECRET), ("FANLIGHT_ADMIN_TOKEN", SECRET)];
             let ran = run_with(folder.path(), command, &variables).await;
             assert!(
-                ran.status == 2 && ran.err.contains("on another machine"),
+                ran.status == 2 && ran.err.contains("not sending a token"),
                 "{command:?}: {}",
                 ran.text()
             );

@@ -290,7 +290,7 @@ async fn logs_say_why_there_are_none() {
     let logs = async |server: &str| run_in(running.path(), &["logs", server]).await;
     let silent = logs("only").await;
     assert!(
-        silent.status == 0 && silent.out.is_empty() && silent.err.contains("no lines so far"),
+        silent.status == 0 && silent.out.is_empty() && silent.err.contains("no lines yet"),
         "{}",
         silent.text()
     );

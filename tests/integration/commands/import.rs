@@ -213,7 +213,7 @@ async fn package_of_the_registry_is_taken_with_the_variables_it_wants() {
     );
     let wrong = home.run(&["import", "--from", "nothing.json"]).await;
     assert!(
-        wrong.status == 2 && wrong.err.contains("neither a file nor a client"),
+        wrong.status == 2 && wrong.err.contains("neither a file nor a known client"),
         "{}",
         wrong.text()
     );

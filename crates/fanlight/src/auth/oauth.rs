@@ -21,8 +21,8 @@ pub(super) fn settings(
         .find(|issuer| issuer.audience.is_empty() && config.public_url.is_none())
     {
         return Err(Unusable::Other(format!(
-            "tokens of {} are for no audience: set `publicUrl` to the URL under which clients reach Fanlight, or `audience` \
-             of the issuer",
+            "no audience is set for tokens of {}: set `publicUrl` to the URL under which clients \
+             reach Fanlight, or `audience` of the issuer",
             issuer.issuer
         )));
     }

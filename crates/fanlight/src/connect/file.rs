@@ -169,7 +169,9 @@ impl ClientFile {
         Failure::other(match error {
             EditError::Malformed(line, message) => format!("{path}:{line}: {message}; {by_hand}"),
             EditError::ByHand => {
-                format!("{path} is written so that it has to be changed by hand; {by_hand}")
+                format!(
+                    "{path} cannot be changed automatically because of how it is written; {by_hand}"
+                )
             }
         })
     }
@@ -184,7 +186,7 @@ fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
     match fs::symlink_metadata(&backup) {
         Ok(found) if !found.is_file() => {
             let message = format!(
-                "{} is no file, and is not replaced: remove it; nothing was changed",
+                "{} is not a regular file: remove it; nothing was changed",
                 backup.display()
             );
             Err(Failure::other(message))

@@ -42,21 +42,21 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
                 client,
                 &file.path,
                 "restored",
-                &format!("{shown} is as it was"),
+                &format!("{shown} has its previous content again"),
             ),
             Undone::Deleted => report(
                 args,
                 client,
                 &file.path,
                 "deleted",
-                &format!("{shown} was made for Fanlight and is gone"),
+                &format!("{shown} existed only for Fanlight and is removed"),
             ),
             Undone::Removed => report(
                 args,
                 client,
                 &file.path,
                 "removed",
-                &format!("the entry is gone from {shown}; other changes stay"),
+                &format!("the entry is removed from {shown}; other changes stay"),
             ),
         };
     }
@@ -80,15 +80,15 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
         args.name
     );
     if let Some(backup) = &backup {
-        text += &format!("\nas it was before: {}", backup.display());
+        text += &format!("\nbackup of the previous file: {}", backup.display());
     }
     text += &format!(
-        "\ntake it out again: fanlight connect {} --undo{}",
+        "\nto undo: fanlight connect {} --undo{}",
         client.id(),
         again(args)
     );
     if entry.needs_token() {
-        text += "\nput a token in the place of YOUR_TOKEN; `fanlight keys new` makes one";
+        text += "\nreplace YOUR_TOKEN with a token; `fanlight keys new` creates one";
     }
     if let Some(variable) = entry.variable() {
         text += &format!(
@@ -117,7 +117,7 @@ fn again(args: &ConnectArgs) -> String {
 fn unknown(name: &str) -> Failure {
     let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
     Failure::usage(format!(
-        "no client {name:?} is known; known are {}",
+        "unknown client {name:?}; known clients: {}",
         ids.join(", ")
     ))
 }
@@ -152,9 +152,9 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
     };
     found.ok_or_else(|| {
         let why = if args.project {
-            "has no file in a project"
+            "has no file for projects"
         } else {
-            "has no file here: HOME is not set"
+            "has no known file: HOME is not set"
         };
         Failure::usage(format!("{} {why}; name one with --file", client.title()))
     })
@@ -278,6 +278,6 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
         return Ok(());
     }
     show::print(&rows);
-    say!("fanlight connect <client> writes the entry; --print shows it, --undo takes it out again");
+    say!("fanlight connect <client> writes the entry; --print shows it, --undo removes it");
     Ok(())
 }

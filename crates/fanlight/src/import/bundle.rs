@@ -63,7 +63,7 @@ impl Bundle {
     pub(super) fn unpack(&self, replaces: bool) -> Result<(), String> {
         if self.folder.exists() && !replaces {
             return Err(format!(
-                "{} is there already: --force replaces it",
+                "{} already exists: --force replaces it",
                 self.folder.display()
             ));
         }
@@ -91,7 +91,7 @@ fn open(path: &Path) -> Result<ZipArchive<File>, String> {
         return Err(format!("it is larger than {} MiB", MAX_ARCHIVE >> 20));
     }
     let archive =
-        ZipArchive::new(file).map_err(|error| format!("it is no zip archive: {error}"))?;
+        ZipArchive::new(file).map_err(|error| format!("it is not a zip archive: {error}"))?;
     if archive.len() > MAX_ENTRIES {
         return Err(format!("it has more than {MAX_ENTRIES} files"));
     }
@@ -114,7 +114,7 @@ fn unpack_into(archive: &mut ZipArchive<File>, folder: &Path) -> Result<(), Stri
         let path = entry.enclosed_name().filter(|_| is_within);
         let Some(path) = path.filter(|_| !entry.is_symlink()) else {
             return Err(format!(
-                "the file {name:?} in it is not within its folder, or is a link"
+                "its file {name:?} is a link, or would be outside its folder"
             ));
         };
         let failed = |error: std::io::Error| format!("cannot unpack {name:?}: {error}");

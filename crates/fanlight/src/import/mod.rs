@@ -55,7 +55,8 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
             .collect();
         let names = names.join(" and ");
         return Err(Failure::usage(format!(
-            "nothing was written, since there is {names} already; --force replaces, --output names another file"
+            "nothing was written, since {names} already exists; --force replaces it, --output \
+             names another file"
         )));
     }
     import.write(args)?;

@@ -65,7 +65,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
         tell(
             args,
             &format!(
-                "wrote {}: {count} {secrets}, for its owner alone",
+                "wrote {}: {count} {secrets}, readable only by its owner",
                 shown(path)
             ),
         );
@@ -80,7 +80,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     }
     let is_of_client = import.sources.iter().any(|source| source.client.is_some());
     let more = if is_of_client {
-        ", and take these servers out of the clients"
+        ", and remove these servers from the clients"
     } else {
         ""
     };

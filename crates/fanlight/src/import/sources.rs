@@ -98,7 +98,7 @@ pub(super) fn named(
     let Some(client) = Client::named(from) else {
         let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
         return Err(Failure::usage(format!(
-            "{from} is neither a file nor a client; clients: {}",
+            "{from} is neither a file nor a known client; clients: {}",
             ids.join(", ")
         )));
     };
@@ -113,7 +113,7 @@ pub(super) fn named(
             .map(|path| path.display().to_string())
             .collect();
         return Err(Failure::usage(format!(
-            "{} has no file here: {}",
+            "{} has no file on this machine: {}",
             client.title(),
             looked.join(", ")
         )));

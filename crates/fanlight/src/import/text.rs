@@ -11,7 +11,7 @@ use super::secrets::Moved;
 /// The configuration with these servers. `env_file` is beside it.
 pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String {
     let mut text =
-        "# Written by `fanlight import`. `fanlight check` says whether these servers start.\n"
+        "# Written by `fanlight import`. `fanlight check` tests whether these servers start.\n"
             .to_owned();
     if let Some(name) = env_file.and_then(Path::file_name) {
         text += &Item::map([("envFile", Item::text(name.to_string_lossy()))]).to_yaml("");

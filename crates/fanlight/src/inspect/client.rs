@@ -198,7 +198,9 @@ impl Client {
             Credentials::Token(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
                 let mut value = value.map_err(|_| {
-                    Failure::usage(format!("{TOKEN} has characters that no token has"))
+                    Failure::usage(format!(
+                        "{TOKEN} has characters that are not allowed in a token"
+                    ))
                 })?;
                 value.set_sensitive(true);
                 Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
@@ -309,7 +311,7 @@ impl Client {
                 "does not accept the token of your sign-in".into()
             }
             Credentials::Nothing | Credentials::Granted(_) => {
-                format!("wants credentials: a key or an access token can be given in {TOKEN}")
+                format!("requires credentials: put a key or an access token into {TOKEN}")
             }
         };
         let sign_in = match (&self.credentials, challenge) {
@@ -361,12 +363,13 @@ fn redirected(response: &reqwest::Response) -> Failure {
     Failure::other(
         match location.and_then(|location| response.url().join(location).ok()) {
             Some(location) => format!(
-                "the server redirects to {} (status {status}), where nothing was sent: name that URL if it is the one you mean",
+                "the server redirects to {} (status {status}); Fanlight does not follow it: name \
+                 that URL if it is the one you mean",
                 plain(location.as_str(), LONGEST_SHOWN)
             ),
             None => {
                 format!(
-                    "the server redirects, and does not say where to (status {status}): name the URL of its endpoint"
+                    "the server redirects without a target (status {status}): name the URL of its endpoint"
                 )
             }
         },

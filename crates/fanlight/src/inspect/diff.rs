@@ -134,7 +134,7 @@ async fn both(
         .backends()
         .find(|(id, _)| *id == tool.backend);
     let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
-        return Err(Failure::other("the tool has no backend"));
+        return Err(Failure::other("no server has this tool"));
     };
     if !args.json {
         say_intended(&snapshot, tool);
@@ -159,7 +159,7 @@ async fn both(
         })
         .await;
     let direct =
-        direct.map_err(|error| Failure::other(format!("backend {:?} {error}", backend.name())))?;
+        direct.map_err(|error| Failure::other(format!("server {:?} {error}", backend.name())))?;
 
     let era = backend.status().era.unwrap_or(Era::Modern);
     let end = CancellationToken::new();

@@ -9,7 +9,7 @@ use crate::show::plain;
 
 /// What is known of a failure: what happened, the last lines of the process, and what to do, a line each.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {
-    let mut lines = vec![format!("backend {backend:?} {}", error.what())];
+    let mut lines = vec![format!("server {backend:?} {}", error.what())];
     if let Some(FailureDetails {
         stderr,
         stdout,
@@ -31,7 +31,7 @@ pub(super) fn text(backend: &str, error: &BackendError) -> String {
     }
     if error.sign_in().is_some() {
         lines.push(format!(
-            "  help: `fanlight login {}` signs you in, where clients are not authenticated",
+            "  help: `fanlight login {}` signs you in, for a gateway without `auth`",
             plain(backend, 100)
         ));
     }

@@ -85,8 +85,8 @@ fn arrival(sent: &Sent<'_>, server: Option<&Span>) -> Hop {
     let mut hop = hop("client", "fanlight", server);
     let Some(server) = server else {
         hop.carried = Err(
-            "Fanlight began a trace of its own or recorded none: see `telemetry.trustInbound` and \
-                           `limits.traces` of its configuration"
+            "Fanlight started a trace of its own or recorded none: see `telemetry.trustInbound` \
+             and `limits.traces` of its configuration"
                 .to_owned(),
         );
         return hop;
@@ -143,23 +143,23 @@ fn departure(
     let not_sent = ["connect_failed", "overloaded", "ejected"];
     let error = call.attribute("error.type");
     hop.carried = if is_omitted {
-        Err("`traceContext: omit` keeps it from this backend".to_owned())
+        Err("`traceContext: omit` withholds it from this server".to_owned())
     } else if let Some(error) = error.filter(|error| not_sent.contains(error)) {
         Err(format!("nothing was sent: {error}"))
     } else if let Some(span) = strange.first() {
-        Err(format!("the backend's answer names another span, {span}"))
+        Err(format!("the server's answer names another span, {span}"))
     } else {
         Ok(by)
     };
     hop.notes.push(if repeated.contains(&call.id) {
-        "the answer repeats that span: the backend got it".to_owned()
+        "the answer repeats that span: the server received it".to_owned()
     } else if repeated.contains(sent.meta) {
         "the answer repeats the client's span: this gateway exports no spans, so it forwards the client's context"
             .to_owned()
     } else if repeated.contains(sent.header) {
         "the answer repeats the span of the client's headers".to_owned()
     } else {
-        "not confirmed by the backend: its answer does not repeat what it got".to_owned()
+        "not confirmed by the server: its answer does not repeat the span".to_owned()
     });
     hop.notes
         .extend(error.map(|error| format!("ended with {error}")));
@@ -173,10 +173,10 @@ fn not_forwarded(server: &Span) -> Hop {
         .or_else(|| server.attribute("rpc.response.status_code"));
     let reason = match (server.attribute("fanlight.cache.hit"), error) {
         (Some("true"), _) => {
-            "the answer came from the catalogue and no backend was asked: name a tool".to_owned()
+            "the answer came from the catalogue, not from a server: name a tool".to_owned()
         }
-        (_, Some(error)) => format!("no backend was asked: {error}"),
-        _ => "no backend was asked".to_owned(),
+        (_, Some(error)) => format!("no server was called: {error}"),
+        _ => "no server was called".to_owned(),
     };
     hop.carried = Err(reason);
     hop

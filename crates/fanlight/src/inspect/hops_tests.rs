@@ -52,7 +52,10 @@ fn judge_names_the_carriers_of_both_hops() {
         ("fanlight", "files", 6)
     );
     assert_eq!(hops[1].carried, Ok(vec!["_meta"]));
-    assert!(hops[1].notes[1].contains("the backend got it"), "{hops:?}");
+    assert!(
+        hops[1].notes[1].contains("the server received it"),
+        "{hops:?}"
+    );
     let over_http = recorded(BOTH, &client(&[("network.transport", "tcp")]));
     let hops = judge(&SENT, &over_http, "{}", |_| false);
     assert_eq!(hops[1].carried, Ok(vec!["_meta", "headers"]));

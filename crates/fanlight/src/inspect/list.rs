@@ -207,9 +207,9 @@ fn missing_text(backend: &str, reason: &str) -> String {
     // That is for clients.
     let reason = &reason.replace(
         "; ask the gateway's operator",
-        "; `fanlight check` says more",
+        "; `fanlight check` tells why",
     );
-    format!("backend {backend:?} {}", show::plain(reason, 300))
+    format!("server {backend:?} {}", show::plain(reason, 300))
 }
 
 /// The backends missing from a merged list, each with the reason.

@@ -139,7 +139,7 @@ fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
         .filter_map(|entry| entry.key.as_ref()?.as_str())
         .collect();
     let meant = match did_you_mean(name, keys.iter().map(|key| &**key)) {
-        meant if meant.is_empty() => "; `fanlight list tools` shows those there are".to_owned(),
+        meant if meant.is_empty() => "; `fanlight list tools` lists the tools".to_owned(),
         meant => meant,
     };
     Failure::usage(format!("no tool is called {name:?}{meant}"))

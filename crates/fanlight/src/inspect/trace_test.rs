@@ -247,7 +247,7 @@ pub(super) async fn find(
     Err(Failure::usage(match (wanted, reader_with_arguments) {
         (Some(tool), _) => match did_you_mean(tool, names.iter().map(String::as_str)) {
             meant if meant.is_empty() => {
-                format!("no tool is called {tool:?}; `fanlight list tools` shows those there are")
+                format!("no tool is called {tool:?}; `fanlight list tools` lists the tools")
             }
             meant => format!("no tool is called {tool:?}{meant}"),
         },
@@ -261,7 +261,7 @@ pub(super) async fn find(
             )
         }
         (None, None) => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \
-                         one to call:\n  fanlight trace-test TOOL --args JSON\n`fanlight list tools` shows those there are"
+                         one to call:\n  fanlight trace-test TOOL --args JSON\n`fanlight list tools` lists the tools"
             .to_owned(),
     }))
 }

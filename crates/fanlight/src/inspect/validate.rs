@@ -99,7 +99,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     }
     if !refused.is_empty() {
         return Err(Failure::usage(format!(
-            "{names}: `fanlight run` refuses this: {}",
+            "{names}: `fanlight run` refuses this configuration: {}",
             refused.join("\n")
         )));
     }
@@ -129,7 +129,7 @@ fn say_of_usable(paths: &[PathBuf]) {
         .map(|server| plain(&server.name, 60))
         .collect();
     say!(
-        "`fanlight run` does without {}, for which values are missing, and uses the other servers:\n",
+        "`fanlight run` leaves out {}, whose variables are not set, and uses the other servers:\n",
         names.join(", ")
     );
 }

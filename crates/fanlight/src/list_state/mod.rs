@@ -94,7 +94,7 @@ impl ListState {
                     Some(state)
                 }
                 Err(error) => {
-                    warn!(%error, "lists of servers are not kept");
+                    warn!(%error, "lists of servers are not stored");
                     None
                 }
             });
@@ -116,7 +116,7 @@ impl ListState {
             }
             // Nobody has asked for it.
             Err(problem) => {
-                debug!(problem, "lists are not kept");
+                debug!(problem, "lists are not stored");
                 Ok(None)
             }
         }
@@ -195,7 +195,7 @@ impl ListState {
         {
             Ok(record) => record?,
             Err(reason) => {
-                warn!(backend = server, %reason, "kept lists ignored");
+                warn!(backend = server, %reason, "stored lists ignored");
                 return None;
             }
         };
@@ -204,12 +204,12 @@ impl ListState {
             Err(Unusable::OtherDefinition) => {
                 info!(
                     backend = server,
-                    "kept lists ignored: the server's definition has changed"
+                    "stored lists ignored: the server's definition has changed"
                 );
                 None
             }
             Err(reason) => {
-                warn!(backend = server, %reason, "kept lists ignored");
+                warn!(backend = server, %reason, "stored lists ignored");
                 None
             }
         }
@@ -226,7 +226,7 @@ impl ListState {
         let (store, names) = (self.store.clone(), KeptNames(names.clone()));
         self.writing.spawn(async move {
             if let Err(error) = store.put(&Owner::nobody(""), &names).await {
-                warn!(%error, "names of now not kept in stateDir");
+                warn!(%error, "current names not stored in stateDir");
             }
         });
     }
@@ -277,7 +277,7 @@ impl ServerLists {
             if let Some(error) = failure.filter(|_| !had_failed) {
                 warn!(
                     backend = self.server,
-                    error, "lists of the server not kept in stateDir"
+                    error, "lists of the server not stored in stateDir"
                 );
             }
         }

@@ -49,7 +49,7 @@ pub(super) struct Contents {
 /// Why a record is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
-    #[error("it is of a server that was defined differently")]
+    #[error("the server had another definition then")]
     OtherDefinition,
     #[error("it has more than {0} bytes")]
     TooLarge(usize),

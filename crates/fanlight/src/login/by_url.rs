@@ -33,7 +33,7 @@ pub(crate) struct ServerByUrl {
 impl ServerByUrl {
     /// The server at this URL.
     pub(crate) fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
-        let wrong = || Failure::usage(format!("{url:?} is no http or https URL"));
+        let wrong = || Failure::usage(format!("{url:?} is not an http or https URL"));
         let mut url = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong());
@@ -121,7 +121,7 @@ impl ServerByUrl {
                 if !self.has_signed_in.swap(true, Ordering::Relaxed) =>
             {
                 complain(
-                    "the server wants credentials, and FANLIGHT_TOKEN has none: signing in to it\n",
+                    "the server requires credentials and FANLIGHT_TOKEN is not set: signing in …\n",
                 );
                 sign_in(self.grants()?, self.name(), Some(&wanted), browser).await?;
                 self.headers().await.map(Some)
@@ -149,7 +149,7 @@ impl ServerByUrl {
         }
         if folder().is_none() {
             return Err(Failure::other(
-                "what you grant can be kept nowhere: set XDG_STATE_HOME or HOME",
+                "no folder to store your sign-in: set XDG_STATE_HOME or HOME",
             ));
         }
         add(&self.users, &self.server)
@@ -157,7 +157,7 @@ impl ServerByUrl {
 
     fn access(&self) -> Result<UserAccess, Failure> {
         let access = self.grants()?.of(&user(), self.name());
-        access.ok_or_else(|| Failure::other("the server is not known"))
+        access.ok_or_else(|| Failure::other("unknown server"))
     }
 
     fn message(&self) -> Message<'_> {
@@ -171,9 +171,9 @@ impl ServerByUrl {
     /// Security).
     fn permitted(&self) -> Result<(), Failure> {
         let requests = Requests::new(&Trust::in_server(self.url.clone())).map_err(other)?;
-        requests
-            .permits(&self.url)
-            .map_err(|error| Failure::other(format!("nobody signs in to this server: {error}")))
+        requests.permits(&self.url).map_err(|error| {
+            Failure::other(format!("users cannot sign in to this server: {error}"))
+        })
     }
 }
 
@@ -235,9 +235,9 @@ fn is_kept() -> bool {
 
 fn unavailable(missing: NoAccess) -> Failure {
     Failure::other(match missing {
-        NoAccess::SignIn(_) => "the server wants you to sign in".to_owned(),
+        NoAccess::SignIn(_) => "you need to sign in to the server".to_owned(),
         NoAccess::Unavailable(reason) => {
-            format!("what you have granted at this server cannot be used: {reason}")
+            format!("your sign-in at this server cannot be used: {reason}")
         }
     })
 }

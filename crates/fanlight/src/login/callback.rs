@@ -75,7 +75,7 @@ impl CallbackListener {
                 }
             }
         };
-        let late = || Failure::other("nobody has signed in within ten minutes");
+        let late = || Failure::other("no sign-in within ten minutes");
         interruptible(async {
             timeout(LONGEST, answered)
                 .await
@@ -109,7 +109,7 @@ impl CallbackListener {
                 *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(parameters);
                 (
                     StatusCode::OK,
-                    "Go back to the terminal, which says what has come of it. You can close this page.",
+                    "Go back to the terminal to see the result. You can close this page.",
                 )
             }
             None => (StatusCode::NOT_FOUND, "There is nothing here."),

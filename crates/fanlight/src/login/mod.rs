@@ -116,7 +116,7 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
         None => not_connected(grants).await?,
     };
     if chosen.is_empty() {
-        say!("signed in to all servers; name one to sign in to it anew");
+        say!("already signed in to all servers; name one to sign in again");
     }
     for UserConnection {
         server, wants_key, ..
@@ -271,7 +271,8 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
     if unnamed > 0 {
         let removed = counted(unnamed, "record");
         complain(&format!(
-            "whose {removed} of users were removed is not on record: they could not be opened{reason}\n"
+            "removed {removed} of unknown users, which the audit log therefore lacks: they could \
+             not be decrypted{reason}\n"
         ));
     }
     Ok(records)
@@ -329,7 +330,7 @@ fn without_users(config: &Config) -> Failure {
         .iter()
         .map(|server: &Server| server.name.as_str())
         .collect();
-    let help = "their users have no credentials of their own: `auth: {type: user}` gives them some";
+    let help = "no server has users with credentials of their own; set `auth: {type: user}`";
     Failure::usage(format!("{}: {help}", names.join(", ")))
 }
 
@@ -376,7 +377,9 @@ fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
         Ok(record) => Ok(Some(record)),
         Err(failure) if config.audit.required => Err(failure),
         Err(failure) => {
-            complain(&format!("this is not put on record: {failure}\n"));
+            complain(&format!(
+                "this is not written to the audit log: {failure}\n"
+            ));
             Ok(None)
         }
     }
@@ -388,7 +391,7 @@ async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
         let names = grants.servers();
         let hint = did_you_mean(name, names.iter().map(String::as_str));
         Failure::usage(format!(
-            "no server {name:?} whose users sign in{hint}; there are: {}",
+            "no server {name:?} whose users sign in{hint}; servers with sign-in: {}",
             names.join(", ")
         ))
     })
@@ -420,7 +423,7 @@ async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
         .keep_key(&Owner::new(&user(), server), key)
         .await
         .map_err(refused)?;
-    say!("the key for {server} is kept");
+    say!("the key for {server} is stored");
     Ok(())
 }
 
@@ -434,7 +437,7 @@ async fn sign_in(
     let listener = CallbackListener::open().await?;
     let offer = Offer::ask(grants, server, wanted).await.map_err(refused)?;
     let scopes = offer.scopes().map_or_else(
-        || "what the authorization server decides".to_owned(),
+        || "scopes of the authorization server's choice".to_owned(),
         ToString::to_string,
     );
     let (shown, issuer) = (plain(server, 60), plain(offer.issuer(), 200));
@@ -444,7 +447,7 @@ async fn sign_in(
         .filter(|before| before != offer.issuer())
     {
         complain(&format!(
-            "{shown} sends you to another authorization server than before: that was {}\n",
+            "warning: {shown} sends you to another authorization server than before ({})\n",
             plain(&before, 200)
         ));
     }
@@ -478,7 +481,7 @@ fn open(location: &Url, browser: Browser) {
     let is_opened =
         browser == Browser::Opened && is_web && webbrowser::open(location.as_str()).is_ok();
     let how = if is_opened {
-        "a browser has been asked to open"
+        "opening in a browser:"
     } else {
         "open this in a browser on this machine:"
     };
@@ -488,9 +491,7 @@ fn open(location: &Url, browser: Browser) {
 /// Who signs in here is the operator, too.
 fn refused(error: SignInError) -> Failure {
     match error {
-        SignInError::Failed { reason } => {
-            Failure::other(format!("the sign-in cannot be carried out: {reason}"))
-        }
+        SignInError::Failed { reason } => Failure::other(format!("the sign-in failed: {reason}")),
         error => Failure::other(error.to_string()),
     }
 }

@@ -53,8 +53,8 @@ impl Admin {
         }
         found?;
         Err(Failure::other(format!(
-            "what listens at {} ({}) is not the gateway with this configuration: start that, or name the one that you mean \
-             with `--admin`",
+            "another process listens at {} ({}), not the gateway with this configuration: start \
+             it, or name another gateway with `--admin`",
             admin.shown(),
             admin.place.source
         )))
@@ -128,7 +128,7 @@ impl Admin {
             http = tls::configure(http, args)?;
         } else if let Some(option) = tls::options(args).next() {
             return Err(Failure::usage(format!(
-                "{option} is for TLS, which {} does not speak",
+                "{option} needs TLS, which {} does not use",
                 place.shown()
             )));
         }
@@ -306,7 +306,7 @@ impl Admin {
             self.shown(),
             self.place.source,
             cause.unwrap_or_default(),
-            help.unwrap_or("is a gateway running there? `--admin` names another")
+            help.unwrap_or("is a gateway running there? Name another with `--admin`")
         ))
     }
 

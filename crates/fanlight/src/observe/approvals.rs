@@ -61,7 +61,7 @@ fn describe(one: &Value, style: Style) -> String {
     let is = |key: &str| one.get(key).and_then(Value::as_bool).unwrap_or_default();
     let status = match one.get("status").and_then(Value::as_str) {
         Some("open") if is("waiting") => style.warn("open, the call waits"),
-        Some("open") => style.warn("open, the client has to send the call again"),
+        Some("open") => style.warn("open, until the client sends the call again"),
         Some("approved") => format!(
             "{} by {}, not sent again yet",
             style.good("approved"),
@@ -81,7 +81,7 @@ fn describe(one: &Value, style: Style) -> String {
     )]
     let left = duration((left * 1e6) as u64);
     let another = if is("anotherPerson") {
-        "; another person than the caller has to approve"
+        "; someone other than the caller has to approve"
     } else {
         ""
     };

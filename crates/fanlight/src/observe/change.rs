@@ -29,7 +29,7 @@ pub(crate) async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Res
             .map(|line| plain(line, 300))
             .collect();
         return Err(Failure::other(format!(
-            "the configuration cannot be used, the earlier one stays in force:\n{}",
+            "the new configuration cannot be used; the previous one stays in force:\n{}",
             lines.join("\n")
         )));
     }

@@ -39,7 +39,7 @@ pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Fai
         .collect();
     if kept.is_empty() && !args.json {
         complain(
-            "no lines so far: what is kept is what the processes write that Fanlight starts, not servers with a URL\n",
+            "no lines yet: Fanlight logs the standard error of servers that it starts, not of servers with a URL\n",
         );
     }
     let lines = Lines {

@@ -84,8 +84,9 @@ impl Place {
     fn named(text: &str) -> Result<Self, Failure> {
         let wrong = || {
             Failure::usage(format!(
-                "--admin {text:?} is no address of an admin listener: write a URL such as {DEFAULT}, an address such as \
-                 127.0.0.1:8081 or 8081, or a Unix socket such as unix:/run/admin.sock"
+                "--admin {text:?} is not an address of an admin listener: write a URL such as \
+                 {DEFAULT}, an address such as 127.0.0.1:8081 or 8081, or a Unix socket such as \
+                 unix:/run/admin.sock"
             ))
         };
         let place = match text.parse() {
@@ -150,8 +151,8 @@ impl Place {
         // Whoever has made this folder may not be the user, whose token and variables stay on this machine.
         if common.config.is_empty() && !place.is_local() {
             return Err(Failure::usage(format!(
-                "{} was found in this folder, and has its gateway on another machine, at {}: name the file with `--config` \
-                 if a token may be sent there, or the gateway with `--admin`",
+                "not sending a token to {1} without your consent, which {0} in this folder names: \
+                 name the file with `--config`, or the gateway with `--admin`",
                 first.display(),
                 place.shown()
             )));

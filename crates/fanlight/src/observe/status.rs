@@ -30,7 +30,7 @@ pub(crate) async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(),
         Ok(())
     } else {
         Err(Failure::other(
-            "not ready: no backend can be used yet, or it is shutting down",
+            "not ready: no server is connected yet, or the gateway is shutting down",
         ))
     }
 }
@@ -102,7 +102,7 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
     let since = for_long(valkey, "sinceMs");
     let state = match text(valkey, "trouble") {
         "" => format!("connected for {since}"),
-        trouble => format!("away for {since}: {}", plain(trouble, 200)),
+        trouble => format!("unreachable for {since}: {}", plain(trouble, 200)),
     };
     let members: Vec<&Value> = replicas
         .get("members")
@@ -187,7 +187,7 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
         (_, revision) => plain(revision, 20),
     };
     vec![
-        Column::words("BACKEND", each(&|backend| plain(text(backend, "name"), 60))),
+        Column::words("SERVER", each(&|backend| plain(text(backend, "name"), 60))),
         Column::whole("STATE", each(&|backend| plain(text(backend, "state"), 20))),
         Column::whole("REVISION", each(&revision)),
         Column::whole(

@@ -29,7 +29,7 @@ pub(super) fn configure(
         let authorities = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
         if authorities.is_empty() {
             return Err(Failure::usage(format!(
-                "--admin-ca {}: there is no certificate in PEM form in it",
+                "--admin-ca {}: the file has no PEM certificate",
                 path.display()
             )));
         }
@@ -54,7 +54,7 @@ pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
 
 fn no_identity(certificate: &Path, key: &Path) -> Failure {
     Failure::usage(format!(
-        "--admin-cert {} and --admin-key {} are no certificate and its private key in PEM form",
+        "--admin-cert {} and --admin-key {} are not a PEM certificate and its private key",
         certificate.display(),
         key.display()
     ))
@@ -64,11 +64,11 @@ fn no_identity(certificate: &Path, key: &Path) -> Failure {
 pub(super) fn help(cause: &str) -> Option<&'static str> {
     let has = |part: &str| cause.contains(part);
     if has("CertificateRequired") {
-        Some("it wants a client certificate: name one with --admin-cert and --admin-key")
+        Some("it requires a client certificate: name one with --admin-cert and --admin-key")
     } else if has("AlertReceived") || has("fatal alert") {
         Some("it does not accept the certificate of --admin-cert, or the handshake")
     } else if has("certificate") {
-        Some("name the authority of its certificate with --admin-ca")
+        Some("name the authority that signed its certificate with --admin-ca")
     } else {
         None
     }

@@ -125,7 +125,7 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
         ),
         Column::numbers("SPANS", each(&spans)),
         Column::words("REQUEST", each(&request)).at_least(REQUEST),
-        Column::words("BACKENDS", each(&backends)),
+        Column::words("SERVERS", each(&backends)),
         Column::words("CLIENT", each(&|trace| plain(text(trace, "client"), 60))),
         Column::words("ERROR", each(&|trace| plain(text(trace, "error"), 60))),
         Column::whole(
@@ -145,7 +145,7 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
     if !(4..=32).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Failure::usage(
-            "a trace id has 32 hexadecimal digits; `fanlight traces` lists those there are",
+            "a trace id has 32 hexadecimal digits; `fanlight traces` lists the traces",
         ));
     }
     let id = &if id.len() == 32 {
@@ -191,7 +191,7 @@ async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
     match found[..] {
         [id] => Ok(id.to_owned()),
         [] => Err(Failure::other(format!(
-            "no trace is kept whose id begins with {start}"
+            "no stored trace has an id that begins with {start}"
         ))),
         _ => Err(Failure::usage(format!(
             "{} traces begin with {start}: give more of the id",

@@ -133,7 +133,7 @@ impl Row<'_> {
         }
         if self.span.attribute("fanlight.cache.hit") == Some("true") {
             note(
-                "from the catalogue, no backend asked".to_owned(),
+                "from the catalogue, without a server".to_owned(),
                 Style::dim,
             );
         }

@@ -132,7 +132,7 @@ fn case(node: &Node, source: &Source) -> Result<Case, String> {
         text("expect")?.ok_or("a case says what to `expect`: allow, ask, deny or hidden")?;
     if !ANSWERS.contains(&expect.as_str()) {
         return Err(format!(
-            "`expect` is {expect:?}, which is none of {}",
+            "`expect` is {expect:?}; write one of {}",
             ANSWERS.join(", ")
         ));
     }

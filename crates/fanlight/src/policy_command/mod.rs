@@ -93,7 +93,7 @@ async fn explain(
     let claims = args.claims.iter().map(|claim| {
         let (name, values) = claim
             .split_once('=')
-            .ok_or(format!("{claim:?} is no claim: write NAME=VALUE"))?;
+            .ok_or(format!("{claim:?} is not a claim: write NAME=VALUE"))?;
         Ok((
             name.to_owned(),
             values.split(',').map(str::to_owned).collect(),
@@ -142,14 +142,14 @@ async fn explain(
         return Ok(());
     }
     let meaning = match answer.outcome {
-        "allow" => "allow: it may be done",
-        "ask" => "ask: it runs if somebody agrees",
-        "deny" => "deny: the client sees it, and may not do this with it",
-        _ => "hidden: the client is told that there is no such thing",
+        "allow" => "allow: the client may do this",
+        "ask" => "ask: the call runs after an approval",
+        "deny" => "deny: the client sees the item, but may not do this",
+        _ => "hidden: for the client, the item does not exist",
     };
     say!("{meaning}");
     match answer.policies.as_slice() {
-        [] => say!("  by no policy: what none permits is denied"),
+        [] => say!("  no policy permits it"),
         all => all.iter().for_each(|id| say!("  by {}", plain(id, 200))),
     }
     answer
@@ -162,7 +162,7 @@ async fn explain(
         .for_each(|note| say!("  note: {}", plain(note, 500)));
     if is_unknown {
         say!(
-            "  note: no running gateway lists this tool; it was taken to say nothing of itself (--annotations says what it does)"
+            "  note: no running gateway lists this tool, so it counts as one without annotations (set some with --annotations)"
         );
     }
     Ok(())

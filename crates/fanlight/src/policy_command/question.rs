@@ -56,8 +56,7 @@ impl Question {
         let client = self.client(config);
         let Some((kind, name)) = &self.item else {
             return Err(
-                "name what it is about: a tool, prompt, resource, template, skill or server"
-                    .to_owned(),
+                "name the tool, prompt, resource, template, skill or server in question".to_owned(),
             );
         };
         let named = if *kind == PolicyKind::Server {
@@ -90,7 +89,7 @@ impl Question {
         let explained = policies.explain(&client, &item, arguments.as_ref());
         Ok(answer(
             *kind,
-            explained.ok_or("the policies are about clients, and this is none")?,
+            explained.ok_or("policies apply to clients, and this principal is not one")?,
         ))
     }
 

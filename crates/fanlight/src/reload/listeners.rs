@@ -145,7 +145,7 @@ impl Listener {
         info!(
             option = self.option,
             is_on = tls.is_some(),
-            "TLS of the listener changed: its files or options have"
+            "TLS of the listener changed, since its files or options did"
         );
         self.tls_marks = marks;
         self.tls.replace(tls.map(|tls| tls.server));
@@ -296,8 +296,8 @@ impl Listeners {
             .find(|own| overlap(own, address));
         let help = match own {
             Some(own) if error.kind() == std::io::ErrorKind::AddrInUse => format!(
-                "Fanlight itself listens on {own}, which overlaps with it: restart Fanlight, or set `reusePort: true`, \
-                 with which both can be open at the same time"
+                "Fanlight itself listens on {own}, which overlaps: restart Fanlight, or set \
+                 `reusePort: true` to have both open at the same time"
             ),
             _ => format!("choose another address for `{option}`"),
         };
@@ -427,7 +427,10 @@ async fn take(
     let option = listener.option;
     let to = socket.as_ref().and_then(|socket| socket.address().ok());
     if !listener.sockets.exchange(socket).await {
-        warn!(option, "listening address not changed: Fanlight is ending");
+        warn!(
+            option,
+            "listening address not changed, since Fanlight is shutting down"
+        );
         return Some(Moved { option, to: None });
     }
     if from == to {
@@ -440,7 +443,8 @@ async fn take(
 /// Warns of clients on other machines that are not authenticated, which `auth: none` allows.
 pub(crate) fn warn_if_open(config: &Config, address: &ListenAddress) {
     if config.auth.methods().is_none() && !address.is_local() {
-        warn!(%address, "clients on other machines are not authenticated (`auth: none`): put an authenticating proxy in front");
+        warn!(%address, "no authentication (`auth: none`): anyone who can reach this address can \
+                         call every tool; put an authenticating proxy in front");
     }
 }
 

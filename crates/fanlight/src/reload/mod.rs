@@ -327,7 +327,7 @@ impl Keeper {
             }
             Err(unusable) => {
                 let outcome = Outcome::failed(trigger, &unusable);
-                error!(%trigger, "configuration not reloaded, the earlier one stays in force:\n{}", outcome.text());
+                error!(%trigger, "configuration not reloaded; the previous one stays in force:\n{}", outcome.text());
                 self.telemetry
                     .metrics()
                     .iter()
@@ -472,7 +472,7 @@ impl Keeper {
                 .any(|server| server.name == *name && server.enabled != *enabled)
         });
         if said != self.switched {
-            info!(switched = ?said, "servers switched at run time at another replica");
+            info!(switched = ?said, "servers switched at run time by another replica");
             self.switched = said;
             self.switch_as_said().await;
         }
@@ -672,7 +672,7 @@ impl Keeping {
         self.end.cancel();
         match self.task.await {
             Ok(assembly) => assembly.stop().await,
-            Err(error) => error!(%error, "the task that keeps the servers has failed"),
+            Err(error) => error!(%error, "the task that runs the servers failed"),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Operations for Control {
             let (about, write) = pins.approval(&id).ok_or(OperationError::NoSuchDefinition)?;
             let written = tokio::task::spawn_blocking(write).await;
             if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-                warn!(%error, "what was approved cannot be written to the file of pins");
+                warn!(%error, "cannot write an approved definition to the file of `pins`");
                 return Err(OperationError::NotWritten);
             }
             self.reload(Trigger::Api)

@@ -123,7 +123,7 @@ impl Outcome {
             ..
         }) = &self.result
         else {
-            return info!(%trigger, generation, "configuration read again: unchanged");
+            return info!(%trigger, generation, "configuration reloaded: unchanged");
         };
         let Difference {
             added,

@@ -420,7 +420,7 @@ impl CommonApprovals for ApprovalsInCommon {
             let asked: Result<(String, String, String), _> =
                 self.run(&ASK, &arguments.map(String::as_str)).await;
             let (outcome, id, left) = asked.map_err(|error| {
-                tracing::warn!(%error, "nobody can be asked to approve a call");
+                tracing::warn!(%error, "cannot request an approval for a call");
                 NotAsked::Away
             })?;
             match (outcome.as_str(), left.parse()) {
@@ -511,7 +511,7 @@ impl CommonApprovals for ApprovalsInCommon {
                 .run_on::<String>(ROUNDS, &CONTINUES, &arguments.map(String::as_str))
                 .await;
             if let Err(error) = kept {
-                tracing::warn!(%error, "the next round of a call that was approved has to be approved, too");
+                tracing::warn!(%error, "cannot store an approval: the call's next round needs another one");
             }
         })
     }

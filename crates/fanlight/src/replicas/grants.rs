@@ -225,10 +225,10 @@ impl CommonEntries for GrantsInCommon {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => {
-                        tracing::warn!("what a user has granted is at no replica of Valkey yet")
+                        tracing::warn!("no replica of Valkey has confirmed a user's grant yet")
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "what a user has granted may be at no replica of Valkey")
+                        tracing::warn!(%error, "cannot tell whether a replica of Valkey has a user's grant")
                     }
                 }
             }

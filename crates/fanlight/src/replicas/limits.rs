@@ -122,9 +122,9 @@ impl Replicas {
                 match error {
                     // This does not pass by itself, as it does when Valkey is away.
                     SharedError::Refused(_) if REFUSALS.is_due() => {
-                        tracing::warn!(%error, "limits are not counted together");
+                        tracing::warn!(%error, "limits are not counted across replicas");
                     }
-                    _ => tracing::debug!(%error, "limits were not counted together"),
+                    _ => tracing::debug!(%error, "limits were not counted across replicas"),
                 }
                 Err(NotTaken::Away)
             }
@@ -138,7 +138,7 @@ impl Replicas {
             script.key(self.key_of(limit)).arg(part_of(limit));
         }
         if let Err(error) = self.shared.run::<u64>(&script).await {
-            tracing::debug!(%error, "what a refused request has taken of limits is not given back");
+            tracing::debug!(%error, "cannot return the quota of a refused request");
         }
     }
 

@@ -83,7 +83,7 @@ impl LinkCertificates {
     pub(super) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
         info!(
             option = "replicas.tls",
-            "certificates of the link to other replicas changed: their files have"
+            "certificates of the link to other replicas changed, since their files did"
         );
         self.marks = listener.marks;
         self.listener.replace(Some(listener.server));

@@ -27,7 +27,7 @@ impl UsedOnce for Replicas {
             // A replica whose clock is behind accepts it for as much longer.
             script.arg(millis(time + CLOCKS));
             self.shared.run::<u8>(&script).await.map(|marked| marked == 1).map_err(|error| {
-                tracing::warn!(%error, "whether a proof of possession was used before is not known");
+                tracing::warn!(%error, "cannot tell whether a proof of possession was used before");
                 NotKnown
             })
         })

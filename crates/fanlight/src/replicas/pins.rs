@@ -67,7 +67,7 @@ impl CommonPins {
             .and_then(|text| String::from_utf8(text).ok());
         if text.is_none() {
             warn!(
-                "what was approved on top of the file of pins is ignored: none of `keys` opens it"
+                "approvals beyond the file of `pins` are ignored: no key of `keys` decrypts them"
             );
         }
         Some(text)
@@ -90,7 +90,9 @@ impl CommonPins {
             .arg(format!("{} {sealed}", digest(&[text.as_bytes()])));
         script.arg(millis(KEPT)).arg(self.shared.channel());
         let put = self.shared.run::<u8>(&script).await;
-        put.inspect_err(|error| warn!(%error, "a definition was not approved at all replicas"))
-            .is_ok_and(|put| put == 1)
+        put.inspect_err(
+            |error| warn!(%error, "an approved definition was not sent to the other replicas"),
+        )
+        .is_ok_and(|put| put == 1)
     }
 }

@@ -46,7 +46,7 @@ impl ReplicaCertificates {
             Err(reason) if config.replicas.as_ref() != Some(&self.options) => {
                 warn!(
                     reason,
-                    "certificates of `replicas` are not renewed until Fanlight is restarted with its changed options"
+                    "certificates of `replicas` are renewed only after a restart, since its options have changed"
                 );
                 Ok(Renewed::default())
             }
@@ -76,7 +76,9 @@ impl ReplicaCertificates {
     /// Has connections from now on use these.
     pub(crate) fn commit(&mut self, Renewed { valkey, link }: Renewed) {
         if let Some(certificates) = valkey {
-            info!("certificates for Valkey changed, from the next connection on: their files have");
+            info!(
+                "certificates for Valkey changed, since their files did; the next connection uses them"
+            );
             self.shared.renew(certificates);
         }
         if let Some((own, renewed)) = self.link.as_mut().zip(link) {

@@ -210,7 +210,7 @@ impl Table {
             .run_until::<i64>(Instant::now() + self.lifetime, &script)
             .await
         {
-            tracing::debug!(%error, "a session that was claimed in vain is not given up");
+            tracing::debug!(%error, "cannot release a session after claiming it in vain");
         }
     }
 
@@ -227,7 +227,7 @@ impl SessionRecords for SessionsInValkey {
                 .change("write", name, record, Instant::now())
                 .await;
             written.unwrap_or_else(|error| {
-                tracing::debug!(%error, "a session is not on record: no other replica could take it over");
+                tracing::debug!(%error, "cannot store a session: no other replica could take it over");
                 false
             })
         })
@@ -265,7 +265,7 @@ impl SessionRecords for SessionsInValkey {
                     Ok(Ok((_, record, Some(claim)))) => return Claimed::Ours(record, claim),
                     Ok(Ok((keeper, ..))) => keeper,
                     Ok(Err(error)) => {
-                        tracing::debug!(%error, "a session cannot be taken over");
+                        tracing::debug!(%error, "cannot take over a session");
                         return Claimed::NotKnown;
                     }
                     // This process ends.
@@ -312,7 +312,7 @@ impl SessionRecords for SessionsInValkey {
             let release = async |Released { name, record }: Released| {
                 let record = record.as_deref().unwrap_or_default();
                 if let Err(error) = self.table.change("release", &name, record, deadline).await {
-                    tracing::debug!(%error, "a session is not handed over");
+                    tracing::debug!(%error, "cannot hand over a session");
                 }
             };
             stream::iter(sessions)

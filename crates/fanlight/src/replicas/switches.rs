@@ -82,7 +82,7 @@ impl Switches {
             Err(error) => {
                 // It is tried again and again.
                 if self.untold.insert(server.to_owned(), enabled).is_none() {
-                    warn!(server, %error, "the other replicas are told later that this server was switched");
+                    warn!(server, %error, "the other replicas learn later that this server was switched");
                 }
             }
         }

@@ -190,6 +190,6 @@ impl fmt::Debug for TasksInCommon {
 /// Without it, servers are asked whose task it is.
 fn known<T>(answer: Result<T, SharedError>) -> Option<T> {
     answer
-        .inspect_err(|error| tracing::debug!(%error, "owners of tasks are not known together"))
+        .inspect_err(|error| tracing::debug!(%error, "cannot read or write the owner of a task"))
         .ok()
 }

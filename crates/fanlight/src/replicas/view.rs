@@ -65,7 +65,7 @@ const REQUESTS: FamilyInfo = FamilyInfo {
 const MEMBERS: FamilyInfo = FamilyInfo {
     name: "fanlight.replicas",
     unit: "{replica}",
-    help: "Replicas that live, as last heard of.",
+    help: "Live replicas, as last seen.",
     shape: Shape::Gauge,
     labels: &[],
 };

@@ -52,7 +52,8 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
             escaped_lines(&said)
         ));
     }
-    let text = String::from_utf8(written).map_err(|_| format!("{program} wrote no UTF-8 text"))?;
+    let text =
+        String::from_utf8(written).map_err(|_| format!("the output of {program} is not UTF-8"))?;
     match text.trim_end_matches(['\n', '\r']) {
         "" => Err(format!("{program} wrote nothing")),
         text => Ok(text.to_owned()),

@@ -90,7 +90,7 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
         (Err(why), Some((Ok(before), _))) => {
             warn!(
                 why,
-                "a secret could not be read again: the one from before stays in use"
+                "a secret could not be read again: its previous value stays in use"
             );
             (Ok(before), RETRY)
         }

@@ -252,7 +252,10 @@ impl Shared {
             false => differences.lines_without_values(),
         };
         if is_other_kind {
-            lines.insert(0, "one answer is an error, the other a result".to_owned());
+            lines.insert(
+                0,
+                "one answer is an error, the other one a result".to_owned(),
+            );
         }
         lines.truncate(KEPT_LINES);
         let difference = MirrorDifference {

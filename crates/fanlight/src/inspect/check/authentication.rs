@@ -20,19 +20,18 @@ pub(super) fn describe(config: &Config) -> Vec<String> {
         AuthChoice::Required(auth) => auth,
         AuthChoice::Open => {
             return vec![
-                "clients are not authenticated (`auth: none`): all may use what is offered"
-                    .to_owned(),
+                "no authentication (`auth: none`): every client can call every tool".to_owned(),
             ];
         }
         AuthChoice::Unset => {
             return vec![
-                "clients are not authenticated: who reaches the listener may use what is offered"
+                "no authentication: anyone who can reach this address can call every tool"
                     .to_owned(),
             ];
         }
     };
     let mut lines = vec![
-        "clients over HTTP are authenticated by the first of these that a request shows:"
+        "a client over HTTP is authenticated by the first of these that its request has:"
             .to_owned(),
     ];
     lines.extend(
@@ -52,7 +51,7 @@ pub(super) fn describe(config: &Config) -> Vec<String> {
                 path.trim_end_matches('/')
             )
         };
-        lines.push("what tells clients where to get access tokens, open to everyone:".to_owned());
+        lines.push("public metadata that tells clients where to get access tokens:".to_owned());
         match config.endpoints.is_empty() {
             true => lines.push(metadata(&config.path)),
             false => lines.extend(config.endpoints.iter().map(|(path, _)| metadata(path))),
@@ -78,7 +77,7 @@ fn methods(auth: &Auth) -> Vec<String> {
     }
     for issuer in &auth.oauth {
         let how = if issuer.introspection.is_some() {
-            ", which is asked about each"
+            ", which Fanlight asks about each token"
         } else {
             ""
         };
@@ -104,9 +103,7 @@ fn methods(auth: &Auth) -> Vec<String> {
         ));
     }
     if auth.socket.is_some() {
-        methods.push(
-            "the user of this machine that has opened a connection to a Unix socket".to_owned(),
-        );
+        methods.push("the local user at the other end of a Unix socket".to_owned());
     }
     methods
 }
@@ -129,8 +126,8 @@ fn about_signing_in(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     if config.auth.methods().is_none() {
         warnings.push(format!(
-            "{names}: each user signs in, but clients are not authenticated: all are the same user, and may sign in from this \
-             machine only; configure `auth`"
+            "{names}: each user signs in, but without `auth` all clients count as one user, who \
+             can sign in from this machine only; configure `auth`"
         ));
     }
     let has_sign_in = config
@@ -143,12 +140,12 @@ fn about_signing_in(config: &Config) -> Vec<String> {
         .filter(|_| !has_sign_in)
         .map(|server| &server.name)
     {
-        let help = "write `signIn` of the issuer in `auth.oauth`, or a `tokenFile`";
+        let help = "set `signIn` of the issuer in `auth.oauth`, or a `tokenFile`";
         warnings.push(format!("{name:?}: users cannot sign in to it: {help}"));
     }
     if config.public_url.is_none() {
         warnings.push(format!(
-            "{names}: users get no links to sign in, which need `publicUrl`"
+            "{names}: users get no sign-in links without `publicUrl`"
         ));
     }
     warnings
@@ -167,8 +164,8 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
     {
         let name = &server.name;
         warnings.push(format!(
-            "all clients share one session with {name:?}, whoever they are (`session: shared`): what it keeps for one, \
-             others may see"
+            "all clients share one session with {name:?} (`session: shared`): one client may see \
+             what the server stores for another"
         ));
     }
     for key in auth.keys.iter().flat_map(|file| &file.keys) {
@@ -176,15 +173,15 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
     }
     if auth.certificates.is_some() && config.tls.as_ref().and_then(Tls::client_ca).is_none() {
         warnings.push(
-            "`auth.certificates` has no effect: clients are not asked for certificates; set `tls.clientCa` to the file with \
-             those who sign them"
+            "`auth.certificates` has no effect, since the listener requests no client \
+             certificates; set `tls.clientCa` to the file with the authorities that sign them"
                 .to_owned(),
         );
     }
     if auth.socket.is_some() && config.listen.ip().is_some() {
         warnings.push(format!(
-            "`auth.socket` has no effect: {} (`listen`) is no Unix socket; listen on one, such as \
-             `listen: unix:/run/fanlight.sock`",
+            "`auth.socket` has no effect, since {} (`listen`) is not a Unix socket; listen on one, \
+             such as `listen: unix:/run/fanlight.sock`",
             config.listen
         ));
     }
@@ -195,7 +192,7 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
         .filter(|network| network.prefix_len() <= 1)
     {
         warnings.push(format!(
-            "`auth.proxy.from` has {network}: nearly everyone may name the user that they are"
+            "`auth.proxy.from` has {network}: nearly anyone can claim to be any user"
         ));
     }
     let is_encrypted = config
@@ -204,8 +201,8 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
         .is_some_and(|url| url.starts_with("https://"));
     if !is_encrypted && !auth.oauth.is_empty() {
         warnings.push(
-            "access tokens are accepted, and `publicUrl` is no https URL: clients must not send tokens in the clear, and \
-             find no metadata that they may trust"
+            "`auth.oauth` needs an https URL in `publicUrl`: clients must not send tokens \
+             unencrypted, and cannot trust the metadata"
                 .to_owned(),
         );
     }
@@ -231,7 +228,7 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
         Some(expires) if *expires <= now + SOON => {
             let when = written_moment(*expires);
             warnings.push(format!(
-                "the key of {name} expires at {when}: `fanlight keys new {name}` makes another"
+                "the key of {name} expires at {when}: `fanlight keys new {name}` creates another"
             ));
         }
         _ => {}
@@ -254,7 +251,6 @@ pub(super) fn about_processes(config: &Config, name: &str) -> Option<String> {
         .servers
         .iter()
         .any(|server| server.name == name && keeps_principals_apart(server));
-    let text =
-        "each principal has a process of its own beside one for lists: clients are authenticated";
+    let text = "each principal has a process of its own, besides one for lists";
     (config.auth.methods().is_some() && is_apart).then(|| text.to_owned())
 }

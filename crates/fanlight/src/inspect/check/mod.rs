@@ -185,7 +185,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
                 };
             }
             Err(error) => {
-                down.push(format!("backend {:?} ", backend.name()));
+                down.push(format!("server {:?} ", backend.name()));
                 checked.errors.push(failures::text(backend.name(), &error));
                 let said = error
                     .details()

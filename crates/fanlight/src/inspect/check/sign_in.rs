@@ -161,20 +161,22 @@ impl Wants {
     /// What to do, in the words of the configuration.
     fn advice(&self) -> &'static str {
         match (self.entry, self.registration) {
-            (Entry::Headers, _) => "its `headers` bring one",
+            (Entry::Headers, _) => "its `headers` contain one",
             (Entry::Other, _) => "its `auth` gets one",
             _ if !self.has_authorization_endpoint => {
-                "nobody signs in there with a browser: write `auth: {type: clientCredentials, clientId: …, clientSecret: …}`"
+                "that authorization server has no sign-in by browser: write `auth: {type: \
+                 clientCredentials, clientId: …, clientSecret: …}`"
             }
             _ if !self.has_pkce => {
-                "it offers no PKCE with S256, without which nobody can sign in safely: ask its operator, or put a token into \
-                 `headers`"
+                "that authorization server lacks PKCE with S256, so signing in would not be safe: \
+                 ask its operator, or put a token into `headers`"
             }
             (Entry::User { has_client: false }, Registration::ByHand) => {
-                "its `auth` lacks a client: that authorization server registers none by itself; register one there, and set \
-                 `clientId`, and `clientSecret` with the `issuer`"
+                "its `auth` lacks a `clientId`: that authorization server has no automatic \
+                 registration; register a client there, and set `clientId`, or `clientId`, \
+                 `clientSecret` and `issuer`"
             }
-            (Entry::User { .. }, _) => "its `auth` has each user sign in",
+            (Entry::User { .. }, _) => "each user signs in, as its `auth` says",
             (Entry::Missing, Registration::ByHand) => {
                 "register a client there, and write the server into a configuration, with `auth: {type: user, issuer: …, \
                  clientId: …, clientSecret: …}`; or give a token with `--header`"
@@ -229,7 +231,7 @@ impl SignIn {
             Ok(wants) => wants,
             Err(reason) => {
                 return format!(
-                    "{server}: asks for a token, and how to get one cannot be found out: {}",
+                    "{server}: asks for a token, but does not tell how to get one: {}",
                     plain(reason, LONGEST)
                 );
             }
@@ -244,7 +246,7 @@ impl SignIn {
             ""
         };
         format!(
-            "{server}: asks for a token of {}{scopes}{proofs}; {}",
+            "{server}: asks for a token from {}{scopes}{proofs}; {}",
             wants.issuer,
             wants.advice()
         )
