@@ -1,11 +1,12 @@
-//! The cursor policy: positions in merged lists, sealed so that clients cannot read or forge them.
+//! The cursor policy: sealed positions in merged lists, which clients can neither read nor forge.
 //!
-//! A cursor names a position by the name of a backend and the offset within that one's own list, so it
-//! stays valid when another list changes, when backends are reordered, when the process restarts (with a
-//! configured key), and on a replica with the same key. The list of tasks is not kept here, but read as
-//! its client pages: its cursors contain the backend's own.
+//! A cursor names a position by a server's name and the offset in that server's own list. So it
+//! stays valid when another list changes, when servers are reordered, after a restart (with a
+//! configured key), and on a replica with the same key. Fanlight does not keep the list of tasks,
+//! but reads it as the client pages. So a cursor of that list contains the server's own cursor.
 //!
-//! The principal and the endpoint are part of the seal: to any other principal, and elsewhere, a cursor is unknown.
+//! The principal and the endpoint are part of the seal, so a cursor opens for no other principal
+//! and at no other endpoint.
 
 use bytes::Bytes;
 use fanlight_canonical::{HandleKind, HandleSeal, Holder};
@@ -13,21 +14,21 @@ use fanlight_protocol::Json;
 
 pub use fanlight_protocol::seal::{KeyError, Keys};
 
-/// The longest name of a backend that a cursor can contain, in bytes.
+/// The longest server name that a cursor can contain, in bytes.
 const LONGEST_NAME: usize = 1 << 10;
-/// The longest cursor of a backend that another can contain, in bytes.
+/// The longest server cursor that a cursor can contain, in bytes.
 const LONGEST_HELD: usize = 4 << 10;
-/// Longer texts are not looked at, in bytes: twice the longest content, which is more than Base64 adds.
+/// The longest cursor that is opened, in bytes: twice the longest content, more than Base64 adds.
 const LONGEST: usize = 2 * (LONGEST_NAME + LONGEST_HELD);
 
 /// A position in a merged list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Which list, as a small number that the caller chooses.
+    /// The list, as a small number that the caller chooses.
     pub list: u8,
-    /// Which state of the list the client is reading.
+    /// The snapshot of the list that the client is reading.
     pub generation: u64,
-    /// The name of the backend whose part comes next.
+    /// The name of the server whose part comes next.
     pub backend: Box<str>,
     /// How many entries of that part the client already has.
     pub offset: u32,
@@ -36,9 +37,9 @@ pub struct Position {
 /// A position in the merged list of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TasksPosition {
-    /// The name of the backend whose part continues.
+    /// The name of the server whose part continues.
     pub backend: Box<str>,
-    /// The backend's own cursor: a JSON string, as written.
+    /// The server's own cursor: a JSON string, as the server wrote it.
     pub cursor: Json,
 }
 
@@ -47,13 +48,13 @@ pub struct TasksPosition {
 pub struct CursorSeal(HandleSeal);
 
 impl CursorSeal {
-    /// Seals with `keys`.
+    /// Creates a seal that uses `keys`.
     pub fn new(keys: &Keys) -> Result<Self, KeyError> {
         HandleSeal::new(keys).map(Self)
     }
 
-    /// The cursor for `position`; `None` if the backend's name is too long, or the cipher fails, which it
-    /// has no reason to.
+    /// The cursor for `position`. Returns `None` if the server's name is too long, or if the cipher
+    /// fails, which it has no reason to.
     #[must_use]
     pub fn seal(&self, position: &Position, holder: &Holder) -> Option<String> {
         let Position {
@@ -78,7 +79,7 @@ impl CursorSeal {
         })?
     }
 
-    /// The position that `cursor` stands for, if one of the keys sealed it for this holder.
+    /// The position in `cursor`, if one of the keys sealed it for this holder.
     #[must_use]
     pub fn open(&self, cursor: &str, holder: &Holder) -> Option<Position> {
         let plain = self.open_of(HandleKind::Cursor, cursor, holder)?;
@@ -93,7 +94,8 @@ impl CursorSeal {
         })
     }
 
-    /// The cursor for a position in the list of tasks; `None` if the backend's own is too long.
+    /// The cursor for a position in the list of tasks; `None` if the server's own cursor is too
+    /// long.
     #[must_use]
     pub fn seal_tasks(&self, position: &TasksPosition, holder: &Holder) -> Option<String> {
         let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
@@ -105,8 +107,7 @@ impl CursorSeal {
         fits.then(|| self.0.seal(HandleKind::TaskCursor, &plain(), holder))?
     }
 
-    /// The position in the list of tasks that `cursor` stands for, if one of the keys sealed it for this
-    /// holder.
+    /// The position in the list of tasks in `cursor`, if one of the keys sealed it for this holder.
     #[must_use]
     pub fn open_tasks(&self, cursor: &str, holder: &Holder) -> Option<TasksPosition> {
         let plain = self.open_of(HandleKind::TaskCursor, cursor, holder)?;
@@ -119,7 +120,7 @@ impl CursorSeal {
         })
     }
 
-    /// The content of a cursor of this kind.
+    /// The content of a cursor, if it is of this kind.
     fn open_of(&self, kind: HandleKind, cursor: &str, holder: &Holder) -> Option<Vec<u8>> {
         let fits = cursor.len() <= LONGEST;
         let handle = fits.then(|| self.0.open(cursor, holder))?;
@@ -158,7 +159,7 @@ mod tests {
         let cursor = a.seal(&position(), &ANYONE).unwrap();
         assert_eq!(a.open(&cursor, &ANYONE), Some(position()));
         assert_eq!(b.open(&cursor, &ANYONE), None);
-        // After a restart, or on a replica: the name of the backend is still that of the same backend.
+        // As after a restart or on another replica: the name still means the same server.
         assert_eq!(
             with(7).open(&b.seal(&position(), &ANYONE).unwrap(), &ANYONE),
             Some(position())

@@ -1,8 +1,9 @@
-//! The extensions of servers, where there are several: which are promised to clients, and where methods are sent that
-//! Fanlight does not know.
+//! Extensions of several servers: which ones Fanlight promises to clients, and where it routes
+//! methods that it does not know.
 //!
-//! Such a method goes to the backend that has what its parameters name (`routing`). One that names nothing can only
-//! go to a backend that alone has an extension unknown here; so an extension of several backends is not promised.
+//! An unknown method goes to the server that owns a name in its parameters (`routing`). Without
+//! such a name it can only go to a server that alone has an extension unknown here. So Fanlight
+//! does not promise an unknown extension that several servers have.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -10,18 +11,18 @@ use std::ops::Range;
 use fanlight_protocol::json::{Json, Kind, rewrite_object};
 use fanlight_protocol::meta;
 
-/// The extensions whose methods are routed, or that have none.
+/// The extensions whose methods Fanlight routes, or that have no methods.
 const KNOWN: [&str; 3] = [
     meta::TASKS_EXTENSION,
     meta::UI_EXTENSION,
     meta::SKILLS_EXTENSION,
 ];
-/// Strings of one request's parameters that are looked up, at most, and the longest in bytes. No option: they are
-/// looked up for methods that Fanlight does not know, which name one or two things.
+/// How many strings of a request's parameters are looked up, and the longest one in bytes. No
+/// option: only unknown methods need it, and these name one or two things.
 const NAMES: usize = 32;
 const LONGEST_NAME: usize = 2 << 10;
 
-/// The extensions unknown here that a server with these capabilities has.
+/// The extensions in `capabilities` that Fanlight does not know.
 pub(crate) fn unknown(capabilities: &Json) -> HashSet<String> {
     let Some(extensions) = capabilities.get("extensions").filter(Json::is_object) else {
         return HashSet::new();
@@ -34,7 +35,8 @@ pub(crate) fn unknown(capabilities: &Json) -> HashSet<String> {
         .collect()
 }
 
-/// Whether a server with these capabilities has `resources/directory/read` (SEP-2640, Capability Negotiation).
+/// Whether a server with these capabilities supports `resources/directory/read` (SEP-2640,
+/// Capability Negotiation).
 pub(crate) fn reads_directories(capabilities: &Json) -> bool {
     let skills = capabilities
         .get("extensions")
@@ -44,7 +46,7 @@ pub(crate) fn reads_directories(capabilities: &Json) -> bool {
         .is_some_and(|flag| flag.is_true())
 }
 
-/// The extensions unknown here that several of these servers have.
+/// The unknown extensions that several of these servers have.
 fn shared(servers: &[Json]) -> HashSet<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     servers
@@ -58,7 +60,8 @@ fn shared(servers: &[Json]) -> HashSet<String> {
         .collect()
 }
 
-/// `all`, the union of these servers' capabilities, without extensions that cannot be served.
+/// Removes from `all`, the union of these servers' capabilities, the extensions that cannot be
+/// served.
 pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
     let shared = shared(servers);
     let place = all
@@ -78,7 +81,8 @@ pub(crate) fn promised(all: Json, servers: &[Json]) -> Json {
     all.with(place, &served)
 }
 
-/// `extensions` of a server without those unknown here; those for skills only if there are resources.
+/// Removes the unknown extensions from a server's `extensions`; also the one for skills if there
+/// are no resources.
 pub(crate) fn known(extensions: &Json, has_resources: bool) -> Json {
     let is_served =
         |name: &str| KNOWN.contains(&name) && (has_resources || name != meta::SKILLS_EXTENSION);
@@ -89,8 +93,8 @@ pub(crate) fn known(extensions: &Json, has_resources: bool) -> Json {
     )
 }
 
-/// Which of these servers may have `method`: those that alone have an extension unknown here, and of these such whose
-/// extension has the name that the method begins with, if there are any.
+/// The servers that may have `method`: those that alone have an unknown extension. If the method's
+/// name begins with the names of some of these extensions, only the servers of those.
 pub(crate) fn that_may_have<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec<T> {
     let capabilities: Vec<_> = servers
         .iter()
@@ -128,16 +132,16 @@ pub(crate) fn that_may_have<T: Copy>(method: &str, servers: &[(T, Json)]) -> Vec
     }
 }
 
-/// A string in the parameters of a request that may name something.
+/// A string in a request's parameters that may name something.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// The member that it is the value of.
+    /// The member whose value it is.
     pub(crate) key: String,
     pub(crate) place: Range<usize>,
     pub(crate) text: String,
 }
 
-/// The strings in `params` that may name something: its members, and those of objects in it.
+/// The strings in `params` that may name something: members of `params`, and of objects in it.
 pub(crate) fn names(params: &Json) -> Vec<Name> {
     let mut found = Vec::new();
     for member in params.members().filter(|member| {

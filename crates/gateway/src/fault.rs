@@ -1,6 +1,6 @@
-//! The error policy: the errors that clients get when a backend has not answered.
+//! The error policy: the errors that clients get when a server has not answered.
 //!
-//! Errors that backends answer with pass unchanged and are not made here.
+//! Error responses of servers pass unchanged and are not made here.
 
 use std::borrow::Cow;
 
@@ -48,8 +48,9 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     .with_data(data.finish())
 }
 
-/// The error for a request that is carried out once its user has signed in (2025-11-25 client/elicitation, URL Elicitation
-/// Required Error). The message has the link as well, for clients that show nothing else.
+/// The error for a request that needs the user to sign in first (2025-11-25 client/elicitation, URL
+/// Elicitation Required Error). The message contains the link too, for clients that show only the
+/// message.
 fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
     let mut data = ObjectBuilder::new();
     let Some(url) = &wish.url else {
@@ -77,7 +78,7 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
     RpcError::new(code::URL_ELICITATION_REQUIRED, message).with_data(data.finish())
 }
 
-/// The error for a request that `backend` carries out once its user has signed in, which the client may not.
+/// The error for a request that needs a sign-in which the policy does not permit this client.
 #[must_use]
 pub fn no_sign_in(backend: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
@@ -90,8 +91,8 @@ pub fn no_sign_in(backend: &str) -> RpcError {
     RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
 }
 
-/// The error as a client with these `capabilities` gets it: one that cannot open a page for its user is not asked to, and its user
-/// finds the link in the message.
+/// Adapts the error to a client with these `capabilities`. A client that cannot open a page for its
+/// user gets no elicitation; its user finds the link in the message.
 #[must_use]
 pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
@@ -106,7 +107,7 @@ pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     RpcError::new(code::BACKEND_UNAVAILABLE, error.message).with_data(data.finish())
 }
 
-/// The error for a method that the gateway does not route among several backends.
+/// The error for a method that the gateway does not route among several servers.
 #[must_use]
 pub fn unknown_method(method: &str) -> RpcError {
     RpcError::new(
@@ -115,8 +116,8 @@ pub fn unknown_method(method: &str) -> RpcError {
     )
 }
 
-/// The error for a name in no backend's list. The wording is the specification's example; it also
-/// names the backends that could not be listed, since the name may be one of theirs.
+/// The error for a name in no server's list. The wording is the specification's example. It also
+/// names the servers that could not be listed, because the name may be one of theirs.
 #[must_use]
 pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
     let name = excerpt(name);
@@ -144,7 +145,7 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
     .with_data(data.finish())
 }
 
-/// The beginning of a name, which a client could make as long as a message.
+/// The beginning of a name, since a client can send a name as long as a message.
 fn excerpt(name: &str) -> Cow<'_, str> {
     const SHOWN: usize = 256;
     match name.char_indices().nth(SHOWN) {
@@ -153,7 +154,7 @@ fn excerpt(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The error for something that the client may do with other arguments alone.
+/// The error for a call whose arguments the policy forbids.
 #[must_use]
 pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     let (what, name) = (kind.as_str().to_ascii_lowercase(), excerpt(name));
@@ -165,7 +166,7 @@ pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
 }
 
-/// The error for a request that has waited, and whose policy has changed meanwhile, so that it has to be decided anew.
+/// The error for a waiting request whose policy has changed, so that it needs a new decision.
 #[must_use]
 pub fn policy_has_changed() -> RpcError {
     let mut data = ObjectBuilder::new();
@@ -174,7 +175,8 @@ pub fn policy_has_changed() -> RpcError {
     RpcError::new(code::NOT_APPROVED, message).with_data(data.finish())
 }
 
-/// The error for a tool's own name that several backends have; `names` are what clients call them.
+/// The error for a tool's original name that several servers have. `names` are the names for
+/// clients.
 #[must_use]
 pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     const NAMED: usize = 16;
@@ -193,7 +195,7 @@ pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, message).with_data(data.finish())
 }
 
-/// The error for an argument that clients may not send; `key` is its name as the client has written it.
+/// The error for an argument that clients may not send; `key` is its name as the client wrote it.
 #[must_use]
 pub fn refused_argument(key: &Json) -> RpcError {
     let name = key.as_str().unwrap_or_default();
@@ -206,7 +208,8 @@ pub fn refused_argument(key: &Json) -> RpcError {
     )
 }
 
-/// The error for a method that names a tool which only `tools/call` reaches, since its arguments are checked.
+/// The error for another method that names a tool. Only `tools/call` reaches such a tool, because
+/// its arguments are checked.
 #[must_use]
 pub fn only_by_call(name: &str) -> RpcError {
     RpcError::new(
@@ -218,7 +221,7 @@ pub fn only_by_call(name: &str) -> RpcError {
     )
 }
 
-/// The error for a URI that no backend has; the client's edge gives it the code of its revision.
+/// The error for a URI that no server has. The frontend sets the code of the client's revision.
 #[must_use]
 pub fn unknown_resource(uri: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
@@ -226,8 +229,8 @@ pub fn unknown_resource(uri: &str) -> RpcError {
     RpcError::new(code::RESOURCE_NOT_FOUND, "Resource not found").with_data(data.finish())
 }
 
-/// The error for a task that no backend knows; `not_asked` are those that could not say. The wording
-/// is the specification's example.
+/// The error for a task that no server knows; `not_asked` are the servers that could not be asked.
+/// The wording is the specification's example.
 #[must_use]
 pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
     const UNKNOWN: &str = "Failed to retrieve task: Task not found";

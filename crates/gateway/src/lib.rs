@@ -1,12 +1,13 @@
-//! The core: one catalogue of many backends, names, routing, fan-out and merge.
+//! The gateway core: one catalogue of many servers, with naming, routing, fan-out and merging.
 //!
 //! A request arrives in canonical form ([`fanlight_canonical::Unresolved`]), is resolved once
-//! ([`resolve`](fanlight_canonical::Core::resolve)), and then carried out ([`run`](fanlight_canonical::Core::run)). Each policy
-//! has one module: [`naming`](Naming), [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors),
-//! `tasks` (which backend has a task), `uris` (which backend has a resource).
+//! ([`resolve`](fanlight_canonical::Core::resolve)), and then carried out
+//! ([`run`](fanlight_canonical::Core::run)). Each policy has one module: [`naming`](Naming),
+//! [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors), `tasks` (which server has a
+//! task), `uris` (which server has a resource).
 //!
-//! HTTP, transports, eras and revisions are the edges' business: `tests/integration/layers.rs` checks
-//! that this crate reaches no HTTP library.
+//! HTTP, transports, eras and revisions belong to other crates: `tests/integration/layers.rs`
+//! checks that this crate reaches no HTTP library.
 
 pub mod catalogue;
 pub mod cursor;

@@ -4,7 +4,7 @@ use fanlight_canonical::{Interest, PolicyKind};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, meta};
 
-/// The lists that servers have.
+/// The kinds of lists that servers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// `tools/list`
@@ -29,7 +29,7 @@ impl ListKind {
         Self::Skills,
     ];
 
-    /// What its entries are to policies and guards.
+    /// The kind of the entries in policies and guards.
     #[must_use]
     pub fn policy_kind(self) -> PolicyKind {
         match self {
@@ -81,7 +81,7 @@ impl ListKind {
         }
     }
 
-    /// The entries of these pages, and what identifies each to its server.
+    /// The entries of these pages, each with its server's own name or URI.
     #[must_use]
     pub fn own_entries(self, pages: &[Json]) -> Vec<(String, Json)> {
         let named = |entry: Json| Some((entry.get(self.key())?.as_str()?.into_owned(), entry));
@@ -109,13 +109,13 @@ impl ListKind {
         capabilities.get(capability).is_some()
     }
 
-    /// Whether entries are identified by name and so take a prefix.
+    /// Whether names identify the entries, so that they can get a prefix.
     #[must_use]
     pub fn is_named(self) -> bool {
         matches!(self, Self::Tools | Self::Prompts)
     }
 
-    /// The announcement that this list has changed.
+    /// The announcement for changes of this list.
     pub(crate) fn change(self) -> Change {
         match self {
             Self::Tools => Change::Tools,
@@ -139,11 +139,11 @@ impl ListKind {
 /// An announcement that lists have changed: `notifications/<kind>/list_changed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
-    /// Of tools.
+    /// The list of tools.
     Tools,
-    /// Of prompts.
+    /// The list of prompts.
     Prompts,
-    /// Of resources, templates included.
+    /// The lists of resources, templates and skills.
     Resources,
 }
 
@@ -178,7 +178,7 @@ impl Change {
         }
     }
 
-    /// The capability of servers that have these lists.
+    /// The capability of servers with these lists.
     pub(crate) fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -203,7 +203,7 @@ impl Change {
         }
     }
 
-    /// Its place in an array with one element for each.
+    /// The index in an array that has one element for each announcement.
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Tools => 0,

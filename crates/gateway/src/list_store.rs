@@ -1,4 +1,4 @@
-//! Where the lists of a backend are kept beyond the end of the process.
+//! Storage for a server's lists that outlasts the process.
 
 use std::time::SystemTime;
 
@@ -6,21 +6,21 @@ use fanlight_protocol::Json;
 
 use crate::list_kind::ListKind;
 
-/// Keeps the lists of one backend beyond the end of the process.
+/// Stores the lists of one server beyond the end of the process.
 pub trait ListStore: Send + Sync {
-    /// A list as it was kept in an earlier run, if one was.
+    /// The list that an earlier run kept, if there is one.
     fn kept(&self, kind: ListKind) -> Option<KeptList>;
 
-    /// Keeps a list that has been read, or, if it is `None`, none of this kind. Does not wait for that.
+    /// Stores a list; `None` removes it. Does not wait for the disk.
     fn keep(&self, kind: ListKind, list: Option<KeptList>);
 }
 
-/// A whole list of one backend, as Fanlight read it for all clients.
+/// A whole list of one server, as Fanlight read it for all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptList {
     /// The results of all its pages, as received.
     pub pages: Vec<Json>,
-    /// The client capabilities that it was read with.
+    /// The client capabilities that Fanlight declared for the reading.
     pub declared: Json,
     /// When it was read.
     pub read: SystemTime,

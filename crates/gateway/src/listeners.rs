@@ -1,8 +1,8 @@
-//! The clients that listen, so that their listening survives a change of the topology.
+//! The clients that listen, and how their listening survives a change of the topology.
 //!
-//! When the topology has been replaced, each listener is set up again with the new backends, before what it had with the
-//! old ones ends; and resources that legacy clients have subscribed to by requests of their own are subscribed to again,
-//! since the backend that knew of it may be gone.
+//! After a replacement each listener is set up with the new servers before its old subscriptions
+//! end. Subscriptions that legacy clients made by `resources/subscribe` are made again, because the
+//! server that knew of one may be gone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,10 +24,11 @@ use crate::tasks::Tasks;
 use crate::topology::{CurrentTopology, Topology, View};
 use crate::uris::HandedOut;
 
-/// Listeners that are set up again at the same time. No option: it spares servers, and others wait their turn.
+/// How many listeners are set up again at the same time. No option: the limit spares servers, and
+/// other listeners wait.
 const AT_ONCE: usize = 64;
 
-/// The listeners, and what is needed to set them up.
+/// The listeners, and everything needed to set them up.
 pub(crate) struct Listeners {
     topology: Arc<CurrentTopology>,
     lists: Arc<ListWatcher>,
@@ -49,14 +50,14 @@ struct Listener {
     with_backends: Mutex<WithBackends>,
 }
 
-/// The listening to the backends of one topology.
+/// A listener's subscriptions at the servers of one topology.
 #[derive(Default)]
 struct WithBackends {
     topology: u64,
     guard: Option<ListeningGuard>,
 }
 
-/// The entry of a listener, which ends when this is dropped.
+/// The entry of a listener. Dropping it removes the listener.
 struct Entry {
     listeners: Weak<Listeners>,
     number: u64,
@@ -78,7 +79,8 @@ impl Listeners {
         })
     }
 
-    /// Begins to listen by `view`, until the result is dropped, whatever becomes of the topology.
+    /// Listens as `view` permits until the result is dropped, even if the topology changes
+    /// meanwhile.
     pub(crate) async fn listen(
         self: &Arc<Self>,
         listen: Listen,
@@ -98,7 +100,7 @@ impl Listeners {
         let honoured = listening.honoured.clone();
         listener.install(view.topology(), listening);
         let entry = self.enter(&listener);
-        // A replacement in the meantime has not seen this listener.
+        // A replacement in the meantime did not see this listener.
         let current = self.topology.load();
         if current.number() != view.topology().number() {
             let again = Arc::clone(self);
@@ -110,8 +112,8 @@ impl Listeners {
         Ok(Listening::new(honoured, entry))
     }
 
-    /// Sets all listeners up with the backends of `topology`, which has just become the current one, then has `then`
-    /// done. A listener whose backend cannot be reached is tried again later.
+    /// Sets up all listeners with the servers of `topology`, which is now the current one, then
+    /// runs `then`. A listener whose server cannot be reached is retried later.
     pub(crate) async fn replaced(
         self: Arc<Self>,
         topology: Arc<Topology>,
@@ -130,7 +132,8 @@ impl Listeners {
         self.retry(waiting, topology).await;
     }
 
-    /// Sets listeners up with the backends of `topology`; returns those that could not be set up, or not wholly.
+    /// Sets up listeners with the servers of `topology`. Returns those that failed or are
+    /// incomplete.
     async fn set_up_again(
         &self,
         listeners: Vec<Arc<Listener>>,
@@ -162,14 +165,14 @@ impl Listeners {
             .await
     }
 
-    /// Tries again to set listeners up, for as long as `topology` is the current one.
+    /// Retries to set up the `waiting` listeners for as long as `topology` is the current one.
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
         let RetryDelays {
             shortest: mut pause,
             longest,
         } = topology.limits.listen_retry;
         let number = topology.number();
-        // Its backends end with its last user.
+        // Holding the topology would keep its servers alive.
         drop(topology);
         while !waiting.is_empty() {
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -186,7 +189,8 @@ impl Listeners {
         self.topology.load().number() == topology
     }
 
-    /// Listens to the backends that `view` shows. Returns whether every backend concerned has answered.
+    /// Listens to the servers that `view` shows. Returns whether all servers concerned have
+    /// answered.
     async fn set_up(
         &self,
         listener: &Listener,
@@ -200,7 +204,7 @@ impl Listeners {
         registration.reads_as(view.reader());
         match view.transparent() {
             Some(only) => {
-                // Announcements of the only backend pass unchanged.
+                // Announcements of the only server pass unchanged.
                 registration.announce_only(&Default::default());
                 registration.hears(None);
                 let listening = only
@@ -214,7 +218,7 @@ impl Listeners {
             }
             None => {
                 self.lists.begin();
-                // Before a backend is asked, so that nothing is missed meanwhile.
+                // Before a server is asked, so that no change is missed meanwhile.
                 registration.announce_only(&listen.interest);
                 let owners = self
                     .tasks
@@ -254,7 +258,7 @@ impl Listener {
         self.listen.messages.is_connected()
     }
 
-    /// Ends what it had with an earlier topology, unless a later one has been installed already.
+    /// Replaces the listening of an earlier topology, unless a later one is installed already.
     fn install(&self, topology: &Topology, listening: Listening) {
         let mut current = self
             .with_backends
@@ -286,9 +290,9 @@ impl Drop for Entry {
     }
 }
 
-/// The resources that sessions have subscribed to by requests.
+/// The resources that sessions have subscribed to with `resources/subscribe`.
 pub(crate) struct SessionSubscriptions {
-    /// Most subscriptions that are remembered; further ones end with their backend.
+    /// The most subscriptions that are remembered. Further ones end with their server.
     limit: usize,
     sessions: Mutex<Sessions>,
 }
@@ -301,21 +305,21 @@ struct Sessions {
 
 struct Subscribed {
     context: Arc<CallContext>,
-    /// The parameters of each request, by URI.
+    /// The parameters of each subscribing request, by URI.
     resources: HashMap<Box<str>, Json>,
 }
 
-/// A request of a session that changes what it is subscribed to, once it has succeeded.
+/// A request of a session that changes its subscriptions once it has succeeded.
 pub(crate) struct SubscriptionRequest {
     context: Arc<CallContext>,
     session: SessionKey,
     uri: Box<str>,
-    /// `None` for the end of a subscription.
+    /// `None` if the request ends a subscription.
     params: Option<Json>,
 }
 
 impl SubscriptionRequest {
-    /// What `call` subscribes to, or ends a subscription to.
+    /// The change that `call` makes, if it subscribes or unsubscribes.
     pub(crate) fn of(call: &Call) -> Option<Self> {
         let is_new = match call.method {
             Method::Subscribe => true,
@@ -342,7 +346,7 @@ impl SessionSubscriptions {
         }
     }
 
-    /// The request has succeeded.
+    /// Records that the request has succeeded.
     pub(crate) fn note(&self, request: SubscriptionRequest) {
         let SubscriptionRequest {
             context,
@@ -355,7 +359,7 @@ impl SessionSubscriptions {
         match params {
             Some(params) if *count < self.limit => {
                 let subscribed = by_key.entry(session).or_insert_with(|| Subscribed {
-                    // The span of the request ends with the request.
+                    // The request's span ends with the request.
                     context: Arc::new(CallContext {
                         trace: Parent::default(),
                         ..(*context).clone()
@@ -377,7 +381,7 @@ impl SessionSubscriptions {
         }
     }
 
-    /// The session has ended.
+    /// Forgets a session that has ended.
     pub(crate) fn end(&self, session: SessionKey) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ended) = sessions.by_key.remove(&session) {

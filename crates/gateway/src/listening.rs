@@ -1,8 +1,8 @@
-//! Listening on behalf of clients, with several backends.
+//! Listens to several servers on behalf of clients.
 //!
-//! Changes of lists are announced by the gateway itself. For everything else each backend concerned gets
-//! one subscription, whose messages go directly to the client, through a renaming where a resource has
-//! another name there.
+//! The gateway announces changes of lists itself. For everything else each server concerned gets
+//! one subscription. Its messages go directly to the client, except that resources are renamed if
+//! the client knows them by another name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, View};
 use crate::uris::HandedOut;
 
-/// What of the gateway is concerned by messages to a client that listens.
+/// The parts of the gateway that messages to a listening client concern.
 #[derive(Clone, Copy)]
 pub(crate) struct Concerned<'a> {
     pub(crate) lists: &'a Arc<ListWatcher>,
@@ -38,31 +38,31 @@ struct ListenRequest<'a> {
     view: &'a View,
     gateway: Concerned<'a>,
     listen: &'a Listen,
-    /// The backends that have the tasks in the interest, where that is known.
+    /// The servers that have the tasks in the interest, as far as Fanlight knows.
     owners: &'a HashMap<Arc<str>, BackendId>,
     deadline: Instant,
 }
 
-/// The part of a client's interest that one backend is to honour.
+/// The part of a client's interest that one server has to honour.
 #[derive(Default)]
 struct BackendSubscription {
     interest: Interest,
-    /// What the client calls the resources in `interest`.
+    /// The client's names for the resources in `interest`.
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
 /// The outcome of listening to all backends.
 pub(crate) struct ListeningToAll {
     pub(crate) honoured: Interest,
-    /// The backends whose messages go directly to the client.
+    /// The servers whose messages go directly to the client.
     pub(crate) heard: HashSet<BackendId>,
     pub(crate) guards: Vec<ListeningGuard>,
-    /// Whether every backend concerned has answered.
+    /// Whether all servers concerned have answered.
     pub(crate) is_whole: bool,
 }
 
-/// Listens to all backends for a client. None of them is waited for longer than for a list.
-/// `owners` are the backends that have the tasks in the interest, where that is known.
+/// Listens to all servers for a client, waiting for each no longer than for a list. `owners` are
+/// the servers that have the tasks in the interest, as far as Fanlight knows.
 pub(crate) async fn to_all(
     view: &View,
     gateway: Concerned<'_>,
@@ -95,8 +95,8 @@ pub(crate) async fn to_all(
     all
 }
 
-/// Listening to the only backend, from which everything passes unchanged. Kept results of resources that
-/// have changed are dropped.
+/// Listens to the only server, whose messages all pass unchanged. Also drops kept results of
+/// resources that have changed.
 pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatcher>) -> Listen {
     let lists = Arc::downgrade(lists);
     let messages = listen.messages.mapped(move |message| {
@@ -111,8 +111,8 @@ pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatch
 }
 
 impl ListenRequest<'_> {
-    /// Which changes of lists are honoured: those of lists that any backend has, since merged lists
-    /// are compared whatever their servers announce.
+    /// The changes of lists that Fanlight honours: of every list that any server has. Fanlight
+    /// compares merged lists itself, whatever the servers announce.
     async fn lists(&self) -> Interest {
         let view = self.view;
         let is_shown = |change: &Change| {
@@ -145,7 +145,7 @@ impl ListenRequest<'_> {
         honoured
     }
 
-    /// Listens for everything that is not about lists.
+    /// Listens for everything except changes of lists.
     async fn others(&self) -> ListeningToAll {
         let subscriptions = self.subscriptions().await;
         let asked = subscriptions
@@ -200,7 +200,7 @@ impl ListenRequest<'_> {
         }
     }
 
-    /// Listens to one backend; `None` if that fails.
+    /// Listens to one server; `None` if that fails.
     async fn listen_to(
         &self,
         backend: BackendId,
@@ -230,8 +230,8 @@ impl ListenRequest<'_> {
         (backend, None)
     }
 
-    /// What to subscribe to, and where. Several subscriptions at one backend only if a client has several
-    /// names for one resource.
+    /// The subscriptions to make, and at which servers. A server gets several only if the client
+    /// has several names for one resource.
     async fn subscriptions(&self) -> Vec<(BackendId, BackendSubscription)> {
         let Self {
             view,
@@ -258,7 +258,7 @@ impl ListenRequest<'_> {
             is_reader.then_some(backend)
         }));
         let places = join_all(interest.uris.iter().map(|uri| lookup.locate(uri)));
-        // Lists that take long leave half of the time for the subscriptions themselves.
+        // Slow lists leave half of the time for the subscriptions themselves.
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let (readers, places) = tokio::join!(timeout(patience, readers), timeout(patience, places));
         let is_reader = |backend| {
@@ -275,7 +275,7 @@ impl ListenRequest<'_> {
                 .filter(|id| owners.get(*id) == Some(&backend))
                 .cloned()
                 .collect();
-            // A change announced to one client's session concerns the merged list, too.
+            // A change announced to one client's session concerns the merged list too.
             let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
             let session = interest.session;
             let lists = Interest {
@@ -304,7 +304,7 @@ impl ListenRequest<'_> {
                     Some(Place::At(at, original)) if *at == backend => {
                         add(&mut own, original.as_str().into(), uri)
                     }
-                    // Where resources are filtered, what is not listed does not exist.
+                    // With a filter on resources, an unlisted resource does not exist.
                     Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
                     Some(Place::Unlisted) | None if is_reader(backend) => {
                         add(&mut own, Arc::clone(uri), uri)
@@ -317,9 +317,9 @@ impl ListenRequest<'_> {
         all
     }
 
-    /// The client's channel, with resources under the names that the client knows.
+    /// The client's channel, which renames resources to the client's names.
     fn renaming(&self, backend: BackendId, subscription: &BackendSubscription) -> ServerMessages {
-        // Most listeners name nothing, and there is one of these for each of them at each backend.
+        // Most listeners name nothing, and each has one of these channels per server.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
         let Concerned {
             lists,
@@ -337,7 +337,7 @@ impl ListenRequest<'_> {
                 .upgrade()
                 .iter()
                 .for_each(|lists| lists.notified(backend, &notification));
-            // By the rules of now: they may have changed since the client began to listen.
+            // By the current rules, which may have changed since the client began to listen.
             let view = lists
                 .upgrade()
                 .map(|lists| View::of(lists.topology(), &context));
@@ -373,7 +373,7 @@ impl ListenRequest<'_> {
                 .filter(|(original, _)| uri.starts_with(&***original));
             let name = match own.max_by_key(|(original, _)| original.len()) {
                 Some((original, name)) if original == name => None,
-                // The changed resource may be a part of the one subscribed to, and an alias ends as its
+                // The changed resource may be a part of the one subscribed to. An alias ends as its
                 // original does.
                 Some((original, name)) => Some(format!(
                     "{name}{}",
@@ -389,7 +389,7 @@ impl ListenRequest<'_> {
     }
 }
 
-/// Whether an endpoint shows what a notification is about.
+/// Whether an endpoint shows the subject of a notification.
 fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> bool {
     match &notification.method {
         Method::Other(method) => !view.has_filters() || **method == *ELICITATION_COMPLETE,

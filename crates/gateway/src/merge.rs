@@ -1,8 +1,9 @@
-//! The merge policy for everything of an answer that is not a list entry: `_meta`, unknown
-//! members, caching hints, capabilities, instructions.
+//! The merge policy for everything in an answer that is not a list entry: `_meta`, unknown members,
+//! caching hints, capabilities and instructions.
 //!
-//! A key that only one backend sets, or that several set to equal bytes, stands at the top. If anything conflicted or failed, each backend's own `_meta`, its conflicting members and
-//! its outcome stand under `dev.fanlight/backends` in `_meta`. Nothing is lost, nothing is made up.
+//! A key that only one server sets, or that several set to equal bytes, is put at the top level. If
+//! anything conflicts or fails, `dev.fanlight/backends` in `_meta` has each server's outcome,
+//! `_meta` and conflicting members. Nothing is lost and nothing is made up.
 
 use std::collections::HashMap;
 
@@ -11,49 +12,49 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, Member, ObjectBuilder, quote};
 use fanlight_protocol::result::{CACHING_HINTS, has_caching_hints, is_private, is_public};
 
-/// The `_meta` key under which each backend's own part stands.
+/// The `_meta` key that contains each server's own part.
 pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
-/// The `_meta` key that lists names which two backends claim.
+/// The `_meta` key that lists names which two servers claim.
 pub const COLLISIONS_KEY: &str = "dev.fanlight/collisions";
 
-/// What one backend contributes to a merged answer.
+/// One server's contribution to a merged answer.
 #[derive(Clone, Debug)]
 pub struct Contribution {
-    /// The backend's name.
+    /// The server's name.
     pub backend: String,
-    /// Whether it answered, or how it failed.
+    /// Whether the server answered, or how it failed.
     pub outcome: Outcome,
-    /// Why it failed, in a few words.
+    /// A short reason for the failure.
     pub reason: Option<String>,
-    /// The results it gave: several if its list has several pages.
+    /// The server's results: one for each page of its list.
     pub results: Vec<Json>,
-    /// The results are those that it gave earlier, before it failed.
+    /// The results are from before a failure.
     pub is_stale: bool,
 }
 
-/// The members of a merged answer beside its entries, as raw text.
+/// The members of a merged answer other than its entries, as raw text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// Members in order, keys quoted as received.
+    /// Members in order, with keys quoted as received.
     pub members: Vec<(Json, Json)>,
-    /// The merged `_meta`, if there is anything in it.
+    /// The merged `_meta`, if it is not empty.
     pub meta: Option<Json>,
 }
 
-/// How many contributions are missing or not whole.
+/// The number of contributions that are missing or incomplete.
 pub fn failures<'a>(contributions: impl Iterator<Item = &'a Contribution>) -> usize {
     contributions
         .filter(|contribution| contribution.outcome != Outcome::Ok)
         .count()
 }
 
-/// What the caller of [`merge`] merges itself.
+/// The members that the caller of [`merge`] merges itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Except<'a> {
-    /// Members of results that have a rule of their own.
+    /// Members of results that the caller merges by rules of their own.
     pub members: &'a [&'a str],
-    /// Members of results, and keys of `_meta`, that the merged answer has in its own right: each
-    /// backend's own stands under its name.
+    /// Members of results, and keys of `_meta`, that the merged answer sets itself. Each server's
+    /// own value is put under its name.
     pub replaced: &'a [&'a str],
 }
 
@@ -83,8 +84,8 @@ pub fn merge<'a>(
     };
     merged.members.extend(hints(contributions.clone()));
 
-    // A backend that is a gateway like this one uses the same keys: where both would stand at the
-    // top, its own stands under its name.
+    // A server that is itself a Fanlight gateway uses the same keys. Where both would be at the top
+    // level, the server's own is put under its name.
     more_meta
         .iter()
         .for_each(|(key, _)| metas.yield_to_ours(key));
@@ -107,10 +108,11 @@ pub fn merge<'a>(
     merged
 }
 
-/// The keys seen across backends, in order of first appearance, with what they were set to.
+/// The keys of all servers in order of first appearance, with their values.
 struct Keys<'a> {
     keys: Vec<Key>,
-    /// Where each name stands in `keys`, which a backend can make long.
+    /// The index in `keys` by name. A server can send many keys, so a search of the list would be
+    /// slow.
     places: HashMap<String, usize>,
     replaced: &'a [&'a str],
 }
@@ -156,7 +158,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Keeps a key from the top, where the merged answer has its own.
+    /// Takes a key from the top level because the merged answer sets it itself.
     fn yield_to_ours(&mut self, name: &str) {
         if let Some(key) = self
             .places
@@ -188,14 +190,14 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A member's name. One with a lone surrogate has no characters: its spelling is its name.
+/// A member's name. A name with a lone surrogate is not valid text, so its spelling is used.
 fn name_of(object: &Json, member: &Member) -> String {
     member
         .name(object)
         .unwrap_or_else(|| object.slice(member.key.clone()).as_text().to_owned())
 }
 
-/// Each backend's outcome, its `_meta`, and those of its members that conflicted.
+/// Each server's outcome, its `_meta`, and its conflicting members.
 fn each_backend<'a>(
     contributions: impl Iterator<Item = &'a Contribution>,
     members: &Keys<'_>,
@@ -248,15 +250,15 @@ fn add_all(object: &mut ObjectBuilder, part: &Json) {
 }
 
 impl Contribution {
-    /// Whether any of its results is for one principal alone.
+    /// Whether any of its results is private.
     #[must_use]
     pub fn is_private(&self) -> bool {
         self.results.iter().any(is_private)
     }
 }
 
-/// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). A
-/// result without hints is stale at once and private, by that page; if no result has any, the merged
+/// The least `ttlMs` and the strictest `cacheScope` (2026-07-28 server/utilities/caching). By that
+/// page, a result without hints is stale at once and private. If no result has hints, the merged
 /// answer has none.
 fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> Vec<(Json, Json)> {
     let results = || {
@@ -269,7 +271,7 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
     }
     let zero = Json::literal("0");
     let millis = |ttl: &Json| ttl.as_i64().filter(|ttl| *ttl >= 0).unwrap_or(0);
-    // A backend that failed makes the answer incomplete, so it must not be kept.
+    // A failed server makes the answer incomplete, so clients must not cache it.
     let failed = failures(contributions.clone()) > 0;
     let ttl = results()
         .map(|result| result.get("ttlMs").unwrap_or_else(|| zero.clone()))
@@ -284,8 +286,8 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
     ]
 }
 
-/// Instructions of several backends as one text, each under its backend's name. Escapes in the texts
-/// are kept. `None` if no backend has any.
+/// Joins the instructions of several servers into one text, each under its server's name. Escapes
+/// in the texts are kept. `None` if no server has instructions.
 #[must_use]
 pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
     let mut text = vec![b'"'];
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn report_of_a_gateway_behind_this_one_is_kept() {
         let inner = r#"{"_meta":{"dev.fanlight/backends":{"x":1},"dev.fanlight/collisions":[7]}}"#;
-        // Without a report of this gateway, that key is like any other.
+        // Without a report of this gateway, the key is merged like any other.
         let merged = merge(
             &[contribution("a", &[inner]), contribution("b", &["{}"])],
             Except::default(),

@@ -1,9 +1,12 @@
-//! Notifications of clients that Fanlight does not know, which only legacy clients send.
+//! Forwards client notifications that Fanlight does not know. Only legacy clients send these.
 //!
-//! One whose parameters name a task, or anything else that is known (`routing`), goes to the backend that has it. Others go to
-//! all backends with which the client's session has a connection of its own. One that names a request of the client, or its
-//! progress token, is for the backend that the request was sent to: each backend's edge knows whether it is, and puts the
-//! server's names in. If that request is not known, it is dropped: at a server the names would be those of another.
+//! A notification that names a task, or anything else that Fanlight knows (`routing`), goes to the
+//! server that has it. Others go to all servers where the client's session has its own connection.
+//!
+//! A notification that names a request of the client, or its progress token, is for the server that
+//! got the request. The client of each server (crate `backend`) knows whether it sent that request,
+//! and puts in the server's own ids. Without such a request the notification is dropped, because at
+//! a server the id could be that of another request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,24 +22,24 @@ use crate::tasks::Tasks;
 use crate::topology::{Member, View};
 use crate::uris::HandedOut;
 
-/// Names of members whose values are per hop.
+/// Names of members whose values belong to one hop.
 const OF_ONE_HOP: [&str; 2] = ["requestId", "progressToken"];
 
-/// What is needed to pass notifications on.
+/// Everything needed to forward notifications.
 #[derive(Clone)]
 pub(crate) struct Notices {
     lists: Arc<ListWatcher>,
     handed_out: Arc<HandedOut>,
     tasks: Arc<Tasks>,
-    /// How many notifications are on their way.
+    /// The number of notifications being forwarded.
     under_way: Arc<AtomicUsize>,
 }
 
-/// Counts a notification as being on its way until this is dropped.
+/// Counts one notification as being forwarded until it is dropped.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
-    /// `None` if `most` are on their way already.
+    /// Returns `None` if `most` are being forwarded already.
     fn begin(count: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let more = |running: usize| (running < most).then_some(running + 1);
         count
@@ -68,7 +71,7 @@ impl Notices {
         }
     }
 
-    /// Passes a notification on in the background, unless too many are under way.
+    /// Forwards a notification in the background, unless too many are being forwarded.
     pub(crate) fn pass_on(
         &self,
         view: View,

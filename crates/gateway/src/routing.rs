@@ -1,4 +1,4 @@
-//! Where a request is sent, and what its subject is called there.
+//! Finds the server for a request, and that server's name for the subject of the request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::topology::{BackendId, Filtered, Member, ToolRewriting, View};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
 
-/// Where a request is sent.
+/// The destination of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// To one backend.
+    /// One server.
     One(Routed),
-    /// To each backend in turn, until one has the resource of this URI.
+    /// Each server in turn, until one has the resource with this URI.
     FirstThatHas(String),
-    /// To every backend with this capability, with the same parameters.
+    /// Every server with this capability, with the same parameters.
     AllWith(&'static str),
 }
 
@@ -27,42 +27,41 @@ pub(crate) enum Target {
 #[derive(Clone, Debug)]
 pub(crate) struct Routed {
     pub(crate) backend: BackendId,
-    /// The parameters with the names that the backend knows.
+    /// The parameters with the names that the server knows.
     pub(crate) params: Json,
-    /// The resource that it is for.
+    /// The resource that the request asks for.
     pub(crate) asked: Option<Asked>,
-    /// Whether the client gets an app by it.
+    /// The app that the client opens with the request, if any.
     pub(crate) opens: Option<Opened>,
-    /// What of it the configuration has changed.
+    /// The parts of the request that the configuration has changed.
     pub(crate) rewritten: Rewritten,
 }
 
-/// Where a resource is.
+/// The location of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At this backend, under this URI.
+    /// At this server, under this URI.
     At(BackendId, String),
-    /// In no list: any backend that has resources may have it.
+    /// In no list, so any server with resources may have it.
     Unlisted,
-    /// Its URI is longer than is compared with lists.
+    /// Unknown, because the URI is too long to be compared with lists.
     Unroutable,
-    /// Only what is withheld from clients can have it.
+    /// Only an entry that is withheld from clients can have it.
     Withheld,
 }
 
-/// What names are looked up in: what the client's endpoint shows of the topology that the request began with, and of the
-/// lists of its backends.
+/// The context for looking up names: the client's view of the topology and of the servers' lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     pub(crate) view: &'a View,
     pub(crate) lists: &'a Arc<ListWatcher>,
     pub(crate) handed_out: &'a HandedOut,
-    /// The client; lists are read within its span.
+    /// The client. Lists are read within its span.
     pub(crate) context: &'a CallContext,
 }
 
 impl Lookup<'_> {
-    /// The target of a request that names a tool or a prompt, if it is known without asking a backend.
+    /// The target of a request that names a tool or a prompt, if no server has to be asked.
     pub(crate) fn known_target(
         self,
         method: &Method,
@@ -76,8 +75,8 @@ impl Lookup<'_> {
         Router::new(params, self).known_by_name(kind, &["name"])
     }
 
-    /// The target of a request that names a tool, a prompt or a resource; `None` if its method names
-    /// none.
+    /// The target of a request that names a tool, a prompt or a resource. `None` if the method
+    /// names none.
     pub(crate) async fn target(
         self,
         method: &Method,
@@ -96,8 +95,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// The target of a request of an unknown method: the backend that has what its parameters name. `None` if they name
-    /// nothing known. `task_owner` is the backend of their task.
+    /// The target of an unknown method: the server that owns a name in its parameters. `None` if
+    /// they name nothing known. `task_owner` is the server that has the task in the parameters.
     pub(crate) async fn target_of_unknown(
         self,
         params: &Json,
@@ -137,7 +136,7 @@ impl Lookup<'_> {
         }))
     }
 
-    /// The backend that has what clients call `name`, and what it calls that.
+    /// The server that owns the clients' name `name`, and the server's own name for the same thing.
     async fn named(self, name: &str) -> Result<Option<(BackendId, String)>, RpcError> {
         let Self {
             view,
@@ -166,7 +165,7 @@ impl Lookup<'_> {
             return Err(fault::unknown_name("name", name, &[]));
         }
         if let Some((backend, original)) = by_prefix(view, name) {
-            // A filter must not be passed by other methods than calls.
+            // A filter on calls must not be bypassed by other methods.
             return match backend.has_listed_tools_only() || view.has_filters() {
                 true => Err(fault::unknown_name("name", name, &[])),
                 false => Ok(Some((backend.id, original.to_owned()))),
@@ -182,7 +181,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// Where the resource is that the client knows as `uri`. One that its endpoint does not show is unlisted.
+    /// The location of the resource that the client knows as `uri`. A resource that the endpoint
+    /// hides is unlisted.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
             Place::At(backend, original) if !self.shows(backend, uri, &original).await => {
@@ -195,8 +195,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether a template of this backend is withheld, and nothing else that it lists explains the URI: then it could be one
-    /// of the template.
+    /// Whether the URI may belong to a withheld template: a template of this server is withheld,
+    /// and nothing else that the server lists explains the URI.
     async fn withholds(self, backend: BackendId, uri: &str, original: &str) -> bool {
         let Some(templates) = self.templates_without_some_of(backend).await else {
             return false;
@@ -205,7 +205,7 @@ impl Lookup<'_> {
             && !self.is_listed_by(backend, uri, original).await
     }
 
-    /// The list of templates, if one of this backend is withheld from it.
+    /// The list of templates, if a template of this server is withheld from it.
     async fn templates_without_some_of(self, backend: BackendId) -> Option<ListView> {
         let Self {
             view,
@@ -213,7 +213,7 @@ impl Lookup<'_> {
             context,
             ..
         } = self;
-        // Most servers are not held to anything.
+        // Most servers have no pins or guards that could withhold an entry.
         view.topology()
             .get(backend)
             .filter(|member| member.can_withhold())?;
@@ -224,7 +224,7 @@ impl Lookup<'_> {
         templates.whole().withholds_of(backend).then_some(templates)
     }
 
-    /// Whether a backend may be asked for what no list has.
+    /// Whether a server may be asked for a resource that no list has.
     pub(crate) async fn may_have_unlisted(self, backend: BackendId) -> bool {
         self.templates_without_some_of(backend).await.is_none()
     }
@@ -265,7 +265,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether the client's endpoint shows the resource that a backend calls `original`, and clients `uri`.
+    /// Whether the client's endpoint shows the resource that the server calls `original` and
+    /// clients call `uri`.
     async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
         let Self {
             view,
@@ -290,11 +291,12 @@ impl Lookup<'_> {
         if view.permits_unlisted_uri(backend, original) {
             return true;
         }
-        // As its server lists it, a URI has the reading that its server means. One in a result may be the client's own text.
+        // A listed URI is read as its server means it. A URI in a result may be the client's own
+        // text.
         self.is_listed_by(backend, uri, original).await
     }
 
-    /// Whether a list of this backend names the URI.
+    /// Whether a list of this server names the URI.
     async fn is_listed_by(self, backend: BackendId, uri: &str, original: &str) -> bool {
         let Self {
             view,
@@ -323,9 +325,10 @@ impl Lookup<'_> {
     }
 }
 
-/// The backend with the longest prefix that `name` has, and the rest of the name; `None` if `view` does not show that.
+/// The server with the longest prefix of `name`, and the rest of the name. `None` if `view` does
+/// not show that server.
 pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member, &'a str)> {
-    // Of equally long prefixes the first backend's counts, and `max_by_key` returns the last.
+    // Of equally long prefixes the first server's counts, and `max_by_key` returns the last.
     let prefixed = view
         .topology()
         .backends()
@@ -338,8 +341,8 @@ pub(crate) fn by_prefix<'a>(view: &'a View, name: &'a str) -> Option<(&'a Member
         .filter(|(backend, _)| view.shows(backend.id))
 }
 
-/// The alias by which a client knows the resource that a backend calls `uri`, as far as the known lists tell; `None`
-/// if it is known by its own URI.
+/// The client's alias for the resource that a server calls `uri`, as far as the known lists tell.
+/// `None` if clients know it by its own URI.
 pub(crate) fn alias_in_use(
     backend: BackendId,
     uri: &str,
@@ -381,7 +384,7 @@ impl<'a> Router<'a> {
         } = self.lookup;
         let catalogue = lists.catalogues.seen_by(kind, view.reader());
         let newest = catalogue.newest_in(view);
-        // Backends that are slow to list must not delay the first call of another one's tool.
+        // Slow servers must not delay the first call of another server's tool.
         if newest.is_none()
             && let Some((backend, original)) = by_prefix(view, &name)
             && backend.permits_tool(original)
@@ -410,7 +413,7 @@ impl<'a> Router<'a> {
                     .or(newest)
                     .map(|snapshot| snapshot.unlisted())
                     .unwrap_or_default();
-                // To who may not sign in at a server, it has nothing.
+                // A server where the client may not sign in has nothing for that client.
                 unlisted.retain(|(missing, outcome)| {
                     *outcome != Outcome::SignInNeeded
                         || self
@@ -418,7 +421,7 @@ impl<'a> Router<'a> {
                             .is_none_or(|it| view.permits_sign_in(it.id))
                 });
                 let sign_in_first = match self.to_sign_in(&name, &unlisted) {
-                    // Asked for it, the server says how.
+                    // The server itself reports how to sign in.
                     Some(backend)
                         if !self.is_by_list(kind, backend) && backend.naming.prefix_len() == 0 =>
                     {
@@ -437,7 +440,7 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// The server that has a name which no list has, if that can be no other than one that wants its user to sign in.
+    /// The server of an unlisted name, if only a server that requires a sign-in can have it.
     fn to_sign_in(&self, name: &str, unlisted: &[(String, Outcome)]) -> Option<&'a Member> {
         let prefix = by_prefix(self.lookup.view, name).map(|(backend, _)| backend.name());
         let backend = match (prefix, unlisted) {
@@ -453,8 +456,8 @@ impl<'a> Router<'a> {
             .then_some(backend)
     }
 
-    /// What a backend that wants its user to sign in says of that, where nothing can be called that no list has: it is asked
-    /// for a list. `None` if it wants that no more.
+    /// Asks a server for a list to learn how its user can sign in, because it permits no call of an
+    /// unlisted name. `None` if it no longer requires a sign-in.
     async fn sign_in_first(&self, backend: &Member) -> Option<RpcError> {
         let Lookup { view, context, .. } = self.lookup;
         let call = Call {
@@ -476,8 +479,9 @@ impl<'a> Router<'a> {
             .find(|backend| backend.name() == name)
     }
 
-    /// The target of a name that no list has, where a tool stands for all others in the list of one server: of that tool, which
-    /// the list has no more, or of one that it has not yet. `None` where only what is listed may be called, but for that tool.
+    /// The target of an unlisted name at a server whose list is replaced by a stand-in tool: the
+    /// stand-in, or a tool that it stands for. `None` if the server permits listed names only,
+    /// except for the stand-in.
     fn to_stood_for(
         &self,
         kind: ListKind,
@@ -503,8 +507,8 @@ impl<'a> Router<'a> {
         Some(self.to_unlisted(backend, backend.naming.original(name)?, kind, range))
     }
 
-    /// Whether only what a backend lists may be called: where a filter or a rewriting exists, a server can know a tool by
-    /// more names than they do.
+    /// Whether only listed names of this server may be called. That holds with a filter or a
+    /// rewriting, because a server can know a tool by more names than they cover.
     fn is_by_list(&self, kind: ListKind, backend: &Member) -> bool {
         self.lookup.view.filters(filtered(kind))
             || match kind {
@@ -513,7 +517,7 @@ impl<'a> Router<'a> {
             }
     }
 
-    /// [`Router::by_name`] as far as the lists that have been read, or a prefix, can tell.
+    /// [`Router::by_name`] without asking a server: uses prefixes and the lists already read.
     fn known_by_name(&self, kind: ListKind, path: &[&str]) -> Option<Result<Target, RpcError>> {
         let (range, name) = match self.string_at(path) {
             Ok(found) => found,
@@ -527,7 +531,8 @@ impl<'a> Router<'a> {
         if let Some(entry) = newest.as_ref().and_then(|snapshot| snapshot.find(&name)) {
             return Some(self.to_entry(entry, range));
         }
-        // A prefix names the backend without any list, also for what the backend does not list.
+        // A prefix names the server without any list, even for a name that the server does not
+        // list.
         let Some((backend, original)) = by_prefix(view, &name) else {
             return newest
                 .as_ref()
@@ -536,9 +541,10 @@ impl<'a> Router<'a> {
         (!self.is_by_list(kind, backend)).then(|| self.to_unlisted(backend, original, kind, range))
     }
 
-    /// The target of a tool's own name at its backend, which apps call it by: they know nothing of prefixes (MCP Apps
-    /// 2026-01-26, Standard MCP Messages). Where several backends have one of this name, that whose apps the client has
-    /// open is meant. `None` if no list has such a name, or one that has it may be missing.
+    /// The target of a tool's original name. Apps call tools by it, because they know nothing of
+    /// prefixes (MCP Apps 2026-01-26, Standard MCP Messages). If several servers have the name, the
+    /// server whose app the client has open is meant. `None` if no list has the name, or if a list
+    /// that may have it is missing.
     fn by_bare_name(
         &self,
         tools: &ListView,
@@ -562,7 +568,7 @@ impl<'a> Router<'a> {
             .collect();
         let meant = match all.as_slice() {
             [] => return None,
-            // A backend whose list is missing may have the tool, too.
+            // A server whose list is missing may have the tool too.
             [only] if tools.unlisted().is_empty() || origin_of(&all) == Some(only.backend) => {
                 Some(*only)
             }
@@ -625,13 +631,13 @@ impl<'a> Router<'a> {
                 return Err(fault::unknown_resource(&uri));
             }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
-            // backends that have resources are asked in turn. Asking is reading, which changes nothing.
+            // servers with resources are asked in turn. Asking is reading, which changes nothing.
             Place::Unlisted | Place::Unroutable => Target::FirstThatHas(uri),
         })
     }
 
-    /// A subscription goes to all backends if the resource is unlisted: the first might accept one to
-    /// anything, and another have the resource.
+    /// A subscription to an unlisted resource goes to all servers: the first one might accept any
+    /// URI while another one has the resource.
     async fn subscription(&self) -> Result<Target, RpcError> {
         match self.by_uri(&["uri"]).await? {
             Target::FirstThatHas(uri) => {
@@ -646,7 +652,8 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// `completion/complete` refers to a prompt by name or to a template by URI.
+    /// The target of `completion/complete`, which refers to a prompt by name or to a template by
+    /// URI.
     async fn by_reference(&self) -> Result<Target, RpcError> {
         let (_, reference) = self.string_at(&["ref", "type"])?;
         let named = |member| {
@@ -655,7 +662,7 @@ impl<'a> Router<'a> {
                 .is_some_and(|reference| reference.peek(member).is_some())
         };
         if named("name") && named("uri") {
-            // A server might take the other one than it is decided about.
+            // A server might use the other one than the policy has decided about.
             return Err(fault::invalid_params(
                 "params.ref has both a name and a uri".to_owned(),
             ));
@@ -686,7 +693,7 @@ impl<'a> Router<'a> {
         }))
     }
 
-    /// The target of what a backend calls `original`, and which no merged list has yet.
+    /// The target of a name `original` at a server, which no merged list has yet.
     fn to_unlisted(
         &self,
         backend: &Member,
@@ -711,7 +718,7 @@ impl<'a> Router<'a> {
         }))
     }
 
-    /// The parameters with `name` at `range`, if there is another one, and the arguments that the backend is to get.
+    /// The parameters with `name` at `range`, if given, and with the arguments for the server.
     fn rewritten(
         &self,
         rewriting: Option<&ToolRewriting>,
@@ -756,7 +763,7 @@ impl<'a> Router<'a> {
     }
 }
 
-/// What endpoints filter of a list of tools or prompts.
+/// The filter that applies to a list of tools or prompts.
 fn filtered(kind: ListKind) -> Filtered {
     if kind == ListKind::Tools {
         Filtered::Tools

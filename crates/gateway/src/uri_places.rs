@@ -1,4 +1,4 @@
-//! Where URIs of resources stand in what servers send.
+//! Finds the URIs of resources in messages from servers.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -7,12 +7,13 @@ use fanlight_protocol::json::{Json, Kind};
 use fanlight_protocol::{Method, Response};
 use memchr::memmem;
 
-/// A step from a value into it.
+/// A step from a value to its parts.
 #[derive(Clone, Copy)]
 enum Step {
-    /// To the members of this name. A reader may take the first or the last of several.
+    /// To the members of this name. There may be several, and readers may take the first or the
+    /// last.
     Key(&'static str),
-    /// To each element of an array; an object in its place is the only one.
+    /// To each element of an array. An object instead of an array counts as its only element.
     Each,
 }
 
@@ -20,12 +21,12 @@ type Path = &'static [Step];
 
 use Step::{Each, Key};
 
-/// MCP Apps 2026-01-26, Resource Discovery: the URI of a tool's app, and its deprecated form.
+/// The URI of a tool's app, and its deprecated form (MCP Apps 2026-01-26, Resource Discovery).
 const APP: [Path; 2] = [
     &[Key("_meta"), Key("ui"), Key("resourceUri")],
     &[Key("_meta"), Key("ui/resourceUri")],
 ];
-/// Within a content block: a link (server/tools, Resource Links), an embedded resource, an app.
+/// URIs in a content block: a link (server/tools, Resource Links), an embedded resource, an app.
 const BLOCK: [Path; 4] = [
     &[Key("uri")],
     &[Key("resource"), Key("uri")],
@@ -33,14 +34,14 @@ const BLOCK: [Path; 4] = [
     APP[1],
 ];
 const CONTENT: Path = &[Key("content"), Each];
-/// SEP-2640, Skill Entries.
+/// URIs in the entry of a skill (SEP-2640, Skill Entries).
 const SKILL: [Path; 2] = [&[Key("uri")], &[Key("resources"), Each, Key("uri")]];
 
-/// The places of URIs in one kind of value: paths to its parts, and for each the paths of URIs within.
+/// The places of URIs in one kind of value: paths to its parts, each with the paths of URIs inside.
 type Places = &'static [(Path, &'static [Path])];
 
 const IN_CALL_RESULT: Places = &[(&[], &APP), (CONTENT, &BLOCK)];
-/// `tasks/get` of the extension for tasks has the result of the call in a member.
+/// The result of `tasks/get` has the result of the call in a member.
 const IN_TASK: Places = &[
     (&[Key("result")], &APP),
     (&[Key("result"), Key("content"), Each], &BLOCK),
@@ -50,7 +51,7 @@ const IN_READ_RESULT: Places = &[(&[Key("contents"), Each], &[&[Key("uri")]])];
 const IN_DIRECTORY: Places = &[(&[Key("resources"), Each], &[&[Key("uri")]])];
 const IN_SKILL_RESULT: Places = &[(&[Key("skill")], &SKILL)];
 
-/// The ranges of the URIs in an answer to a request of this method.
+/// The ranges of the URIs in the answer to a request of this method.
 pub(crate) fn in_response(method: &Method, response: &Response) -> Vec<Range<usize>> {
     let places = match method {
         Method::CallTool | Method::TaskResult => IN_CALL_RESULT,
@@ -77,15 +78,15 @@ pub(crate) fn in_skill(entry: &Json) -> Vec<Range<usize>> {
     find(entry, &[(&[], &SKILL)])
 }
 
-/// Whether an object called `uri` or `…Uri` may be in the text. A short one is searched, since most results have
-/// none; of a long one, finding members is faster, since that skips their values.
+/// Whether the text may contain a member named `uri` or `…Uri`. Short texts are searched, because
+/// most have none. In long texts it is faster to find members, which skips their values.
 pub(crate) fn may_have_uri(text: &[u8]) -> bool {
     const SHORT: usize = 4 << 10;
     static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("ri\""));
     text.len() > SHORT || KEY.find(text).is_some() || has_unicode_escape(text)
 }
 
-/// Whether an escape could hide a name from a search.
+/// Whether the text has an escape that could hide a name from a search.
 fn has_unicode_escape(text: &[u8]) -> bool {
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
     ESCAPE.find(text).is_some()
@@ -114,7 +115,8 @@ fn find(value: &Json, places: Places) -> Vec<Range<usize>> {
     found
 }
 
-/// Calls `at_end` with each value that `path` leads to, and where it begins; `value` itself begins at `start`.
+/// Calls `at_end` with each value that `path` leads to and its position. `value` itself begins at
+/// `start`.
 fn walk(value: &Json, start: usize, path: &[Step], at_end: &mut dyn FnMut(&Json, usize)) {
     let Some((step, rest)) = path.split_first() else {
         return at_end(value, start);

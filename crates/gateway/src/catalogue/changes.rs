@@ -133,8 +133,8 @@ impl Catalogue {
         })
     }
 
-    /// Servers that announce changes but whose lists have outlived their `ttlMs`. Fanlight still
-    /// serves these lists and should read them again meanwhile.
+    /// Servers that announce changes and have lists past their `ttlMs`. Fanlight still serves these
+    /// lists, but should read them again meanwhile.
     pub(crate) fn expired(&self) -> Vec<BackendId> {
         let now = Instant::now();
         let shared = self.own.as_ref().map_or(self, |own| &own.shared);
@@ -156,8 +156,8 @@ impl Catalogue {
         overdue
     }
 
-    /// Reads a server's part again if it is known to be outdated, and merges it. Lists that no
-    /// client has asked for stay unread, unless clients have to be notified of their changes.
+    /// Reads a server's part again if it is outdated, and merges it. Lists that no client has asked
+    /// for stay unread, unless clients have to be notified of their changes.
     pub(super) async fn update(self: &Arc<Self>, topology: &Arc<Topology>, backend: BackendId) {
         let now = Instant::now();
         let (is_wanted, need) = self.with(|state| {

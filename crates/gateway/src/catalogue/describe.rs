@@ -26,9 +26,9 @@ const OWN_RULES: [&str; 5] = [
 /// Members that the gateway's own identity replaces. Each server's identity is kept under its name.
 const REPLACED: [&str; 2] = ["serverInfo", meta::SERVER_INFO];
 
-/// Describes all servers together for a client. `capabilities` is the union of what Fanlight
-/// serves, `serverInfo` is `identity`, and `instructions` are joined. All other members follow the
-/// merge policy.
+/// Describes all servers together for a client. `capabilities` is the union of the capabilities
+/// that Fanlight serves, `serverInfo` is `identity`, and `instructions` are joined. All other
+/// members follow the merge policy.
 pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> Json {
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Brief.time(&*backend.client, view.limits().timeout);

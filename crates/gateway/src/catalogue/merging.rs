@@ -61,7 +61,7 @@ impl Merging<'_> {
             && renamed.is_some_and(|original| self.mentioned.contains_key(original))
     }
 
-    /// The server that has `uri` in another list, or whose alias `uri` is.
+    /// The server that `uri` belongs to, as an entry of another list or as an alias.
     fn owner(&self, uri: &str) -> Option<BackendId> {
         let alias_of = self.topology.unalias(uri).map(|(owner, _)| owner.id);
         alias_of.or_else(|| {

@@ -50,8 +50,8 @@ pub(crate) struct Loaded {
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) loaded: Option<Loaded>,
-    /// The number of reasons to read the list again: announced changes, and changes of what
-    /// Fanlight declares.
+    /// The number of reasons to read the list again: changes that the server announced, and
+    /// additions to the capabilities that Fanlight declares.
     pub(super) announced: u64,
     /// The number of changes that the server itself has announced.
     pub(super) changes: u64,

@@ -1,5 +1,5 @@
-//! Compares the names in the configuration with the servers' lists: which names no server lists,
-//! and what the configuration has changed of an entry.
+//! Compares the names in the configuration with the servers' lists: names that no server lists, and
+//! changes that the configuration made to an entry.
 
 use std::collections::HashMap;
 

@@ -84,7 +84,7 @@ pub struct Entry {
     pub original: Option<Json>,
     /// The server that listed it.
     pub backend: BackendId,
-    /// Whether it is a tool that an app shows.
+    /// Set for a tool that an app shows.
     pub shows_app: bool,
     /// The kinds of changes that the configuration made to it.
     pub rewritten: Rewritten,
@@ -114,7 +114,7 @@ impl Snapshot {
             .and_then(|position| self.entries.get(*position))
     }
 
-    /// The server that lists this URI, or whose entries name it.
+    /// The server that lists this URI or names it in an entry.
     pub(crate) fn backend_naming(&self, uri: &str) -> Option<BackendId> {
         match self.kind? {
             ListKind::Tools | ListKind::Skills => self.named.get(uri).copied(),

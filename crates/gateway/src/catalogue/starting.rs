@@ -1,8 +1,8 @@
 //! How long answers wait for servers that are still starting.
 //!
-//! A client is served at once with what is available and notified of the rest, so that one slow
-//! server does not delay all others. A short wait remains, because some clients read lists once and
-//! ignore changes.
+//! A client gets the available entries at once and is notified of the rest, so that one slow server
+//! does not delay all others. A short wait remains, because some clients read lists once and ignore
+//! changes.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ pub(crate) struct ListWatcher {
 /// A server's part of the lists that one announcement concerns.
 type Part = (Change, BackendId);
 
-/// Which version of a server Fanlight listens to.
+/// The version of a server that Fanlight listens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listened {
     Itself,

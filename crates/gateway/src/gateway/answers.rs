@@ -1,4 +1,4 @@
-//! Which parts of a backend's answers and messages a client gets.
+//! Adapts the answers and messages of servers to a client.
 
 use fanlight_canonical::{CallContext, ServerMessage, ServerMessages};
 use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object};
@@ -11,7 +11,7 @@ use crate::uri_places;
 use crate::uris::{Asked, Opened, Renaming};
 
 impl Gateway {
-    /// The answer of a backend as its client sees it: with the URIs that the client knows.
+    /// Puts the client's URIs into a server's answer.
     pub(super) async fn received(
         &self,
         view: &View,
@@ -30,7 +30,7 @@ impl Gateway {
             }
             _ => response,
         };
-        // Names are those of all backends together, also where an endpoint shows only one.
+        // Aliases depend on all servers, even if an endpoint shows only one.
         if view.topology().backends().len() < 2 {
             return response;
         }
@@ -56,16 +56,17 @@ impl Gateway {
     }
 }
 
-/// The parts of a request that its answer depends on.
+/// The properties of a request that its answer depends on.
 #[derive(Default)]
 pub(super) struct Given {
-    /// The resource that it is for.
+    /// The resource that the request asks for.
     pub(super) asked: Option<Asked>,
-    /// Whether the client gets an app by it.
+    /// The app that the client opens with the request, if any.
     pub(super) opens: Option<Opened>,
 }
 
-/// A listing of a directory of resources (SEP-2640, Directory Reading) without those that an endpoint hides.
+/// Removes from a directory listing (SEP-2640, Directory Reading) the resources that an endpoint
+/// hides.
 fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Response {
     const MEMBER: &str = "resources";
     let result = response.result().unwrap_or_else(Json::empty_object);
@@ -90,7 +91,8 @@ fn shown_directory(view: &View, backend: BackendId, response: &Response) -> Resp
     ))
 }
 
-/// The channel to a client without what an endpoint hides: servers send more during a call than its progress.
+/// The channel to a client without what an endpoint hides. During a call, servers send more than
+/// progress.
 pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMessages {
     let view = view.clone();
     messages.mapped(move |message| {
@@ -100,7 +102,8 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
         let is_shown = match &notification.method {
             Method::Other(_) => false,
             method if Change::of(method).is_some() => false,
-            // The sending server is not known here, so every server must show it.
+            // The channel does not tell which server sent it, so the view must permit it for every
+            // server.
             Method::ResourceUpdated => {
                 let is_permitted =
                     |uri: &str| view.ids().all(|backend| view.permits_update(backend, uri));

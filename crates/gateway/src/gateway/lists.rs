@@ -1,4 +1,4 @@
-//! Merged lists: pages of them for clients, the whole for operators, and single definitions.
+//! Merged lists: pages for clients, whole lists for operators, and single definitions.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Gateway {
                     None => catalogue.newest_or_first(view, trace).await,
                 };
                 let ttl_left = catalogue.ttl_left(&list, Instant::now());
-                // A removed backend has nothing to list.
+                // A removed server has nothing to list.
                 let start = list
                     .position(&position.backend, position.offset)
                     .unwrap_or(usize::MAX);
@@ -112,7 +112,7 @@ impl Gateway {
         Ok(list.page(page, next_cursor))
     }
 
-    /// What an endpoint shows of the merged list as it is now, asking every backend.
+    /// The merged list as an endpoint shows it, after asking every server.
     pub async fn catalogue(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
         self.lists
             .catalogues
@@ -121,8 +121,8 @@ impl Gateway {
             .await
     }
 
-    /// What an endpoint shows of the merged list as clients are served it: backends are asked only if their list may have
-    /// changed without an announcement.
+    /// The merged list as clients at the endpoint get it. Only servers whose list may have changed
+    /// without an announcement are asked.
     pub async fn listed(&self, kind: ListKind, endpoint: &Endpoint) -> ListView {
         let view = self.view(endpoint);
         if view.transparent().is_none() {
@@ -136,7 +136,7 @@ impl Gateway {
             .list
     }
 
-    /// The tool that clients know as `name`, if the newest list can be trusted and has it.
+    /// The tool that clients know as `name`, if the newest list is trusted and has it.
     pub(super) fn trusted_tool(&self, view: &View, name: &str) -> Option<ListedTool> {
         if view.transparent().is_none() {
             self.lists.begin();
@@ -172,7 +172,7 @@ impl Gateway {
             fresh.find(name).and_then(listed)
         };
         match by_prefix(view, name) {
-            // Backends that are slow to list must not delay a call of this one's tool.
+            // Slow servers must not delay a call of this server's tool.
             Some((backend, original))
                 if backend.permits_tool(original)
                     && view.permits_name(Filtered::Tools, backend.id, original, None) =>
@@ -181,7 +181,7 @@ impl Gateway {
                 let found = tokio::select! {
                     biased;
                     found = from_all => match found {
-                        // It may be the one that the list does without.
+                        // The server may be the one that the merged list still lacks.
                         None if is_starting(&*backend.client) => from_one.await,
                         found => return found,
                     },
@@ -207,7 +207,7 @@ fn listed(tool: &Entry) -> Option<ListedTool> {
     })
 }
 
-/// The only tool that its backend calls `name`, unless the name has a prefix.
+/// The only tool with the original name `name`. `None` if the name has a prefix.
 fn only_bare<'a>(view: &View, tools: &'a ListView, name: &str) -> Option<&'a Entry> {
     let mut all = tools.find_bare(name);
     let only = all.next().filter(|_| by_prefix(view, name).is_none())?;

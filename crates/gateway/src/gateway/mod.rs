@@ -39,40 +39,40 @@ use several::send_to_all_with;
 
 /// Settings of the core.
 pub struct GatewaySettings {
-    /// The backends in configuration order, which decides merging.
+    /// The servers in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
-    /// Which of them, and of what they have, each endpoint shows.
+    /// The endpoints, with the servers and entries that each shows.
     pub endpoints: EndpointSettings,
-    /// How names are made of those of servers.
+    /// How clients' names are made from the servers' names.
     pub naming: NamingPolicy,
-    /// What clients may do; `None` for everything.
+    /// The policy that decides what clients may do; `None` permits everything.
     pub policy: Option<Arc<dyn Policy>>,
-    /// Bounds for reading lists.
+    /// Limits for reading lists.
     pub lists: ListLimits,
-    /// Bounds for results that are served again.
+    /// Limits for results that are served again.
     pub cache: CacheLimits,
-    /// Bounds on the memory of which backend has which task.
+    /// Limits for remembering which server has which task.
     pub tasks: TaskLimits,
-    /// Which backend has which task, as other processes know it; `None` if there are none.
+    /// The task owners that the replicas share; `None` without replicas.
     pub common_tasks: Option<Arc<dyn CommonTaskOwners>>,
-    /// URIs in results whose backend is remembered, and clients whose apps are.
+    /// How many URIs in results, and how many clients' open apps, are remembered.
     pub max_handed_out: usize,
     /// How long an app counts as open after its last use.
     pub open_apps: Duration,
-    /// Resources that sessions subscribe to by requests, which are remembered so that they outlast a change of the
-    /// backends.
+    /// How many resource subscriptions of sessions are remembered, so that they survive a change of
+    /// the servers.
     pub max_subscriptions: usize,
-    /// The keys that seal cursors; made at random if there are none, so that cursors then end with
-    /// the process.
+    /// The keys that seal cursors. Without any, a random key is made, and cursors end with the
+    /// process.
     pub keys: Keys,
-    /// `Implementation` object that describes Fanlight where several servers are one.
+    /// The `Implementation` object that describes Fanlight when it merges several servers.
     pub identity: Json,
 }
 
-/// Where a request is sent, once that has been found.
+/// The target of a request, once it has been found.
 type FoundTarget = Option<Box<Result<Target, RpcError>>>;
 
-/// Several backends as one server.
+/// Presents several servers as one.
 pub struct Gateway {
     topology: Arc<CurrentTopology>,
     pub(crate) lists: Arc<ListWatcher>,
@@ -96,7 +96,7 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Makes `settings.backends` one server. Sends them nothing yet.
+    /// Creates a gateway for `settings.backends`. Sends them nothing yet.
     ///
     /// # Errors
     ///
@@ -135,23 +135,23 @@ impl Gateway {
         })
     }
 
-    /// Ends the gateway's own tasks, and waits for that. Call it when no more requests arrive: lists are
-    /// empty from now on.
+    /// Ends the gateway's background tasks and waits for them. Call it when no more requests
+    /// arrive, because lists are empty afterwards.
     pub async fn stop(&self) {
         self.lists.stop().await;
     }
 
-    /// What a client is shown.
+    /// The view of a client.
     fn view_of(&self, client: &CallContext) -> View {
         View::of(self.topology.load(), client)
     }
 
-    /// What an endpoint shows of what is the same for all.
+    /// The view of an endpoint, for everything that is the same for all its clients.
     fn view(&self, endpoint: &Endpoint) -> View {
         View::at(self.topology.load(), endpoint)
     }
 
-    /// Passes a request to the only backend.
+    /// Passes a request to the only server.
     async fn pass(&self, view: &View, only: &Member, call: Call) -> Result<Response, RpcError> {
         let lists_tools_to = (call.method == Method::ListTools).then(|| Arc::clone(&call.context));
         if call.method == Method::Discover {
@@ -174,7 +174,7 @@ impl Gateway {
         }
     }
 
-    /// Marks the known tools as stale if a list that is passed to a client defines one differently.
+    /// Marks the known tools as stale if a list passed to a client defines one differently.
     fn compare_tools(&self, view: &View, response: &Response) {
         let tools = self
             .lists
@@ -219,7 +219,7 @@ impl Gateway {
         }
     }
 
-    /// Answers a request whose backend is not known without asking, or which is not for one backend alone.
+    /// Answers a request whose server has to be found by asking, or which concerns several servers.
     async fn find_and_send(
         &self,
         view: &View,
@@ -250,7 +250,8 @@ impl Gateway {
         }
     }
 
-    /// Asks each backend for a resource that no list has. Further rounds of input go to the one that has answered.
+    /// Asks each server in turn for an unlisted resource. Further rounds of input go to the server
+    /// that answered.
     async fn ask_each(
         &self,
         view: &View,
@@ -292,7 +293,7 @@ impl Gateway {
             .await)
     }
 
-    /// Sends a request to one backend.
+    /// Sends a request to one server.
     async fn send(&self, view: &View, routed: Routed, call: Call) -> Result<Response, RpcError> {
         let Routed {
             backend,
@@ -333,8 +334,8 @@ impl Gateway {
             .await)
     }
 
-    /// Asks a backend, unless the request is for a resource that is being read or kept; the error is the
-    /// backend's own.
+    /// Asks a server, unless the requested resource is kept or being read. The error is the
+    /// server's own.
     fn ask<'a>(&'a self, backend: &'a Member, call: Call) -> Pending<'a, Response> {
         match call.method {
             Method::ReadResource => Box::pin(self.reads.read(backend, call)),
@@ -354,12 +355,12 @@ impl Core for Gateway {
 
     /// Never fails: a failure is an error response.
     ///
-    /// [`Method::Discover`] asks for the description: its result has the shape of an `initialize`
-    /// or a `server/discover` result, or, merged from several, `capabilities`, `serverInfo`,
-    /// `instructions` and `_meta`. The client's edge renders it.
+    /// [`Method::Discover`] asks for the description. Its result has the shape of an `initialize`
+    /// or `server/discover` result. If it is merged from several servers, it has `capabilities`,
+    /// `serverInfo`, `instructions` and `_meta`. The frontend renders it for the client.
     async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
         if operation.approval().is_some() {
-            // What somebody agrees to is one call.
+            // An approval is for one execution of the call.
             operation.context().run_once();
         }
         let Operation {
@@ -387,7 +388,7 @@ impl Core for Gateway {
         let subscription = SubscriptionRequest::of(&call);
         let answer = match view.transparent() {
             Some(only) => self.pass(view, only, call).await,
-            // Boxed to keep the future of a call small where there is one backend.
+            // Boxed to keep a call's future small when there is one server.
             None => Box::pin(self.route(view, target, call)).await,
         };
         let Operation {
@@ -402,7 +403,7 @@ impl Core for Gateway {
             let made_by = operation
                 .policy_subject()
                 .filter(|_| request.method == Method::CallTool);
-            // Boxed: few calls create one.
+            // Boxed: few calls create a task.
             Box::pin(
                 self.tasks
                     .note(view, &request.context, routed.backend, &task, made_by),
@@ -427,7 +428,7 @@ impl Core for Gateway {
         self.decided_again(decided, context)
     }
 
-    /// The endpoint at this path of a request.
+    /// The endpoint at this request path.
     fn endpoint(&self, path: &str) -> Option<Endpoint> {
         self.topology.load().endpoints.at(path)
     }
@@ -448,16 +449,16 @@ impl Core for Gateway {
         self.listen_operation(interest, context)
     }
 
-    /// Begins to listen to what servers send outside of calls, until the result is dropped. It goes on when the backends
-    /// are replaced.
+    /// Listens for messages that servers send outside of calls, until the result is dropped.
+    /// Listening goes on when the servers are replaced.
     ///
-    /// With several backends, changes of lists are announced by the gateway itself, when a merged
-    /// list has changed. Everything else comes from the backends, under the names the client knows.
+    /// With several servers, the gateway itself announces changes of lists when a merged list has
+    /// changed. Everything else comes from the servers, under the names that the client knows.
     ///
     /// # Errors
     ///
-    /// If the only backend does not answer. Of several, those that do not answer in time are not
-    /// honoured.
+    /// If the only server does not answer. With several servers, the parts of those that do not
+    /// answer in time are not honoured.
     async fn listen(
         &self,
         operation: ListenOperation,
@@ -484,7 +485,7 @@ impl Core for Gateway {
         self.notice(notification, context)
     }
 
-    /// Passes on a notification of a client's session that Fanlight does not know.
+    /// Forwards a notification of a client's session that Fanlight does not know.
     fn notify(&self, notice: Notice) {
         let Notice {
             view,
@@ -501,10 +502,10 @@ impl Core for Gateway {
             .for_each(|server| server.continue_session(client));
     }
 
-    /// The client's session has ended: backends drop what they keep for it.
+    /// Tells all servers that the client's session has ended, so that they drop its state.
     fn end_session(&self, session: SessionKey) {
         self.subscribed.end(session);
-        // A canary may have served it, also before a change of its share.
+        // A canary may have served the session, even before a change of its share.
         self.topology
             .load()
             .clients()
@@ -512,7 +513,7 @@ impl Core for Gateway {
     }
 }
 
-/// Notes where a request is sent; further rounds of it go to the same server.
+/// Records where a request is sent, so that its further rounds go to the same server.
 fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: Option<&Member>) {
     let Some(backend) = backend else { return };
     let canary = backend
@@ -535,8 +536,8 @@ fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: 
     });
 }
 
-/// The description of the only backend for a client, unchanged if that is transparent and the endpoint has no
-/// instructions of its own.
+/// The description of the only server for a client. It is unchanged if that server is transparent
+/// and the endpoint has no instructions of its own.
 async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Response, RpcError> {
     match only.client.describe_to(client).await {
         Ok(description) if view.transparent().is_some() => Ok(Response::from_result(&as_shown(

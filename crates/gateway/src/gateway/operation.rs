@@ -1,4 +1,4 @@
-//! What clients ask for as the gateway carries it out: resolved once, by one topology.
+//! A client's request as the gateway carries it out, resolved once by one topology.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,17 +18,18 @@ use crate::fault;
 use crate::routing::Target;
 use crate::topology::{BackendId, View};
 
-/// A request as the gateway carries it out. Its fields are private to the gateway, and only `Gateway::operation` makes
-/// one: what has been decided about it is what runs.
+/// A request as the gateway carries it out. Its fields are private and only `Gateway::operation`
+/// makes one, so the request that runs is the one that was decided about.
 pub struct Operation {
-    /// What its client's endpoint shows of the topology that it keeps.
+    /// The client's view of the topology that the operation keeps.
     pub(super) view: View,
     pub(super) request: Unresolved,
-    /// Where it is sent; `None` until that has been needed. Once found it stays, for further rounds of input too.
+    /// The target; `None` until it is needed. Once found it stays, even for further rounds of
+    /// input.
     pub(super) target: FoundTarget,
-    /// The tool that lists have under the name that the client gave.
+    /// The listed tool with the name that the client gave.
     listed: Option<ListedTool>,
-    /// What the policy says of it.
+    /// The policy's verdict.
     verdict: Option<Verdict>,
 }
 
@@ -36,13 +37,13 @@ pub struct Operation {
 #[derive(Clone, Debug)]
 pub(super) struct ListedTool {
     pub(super) backend: BackendId,
-    /// A JSON string: its backend's own name for it.
+    /// The server's own name for the tool: a JSON string.
     pub(super) original: Json,
     /// The definition, as clients see it.
     pub(super) definition: Arc<Json>,
 }
 
-/// Listening as the gateway begins it. Only `Gateway::listen_operation` makes one.
+/// A request to listen as the gateway carries it out. Only `Gateway::listen_operation` makes one.
 #[derive(Debug)]
 pub struct ListenOperation {
     pub(super) view: View,
@@ -50,7 +51,7 @@ pub struct ListenOperation {
     pub(super) context: Arc<CallContext>,
 }
 
-/// A notification as the gateway passes it on. Only `Gateway::notice` makes one.
+/// A notification as the gateway forwards it. Only `Gateway::notice` makes one.
 #[derive(Debug)]
 pub struct Notice {
     pub(super) view: View,
@@ -59,7 +60,7 @@ pub struct Notice {
 }
 
 impl Gateway {
-    /// Resolves what a client wants to listen to by the current topology.
+    /// Resolves a client's request to listen by the current topology.
     pub(super) fn listen_operation(
         &self,
         interest: Interest,
@@ -104,8 +105,8 @@ impl Gateway {
         operation
     }
 
-    /// Finds where a request is sent that names something, and has the policy decide about that. What may not be done is
-    /// answered with an error when it runs.
+    /// Finds the target of a request that names something, and applies the policy to it. A
+    /// forbidden request gets its error when it runs.
     async fn apply_policy(&self, operation: &mut Operation, action: PolicyAction) {
         let Operation {
             view,
@@ -158,7 +159,7 @@ impl Gateway {
         }
     }
 
-    /// The verdict about what a client named and is not shown, if a list has it.
+    /// The verdict about an entry that is hidden from the client, if a list has it.
     fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
         let (kind, name) = named(&request.method, request.params.as_ref()?)?;
         let list = match kind {
@@ -193,7 +194,7 @@ impl Gateway {
         }
     }
 
-    /// Finds the tool in the lists, and then where the call is sent.
+    /// Finds the tool in the lists, and then the target of the call.
     async fn find_tool(&self, operation: &mut Operation) {
         let Operation {
             view,
@@ -226,7 +227,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Whether a request that began earlier may go on by the policy as it is now.
+    /// Whether a request that began earlier may go on under the current policy.
     pub(super) fn decided_again(
         &self,
         decided: &Decided,
@@ -236,7 +237,7 @@ impl Gateway {
         if view.rights().is_none() || action(decided.method()).is_none() {
             return Ok(());
         }
-        // There was no policy when it began.
+        // There was no policy when the request began.
         let Some(subject) = decided.policy_subject() else {
             return Err(fault::policy_has_changed());
         };
@@ -251,7 +252,7 @@ impl Gateway {
             Some(PolicyOutcome::Asked { number, .. }) => Some(*number),
             _ => None,
         };
-        // What somebody agreed to by another policy is not agreed to by this one.
+        // An approval under another policy does not count under this one.
         let asked = rule(verdict.as_ref().ok());
         if asked.is_some() && asked != rule(decided.verdict()) {
             Err(fault::policy_has_changed())
@@ -261,7 +262,7 @@ impl Gateway {
     }
 }
 
-/// The error for what a policy does not permit; `None` if it does.
+/// The error for a request that the policy forbids; `None` if it permits the request.
 fn refusal(
     kind: PolicyKind,
     visible: &str,
@@ -288,7 +289,7 @@ fn refusal(
     }
 }
 
-/// The definition of the tool that a backend calls `original`, if it is the one that lists have.
+/// The definition of the tool that a server calls `original`, if `listed` is that tool.
 fn definition_of<'a>(
     listed: Option<&'a ListedTool>,
     backend: BackendId,
@@ -298,14 +299,14 @@ fn definition_of<'a>(
     listed.map(|tool| &tool.definition)
 }
 
-/// Puts on the span what the policy says.
+/// Records the policy's verdict on the request's span.
 fn told(context: &CallContext, verdict: Option<&Verdict>) {
     if let Some(Verdict { outcome, policies }) = verdict {
         context.trace.policy(outcome.as_str(), policies);
     }
 }
 
-/// What a request does, as policies name it.
+/// The action of a request, as policies name it.
 fn action(method: &Method) -> Option<PolicyAction> {
     Some(match method {
         Method::CallTool => PolicyAction::Call,
@@ -318,7 +319,7 @@ fn action(method: &Method) -> Option<PolicyAction> {
     })
 }
 
-/// What a request names: its kind, and the name or URI.
+/// The kind and the name or URI of the entry that a request names.
 pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, String)> {
     let text = |object: &Json, member: &str| Some(object.peek(member)?.as_str()?.into_owned());
     let of_uri = |uri: String| (PolicyKind::of_uri(&uri), uri);
@@ -327,7 +328,7 @@ pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, Strin
         Method::GetPrompt => Some((PolicyKind::Prompt, text(params, "name")?)),
         Method::GetSkill => Some((PolicyKind::Skill, text(params, "uri")?)),
         Method::Complete => {
-            // By the type, as it is sent.
+            // The `type` that is sent decides.
             let reference = params.get("ref")?;
             match text(&reference, "type")?.as_str() {
                 "ref/prompt" => Some((PolicyKind::Prompt, text(&reference, "name")?)),
@@ -343,7 +344,7 @@ pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, Strin
 }
 
 impl Operation {
-    /// The params that the server gets of a call, and the server.
+    /// The server of a call, and the parameters that it gets.
     fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
         Some(match (self.view.transparent(), self.target.as_deref()) {
             (Some(only), _) => (only.id, self.request.params.as_ref()),
@@ -411,10 +412,11 @@ impl Decidable for Operation {
             )),
             _ => None,
         };
-        // The stricter one; of two that are equally strict the policy's, which has words of its own.
+        // The stricter rule counts. If both are equally strict, the policy's does, because it has a
+        // text of its own.
         let rules = configured.map(|rule| (rule, None)).into_iter().chain(asked);
         let (rule, text) = rules.max_by_key(|(rule, _)| rule.by)?;
-        // One that cannot be read needs approval, too: what it means, only the server knows.
+        // A name that cannot be read needs approval too, because only the server knows its meaning.
         let name = params
             .and_then(|params| Some(params.peek("name")?.as_str()?.into_owned()))
             .unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What operators see of the backends and endpoints.
+//! The state of servers and endpoints, for operators.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Gateway {
         self.topology.load().endpoints.list()
     }
 
-    /// The names of the backends that an endpoint shows.
+    /// The names of the servers that an endpoint shows.
     #[must_use]
     pub fn shown_backends(&self, endpoint: &Endpoint) -> Vec<String> {
         self.view(endpoint)
@@ -33,7 +33,8 @@ impl Gateway {
             .collect()
     }
 
-    /// The state of every backend, in configuration order; behind them those that are but other versions of them.
+    /// The state of every server in configuration order, followed by canaries and other versions of
+    /// them.
     #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
@@ -43,7 +44,7 @@ impl Gateway {
             .collect()
     }
 
-    /// The state of every backend of clients.
+    /// The state of the servers that clients use, without other versions of them.
     #[must_use]
     pub fn status_of_shown(&self) -> Vec<BackendStatus> {
         self.topology
@@ -54,7 +55,7 @@ impl Gateway {
             .collect()
     }
 
-    /// The canaries and mirrors of the backends that have any, by backend.
+    /// The canaries and mirrors of servers, by server name.
     #[must_use]
     pub fn versions_of_backends(
         &self,
@@ -68,7 +69,7 @@ impl Gateway {
             .collect()
     }
 
-    /// The endpoints of the backends that have several, by backend.
+    /// The endpoints of the servers that have several, by server name.
     #[must_use]
     pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
         let topology = self.topology.load();
@@ -78,7 +79,7 @@ impl Gateway {
         all.filter(|(_, endpoints)| !endpoints.is_empty()).collect()
     }
 
-    /// The backends whose list was read in an earlier run of Fanlight and not yet in this one, and when it was.
+    /// The servers whose list comes from an earlier run of Fanlight, with the time of reading.
     #[must_use]
     pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
         let topology = self.topology.load();
@@ -88,9 +89,12 @@ impl Gateway {
             .collect()
     }
 
-    /// The entries of the backends whose whole list is known, as they themselves give and call them, by backend: of lists that
-    /// are the same for all clients, or, with those that are private, as Fanlight itself is given them.
-    /// That of one that is connected and does not offer the list is known to be empty, also if nobody has read it.
+    /// The original names and definitions of the entries, for each server whose whole list is
+    /// known.
+    ///
+    /// Private lists are included only `with_private`, as Fanlight itself is shown them. A
+    /// connected server that does not offer the list counts as having an empty one, even if nobody
+    /// has read it.
     #[must_use]
     pub fn own_entries(
         &self,
@@ -108,8 +112,8 @@ impl Gateway {
         known.collect()
     }
 
-    /// How the backend called `name` describes itself, as far as that is known without connecting to it; `None` if there is
-    /// no such backend.
+    /// The description of the server called `name`, if Fanlight can give it without connecting.
+    /// `None` if there is no such server.
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
         let topology = self.topology.load();
         let client = topology.clients().find(|client| client.name() == name)?;
@@ -125,7 +129,8 @@ impl Gateway {
         )
     }
 
-    /// What the processes of the backend called `name` have written besides messages; `None` if there is no such backend.
+    /// The output of the processes of the server called `name`, apart from messages; `None` if
+    /// there is no such server.
     #[must_use]
     pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
         let topology = self.topology.load();
@@ -141,7 +146,7 @@ fn is_connected(client: &dyn BackendClient) -> bool {
     )
 }
 
-/// Whether a backend is known not to have a list.
+/// Whether a server certainly does not have a list.
 fn lacks(backend: &Member, kind: ListKind) -> bool {
     let description = is_connected(&*backend.client)
         .then(|| backend.client.describe().now_or_never())

@@ -1,4 +1,4 @@
-//! The change to other backends and endpoints while requests run.
+//! Replaces servers and endpoints while requests run.
 
 use std::sync::{Arc, Weak};
 
@@ -10,16 +10,17 @@ use tracing::debug;
 use super::Gateway;
 use crate::topology::{BackendEntry, EndpointSettings, ListLimits, NamingPolicy, Topology};
 
-/// Subscriptions of sessions that are made again at the same time. No option: it spares servers, and a reload is
-/// complete once all are made.
+/// How many subscriptions of sessions are made again at the same time. No option: the limit spares
+/// servers, and a reload is complete once all are made.
 const SUBSCRIBING_AT_ONCE: usize = 32;
 
 impl Gateway {
-    /// Has requests that arrive from now on handled by these backends, in this order, and endpoints. Running ones keep
-    /// theirs. A backend with the id of a current one is taken as unchanged: its lists and kept reads stay.
+    /// Uses these servers, in this order, and these endpoints for new requests. Running requests
+    /// keep theirs. A server with the id of a current one counts as unchanged, so its lists and
+    /// kept reads stay.
     ///
-    /// Clients that listen keep listening; those for whom a merged list differs are notified, in the background. Must not
-    /// run twice at a time.
+    /// Listening clients keep listening. Clients with a different merged list are notified in the
+    /// background. Must not run twice at the same time.
     pub async fn replace(
         self: &Arc<Self>,
         backends: Vec<BackendEntry>,
@@ -39,7 +40,7 @@ impl Gateway {
         self.lists.catalogues.retain(&old, &new);
         self.topology.replace(Arc::clone(&new));
         let is_any_gone = !has_same_canaries || old.ids().any(|backend| new.get(backend).is_none());
-        // After the listeners, so that there is a stream for what is announced.
+        // After the listeners, so that announcements have a stream.
         let subscribing = self.subscribe_again(is_any_gone);
         self.lists
             .spawn(Arc::clone(&self.listeners).replaced(Arc::clone(&new), subscribing));
@@ -50,7 +51,7 @@ impl Gateway {
         });
     }
 
-    /// Makes the subscriptions of sessions again, where a backend that knew of one may be gone.
+    /// Makes the sessions' subscriptions again, because a server that knew of one may be gone.
     pub(super) fn subscribe_again(
         self: &Arc<Self>,
         is_any_gone: bool,

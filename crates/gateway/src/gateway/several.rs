@@ -1,4 +1,4 @@
-//! Requests that name nothing that one backend has: for all of them, or for the first that answers.
+//! Requests that name nothing of one server: for all servers, or for the first that answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::topology::{BackendId, Member, View};
 use crate::{extensions, fault};
 
 impl Gateway {
-    /// Requests that name neither a list nor anything in one.
+    /// Answers requests that name neither a list nor an entry of one.
     pub(super) async fn unnamed(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let whole = view.topology().backends();
         match (&call.method, whole, view.only()) {
@@ -50,8 +50,8 @@ impl Gateway {
         }
     }
 
-    /// A method that Fanlight does not know: for the backend of what its parameters name, else for those that may have
-    /// it, until one does.
+    /// Sends a method that Fanlight does not know to the server that owns a name in its parameters.
+    /// Without such a name, tries the servers that may have the method, until one does.
     pub(super) async fn unknown(&self, view: &View, call: Call) -> Result<Response, RpcError> {
         let unknown = fault::unknown_method(call.method.as_str());
         let Method::Other(method) = &call.method else {
@@ -127,9 +127,9 @@ impl Gateway {
         }
     }
 
-    /// Asks backends in turn for a resource that none of them lists. The first result counts; if
-    /// there is none, the resource is not found, unless a backend could not even be asked. One that
-    /// takes longer than a list may is still waited for, but the next is asked meanwhile.
+    /// Asks servers in turn for a resource that none of them lists. The first result counts.
+    /// Without a result the resource is not found, unless a server could not be asked. A server
+    /// that is slower than a list may be is still waited for, but the next one is asked meanwhile.
     pub(super) async fn first_that_has(
         &self,
         view: &View,
@@ -170,7 +170,7 @@ impl Gateway {
         }
     }
 
-    /// Sends a read to a backend if it has resources, or skills, at all.
+    /// Sends a read to a server that has resources or skills.
     async fn read_if_capable(
         &self,
         view: &View,
@@ -201,7 +201,7 @@ impl Gateway {
     }
 }
 
-/// Sends to every backend with the capability; succeeds if any of them does.
+/// Sends to every server with the capability; succeeds if any of them does.
 pub(super) async fn send_to_all_with(
     view: &View,
     capability: &str,

@@ -1,7 +1,7 @@
-//! One read for all requests that want it at one time.
+//! One read for all equal requests that arrive while it runs.
 //!
-//! Each of them polls the shared future, so that it survives the departure of any and is cancelled by
-//! that of the last.
+//! Each request polls the shared future. So the read survives when some requests leave, and is
+//! cancelled when the last one leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,42 +15,44 @@ use tokio_util::sync::CancellationToken;
 type Outcome = Result<Response, BackendError>;
 type SharedRead = Shared<BoxFuture<'static, Outcome>>;
 
-/// A running read that more requests may join.
+/// A running read that more requests can join.
 pub(super) struct InFlight {
-    /// Absent if it ended at once.
+    /// `None` if the read ended at once.
     shared: Option<WeakShared<BoxFuture<'static, Outcome>>>,
     state: State,
 }
 
 #[derive(Clone, Default)]
 struct State {
-    /// The server sent the leader's client a request: the answer will be for that client alone.
+    /// Cancelled when the server sent the leader's client a request, so that the answer is for that
+    /// client alone.
     personal: CancellationToken,
-    /// The request whose call is sent was cancelled, so that the server's requests stay unanswered.
+    /// Set when the leader was cancelled, so that the server's requests stay unanswered.
     is_abandoned: Arc<AtomicBool>,
 }
 
-/// How a request takes part in a read.
+/// A request's part in a shared read.
 pub(super) enum Role {
     Leader(Leader),
     Follower(Follower),
 }
 
-/// The request whose call is sent.
+/// The request whose call is sent to the server.
 pub(super) struct Leader {
     shared: SharedRead,
     state: State,
     has_ended: bool,
 }
 
-/// An equal request that arrived meanwhile.
+/// An equal request that arrived while the leader's call was running.
 pub(super) struct Follower {
     shared: SharedRead,
     state: State,
 }
 
 impl InFlight {
-    /// Begins `read`, which is given the token to cancel once its answer is for the leader's client alone.
+    /// Begins `read` with a token. The read cancels the token when its answer is for the leader's
+    /// client alone.
     pub(super) fn begin<F>(read: impl FnOnce(CancellationToken) -> F) -> (Self, Leader)
     where
         F: Future<Output = Outcome> + Send + 'static,
@@ -70,10 +72,10 @@ impl InFlight {
         )
     }
 
-    /// Joins the read; `None` if it has ended or is for one client alone.
+    /// Joins the read. `None` if it has ended or is for one client alone.
     pub(super) fn follow(&self) -> Option<Follower> {
-        // In this order: dropping the upgraded future could drop the last reference to the read, which
-        // takes the lock that callers hold.
+        // In this order: dropping the upgraded future could drop the last reference to the read,
+        // which takes the lock that callers hold.
         if self.state.personal.is_cancelled() {
             return None;
         }
@@ -109,7 +111,7 @@ impl Follower {
             outcome = self.shared => outcome,
         };
         match &outcome {
-            // The server may have failed because a request of its own stayed unanswered.
+            // The server may have failed because its own request stayed unanswered.
             Ok(response) if response.is_error() => {
                 (!self.state.is_abandoned.load(Ordering::Relaxed)).then_some(outcome)
             }

@@ -1,7 +1,7 @@
-//! Results that may be served again, bounded in number and bytes.
+//! Results that may be served again, limited in number and bytes.
 //!
-//! The eviction is quick_cache's: a client that reads every resource once does not flush the cache.
-//! One result is kept per resource, so that an announced change finds it.
+//! quick_cache chooses which to evict: a client that reads every resource once does not flush the
+//! cache. One result is kept per resource, so that an announced change finds it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,30 +18,31 @@ use tokio::time::Instant;
 use super::Read;
 use crate::topology::BackendId;
 
-/// What an entry takes beside its texts, in bytes.
+/// The memory of an entry besides its texts, in bytes.
 const OVERHEAD: usize = 256;
 
-/// Bounds for results that are kept to be served again. With 0 of either, none are.
+/// Limits for results that are kept to be served again. If `entries` or `bytes` is 0, none are
+/// kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// How many results are kept.
+    /// The most results that are kept.
     pub entries: usize,
-    /// How many bytes all of them may have together.
+    /// The most bytes of all results together.
     pub bytes: usize,
-    /// How long a result is kept at most.
+    /// The longest time that a result is kept.
     pub longest: Duration,
 }
 
-/// A store of results that any principal may be served.
+/// Stores results that any principal may be served.
 pub(super) trait KeptResults: Send + Sync {
-    /// The result of an equal read, with what is left of its time.
+    /// The result of an equal read, with its remaining `ttlMs`.
     fn get(&self, read: &Read) -> Option<Response>;
-    /// Keeps a result if the server permits that for some time and for any principal.
+    /// Stores a result if the server permits that for some time and for any principal.
     fn insert(&self, read: &Read, response: &Response);
-    /// Drops the results of a resource, and of those that it is part of: one that is updated may be
-    /// part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
+    /// Drops the results of a resource and of the resources that contain it. An updated resource
+    /// may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
     fn remove(&self, backend: BackendId, uri: &str);
-    /// Drops all results of a backend.
+    /// Drops all results of a server.
     fn remove_all(&self, backend: BackendId);
 }
 
@@ -61,7 +62,8 @@ struct Entry {
     expires: Instant,
 }
 
-/// Bounds the number, too: no entry weighs less than its share of all bytes.
+/// An entry's weight. It is at least an equal share of all bytes, which limits the number of
+/// entries too.
 #[derive(Clone)]
 struct Weight {
     least: u64,
@@ -75,7 +77,7 @@ impl Weighter<Key, Entry> for Weight {
 }
 
 impl MemoryResults {
-    /// `None` if nothing is to be kept.
+    /// Returns `None` if the limits permit no results.
     pub(super) fn new(limits: CacheLimits) -> Option<Self> {
         if limits.entries == 0 || limits.bytes == 0 {
             return None;
@@ -129,7 +131,7 @@ impl KeptResults for MemoryResults {
         let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else {
             return;
         };
-        // Detached, or the whole buffer that it was received in would stay in memory.
+        // Detached, because otherwise the whole receive buffer would stay in memory.
         let entry = Entry {
             params: Bytes::copy_from_slice(&read.params),
             response: response.detached(),
@@ -165,7 +167,7 @@ fn public_ttl(response: &Response) -> Option<Duration> {
     ttl.filter(|_| is_public).map(Duration::from_millis)
 }
 
-/// The response with a `ttlMs` of `left`: a client that keeps it must not keep it longer than the server
+/// The response with a `ttlMs` of `left`, so that a client keeps it no longer than the server
 /// permits.
 fn with_ttl(response: &Response, left: i64) -> Option<Response> {
     let body = response.body();

@@ -1,10 +1,11 @@
-//! Reading resources: equal reads at the same time are sent once (`in_flight`), and results that
-//! servers call public are served again while their `ttlMs` runs (`kept`).
+//! Reads resources. Equal reads at the same time are sent once (`in_flight`). Results that servers
+//! call public are served again while their `ttlMs` runs (`kept`).
 //!
-//! A read joins another only if both are of one principal and the server cannot tell the two clients
-//! apart, and stops to be shared as soon as the server sends the client a request. Only results with
-//! `cacheScope: "public"` are kept, which may be served to any principal (2026-07-28
-//! server/utilities/caching), and not if the client was sent a request for them.
+//! A read joins another only if both are of one principal and the server cannot tell the two
+//! clients apart. Sharing stops as soon as the server sends the client a request.
+//!
+//! Only results with `cacheScope: "public"` are kept, which any principal may be served (2026-07-28
+//! server/utilities/caching). A result is not kept if the server sent the client a request for it.
 
 mod in_flight;
 mod kept;
@@ -25,7 +26,7 @@ use in_flight::{InFlight, Leader, Role};
 pub use kept::CacheLimits;
 use kept::{KeptResults, MemoryResults};
 
-/// The reads that are running and the results that are kept.
+/// The running reads and the kept results.
 pub(crate) struct Reads {
     running: Mutex<Running>,
     kept: Option<Box<dyn KeptResults>>,
@@ -33,32 +34,32 @@ pub(crate) struct Reads {
 
 #[derive(Default)]
 struct Running {
-    /// Each with a number of its own.
+    /// The running reads, each with a number.
     reads: HashMap<ReadKey, (u64, InFlight)>,
     begun: u64,
-    /// How many changes of its resources each backend has announced.
+    /// How many changes of its resources each server has announced.
     changes: HashMap<BackendId, u64>,
 }
 
-/// What two reads must have in common to be sent as one.
+/// The properties that two reads must share to be sent as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadKey {
     backend: BackendId,
     principal: Principal,
-    /// A request after an announced change must not join a read that began before.
+    /// Included so that a request after an announced change does not join an earlier read.
     changes: u64,
     params: Bytes,
     capabilities: Bytes,
     tasks: Option<TaskDialect>,
 }
 
-/// A read of one resource, as far as two of them can be equal.
+/// The properties of a read that make two reads equal.
 struct Read {
     backend: BackendId,
     uri: String,
-    /// `params` without what belongs to one hop.
+    /// `params` without the members that belong to one hop.
     params: Bytes,
-    /// Changes announced when the read began.
+    /// How many changes the server had announced when the read began.
     changes: u64,
 }
 
@@ -71,15 +72,15 @@ impl Reads {
         })
     }
 
-    /// Answers a read: with a kept result, with the answer to an equal read that is running, or by
-    /// asking the backend.
+    /// Answers a read with a kept result, with the answer to an equal running read, or by asking
+    /// the server.
     pub(crate) async fn read(
         self: &Arc<Self>,
         backend: &Member,
         call: Call,
     ) -> Result<Response, BackendError> {
         let client = &backend.client;
-        // What one version of a server has said is not for the clients of another.
+        // Results of one version of a server are not for clients of another version.
         if backend.canary_of(&call.context.caller).is_some() {
             return client.request(call).await;
         }
@@ -108,13 +109,14 @@ impl Reads {
         }
     }
 
-    /// A backend has announced a change of a resource, by its own name.
+    /// Acts on a server's announcement that a resource has changed; `uri` is the server's own name
+    /// for it.
     pub(crate) fn changed(&self, backend: BackendId, uri: &str) {
         self.count_change(backend);
         self.kept.iter().for_each(|kept| kept.remove(backend, uri));
     }
 
-    /// All of a backend's resources may have changed.
+    /// Acts on an announcement that all resources of a server may have changed.
     pub(crate) fn all_changed(&self, backend: BackendId) {
         self.count_change(backend);
         self.kept.iter().for_each(|kept| kept.remove_all(backend));
@@ -124,7 +126,7 @@ impl Reads {
         *self.running().changes.entry(backend).or_default() += 1;
     }
 
-    /// How many changes of its resources a backend has announced.
+    /// How many changes of its resources a server has announced.
     pub(crate) fn changes(&self, backend: BackendId) -> u64 {
         self.running()
             .changes
@@ -133,8 +135,8 @@ impl Reads {
             .unwrap_or_default()
     }
 
-    /// `None` for a call whose answer depends on more than its resource: retries with input are
-    /// never equal (2026-07-28 server/utilities/caching, Cache Key).
+    /// The properties of a read. `None` for a call whose answer depends on more than its resource:
+    /// retries with input are never equal (2026-07-28 server/utilities/caching, Cache Key).
     fn recognise(&self, backend: BackendId, call: &Call) -> Option<Read> {
         let params = call.params.as_ref()?;
         let [uri, responses, state, own] = params
@@ -156,8 +158,8 @@ impl Reads {
         })
     }
 
-    /// Asks the server. `personal` is cancelled as soon as the server sends the client a request, or
-    /// would have if it could: its answer is then for that client alone.
+    /// Asks the server. Cancels `personal` as soon as the server sends the client a request, or
+    /// would have if it could. The answer is then for that client alone.
     async fn ask(
         &self,
         read: &Read,
@@ -184,20 +186,21 @@ impl Reads {
         outcome
     }
 
-    /// Keeps a result, unless a change was announced since the read began, which it may not include.
+    /// Keeps a result, unless the server announced a change after the read began.
     fn keep(&self, read: &Read, response: &Response) {
         let Some(kept) = &self.kept else { return };
         let is_current = || self.changes(read.backend) == read.changes;
         if is_current() {
             kept.insert(read, response);
-            // One announced meanwhile may have been counted before the insertion, and evicted nothing.
+            // A change announced meanwhile may have been counted before the insertion, and evicted
+            // nothing.
             if !is_current() {
                 kept.remove(read.backend, &read.uri);
             }
         }
     }
 
-    /// Joins the running read with this key, or begins it.
+    /// Joins the running read with this key, or begins one.
     fn join(
         self: &Arc<Self>,
         key: ReadKey,
@@ -245,7 +248,7 @@ struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         let mut running = self.reads.running();
-        // Another may have begun since: after this became personal, or was abandoned.
+        // Another read may have begun after this one became personal or was abandoned.
         if running
             .reads
             .get(&self.key)
@@ -256,7 +259,8 @@ impl Drop for Ended {
     }
 }
 
-/// What the server sees of a client during a read; `None` if the client wants something for itself.
+/// The properties of a client that the server sees during a read. `None` if the client wants
+/// something for itself.
 fn read_key(read: &Read, call: &Call) -> Option<ReadKey> {
     let context = &call.context;
     let is_own =
