@@ -132,7 +132,7 @@ function lost(isLost) {
   banner.hidden = !isLost;
   document.body.classList.toggle("stale", isLost);
   document.title = `${isLost ? "✗ " : ""}${document.title.replace(/^✗ /, "")}`;
-  const text = isLost ? `Fanlight has not answered since ${clock(lostSince)}. What you see is from before that; the page tries again by itself.` : "";
+  const text = isLost ? `Fanlight has not answered since ${clock(lostSince)}. The page shows the state before that and keeps trying.` : "";
   if (banner.textContent !== text) banner.textContent = text;
 }
 

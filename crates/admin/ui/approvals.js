@@ -11,11 +11,11 @@ const KINDS = { open: "calm", approved: "good", refused: "bad" };
 export async function approvals(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Approvals"),
-    h("p", { class: "lead" }, "Calls that a rule lets run only if somebody agrees. An approval is for this call with these arguments, once."),
+    h("p", { class: "lead" }, "Calls that need an approval. It lets one call run once, with these arguments."),
     content);
   const stable = ({ approvals: all }) => all.map(({ leftMs, ...rest }) => rest);
   await watch("/api/approvals", signal, ({ approvals: all }, refresh) => {
-    fill(content, all.length ? all.map((one) => card(one, refresh)) : empty("No call waits for approval", "A call that a rule asks about appears here."));
+    fill(content, all.length ? all.map((one) => card(one, refresh)) : empty("No call waits for approval", "A call appears here when a rule requires an approval."));
   }, stable);
 }
 
@@ -36,12 +36,12 @@ function card(one, refresh) {
 }
 
 function state(one) {
-  if (one.status === "open") return `${one.waiting ? "the call waits" : "the client has to send the call again"}; to be answered within ${duration(one.leftMs)}`;
+  if (one.status === "open") return `${one.waiting ? "the call waits" : "the client has to send the call again"}; answer within ${duration(one.leftMs)}`;
   return `the ${one.status === "approved" ? "approval" : "refusal"} is for the same call, within ${duration(one.leftMs)}`;
 }
 
 function buttons(one, refresh) {
-  if (!mayApprove()) return h("p", { class: "note" }, "Only an approver or operator may answer.");
+  if (!mayApprove()) return h("p", { class: "note" }, "Only an approver or operator can answer.");
   const answer = (word, done) => (event) => {
     const both = event.target.parentNode.querySelectorAll("button");
     return act(both, `/api/approvals/${encodeURIComponent(one.id)}/${word}`, done, refresh);
@@ -49,5 +49,5 @@ function buttons(one, refresh) {
   return h("p", { class: "answers" },
     h("button", { type: "button", onclick: answer("approve", "Approved") }, "Approve once"),
     h("button", { type: "button", onclick: answer("refuse", "Refused") }, "Refuse"),
-    one.anotherPerson ? h("span", { class: "note" }, " Another person than the caller has to approve.") : null);
+    one.anotherPerson ? h("span", { class: "note" }, " Someone other than the caller has to approve.") : null);
 }

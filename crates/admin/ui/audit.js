@@ -14,7 +14,7 @@ export async function audit(main, { signal }) {
   const used = h("div", null);
   const { select, input } = filterFields(filter, show);
   fill(main, h("h1", null, "Audit"),
-    h("p", { class: "lead" }, "Who called what. The record shows whether it was changed: fanlight audit verify."),
+    h("p", { class: "lead" }, "Who called what. fanlight audit verify detects changes of the audit log."),
     h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
       input("principal", "Who"), input("tool", "Tool or resource", { placeholder: "server/name, * for any" }),
       select("outcome", "Outcome", OUTCOMES.map((name) => [name, name || "all"])), select("days", "Time", DAYS),
@@ -35,13 +35,13 @@ export async function audit(main, { signal }) {
     const [{ recording, lost, notExported, entries }, { usage }] = await Promise.all([
       get("/api/audit", { ...asked, limit: 200 }, signal), get("/api/usage", asked, signal)]);
     if (!recording) {
-      fill(content, empty("Nothing is recorded", "Set stateDir or audit.file, and audit.keepFor to a time."));
+      fill(content, empty("There is no audit log", "Set stateDir or audit.file, and audit.keepFor to a time."));
       fill(used);
       return;
     }
     fill(content, ...losses(lost, notExported),
-      entries.length ? lines(entries) : empty("Nothing fits", "Another time or filter may."));
-    fill(used, usage.length ? uses(usage) : empty("Nothing was used", ""));
+      entries.length ? lines(entries) : empty("Nothing fits", "Try another time or filter."));
+    fill(used, usage.length ? uses(usage) : empty("No calls", ""));
   }
   await show();
 }

@@ -53,7 +53,7 @@ function reloading(reload, again) {
     h("p", null,
       failed ? badge("bad", "not reloaded", "down") : badge("good", "in force", "ready"),
       ` Generation ${reload.generation}, since ${clock(reload.sinceMs)}. `,
-      last ? `Read again at ${clock(last.atMs)} (${last.trigger}): ${last.result}. ` : null,
+      last ? `Reloaded at ${clock(last.atMs)} (${last.trigger}): ${last.result}. ` : null,
       mayChange() ? h("button", { type: "button", class: "small", onclick: again }, "Reload") : null),
     failed ? h("pre", { class: "error-text" }, last.text) : null,
     last?.needsRestart?.length ? h("p", { class: "note" }, `After a restart only: ${last.needsRestart.join(", ")}`) : null,

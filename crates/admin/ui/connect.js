@@ -13,13 +13,13 @@ export async function connect(main, { signal, rest: [chosen] }) {
   const detail = h("section", { class: "detail", "aria-label": "Entry of the client" });
   fill(main,
     h("h1", null, "Connect your client"),
-    h("p", { class: "lead" }, "One entry in the settings of your client, and it has the tools of all servers. ", h("span", { class: "mono" }, "fanlight connect"),
+    h("p", { class: "lead" }, "Add one entry to your client's settings to give it the tools of all servers. ", h("span", { class: "mono" }, "fanlight connect"),
       " writes it for you and keeps a backup."),
     h("div", { class: "clients" },
       h("nav", { "aria-label": "Clients", class: "card" }, h("ul", null, clients.map(({ client, title }) =>
         h("li", null, h("a", { href: `#/connect/${encodeURIComponent(client)}`, "aria-current": client === one?.client ? "true" : null }, title))))),
       detail));
-  fill(detail, one ? entry(one) : empty("There is no such client", "The list has those that are known."));
+  fill(detail, one ? entry(one) : empty("There is no such client", "Choose one from the list."));
   if (isMove) {
     const heading = detail.querySelector("h2");
     heading?.focus({ preventScroll: true });
@@ -47,14 +47,14 @@ function entry({ title, file, language, text, command, variable }) {
 }
 
 function tokens() {
-  return ["An operator makes one for you: ", h("span", { class: "mono" }, "fanlight keys new"), "."];
+  return ["An operator creates one for you: ", h("span", { class: "mono" }, "fanlight keys new"), "."];
 }
 
 /** A field for the token, which stays in this page: it is put into the texts alone. */
 function tokenField(show) {
   const control = h("input", { id: "connect-token", type: "password", autocomplete: "off", spellcheck: false, "aria-describedby": "connect-token-help", oninput: () => show(control.value.trim()) });
   return h("div", { class: "field token" }, h("label", { for: "connect-token" }, "Your token"), control,
-    h("p", { class: "note", id: "connect-token-help" }, "It is put into the texts below, and neither sent nor kept. ", tokens()));
+    h("p", { class: "note", id: "connect-token-help" }, "The page puts it into the texts below, and neither sends nor stores it. ", tokens()));
 }
 
 function snippet(text, label) {

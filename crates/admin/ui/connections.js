@@ -9,9 +9,9 @@ import { table } from "./table.js";
 export async function connections(main, { signal }) {
   const content = h("div", null);
   fill(main, h("h1", null, "Connections"),
-    h("p", { class: "lead" }, "What users have granted at servers that each of them signs in to. Nobody sees a token here."), content);
+    h("p", { class: "lead" }, "Where users are signed in, server by server. Tokens are not shown."), content);
   await watch("/api/connections", signal, ({ connections: all }, refresh) => {
-    fill(content, all.length ? list(all, refresh) : empty("No user is connected", "Users sign in when a call of theirs needs it, or on the page /connections of the endpoint."));
+    fill(content, all.length ? list(all, refresh) : empty("No user is connected", "Users sign in when one of their calls needs it, or on the endpoint's page /connections."));
   });
 }
 

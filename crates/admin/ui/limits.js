@@ -7,9 +7,9 @@ import { numberCell, table } from "./table.js";
 export async function limits(main, { signal }) {
   const content = h("div", null);
   fill(main, h("h1", null, "Limits"),
-    h("p", { class: "lead" }, "How often clients may ask, what came of that since the start, and who has used most now."), content);
+    h("p", { class: "lead" }, "Rate limits: allowed, queued and refused requests since the start, and the heaviest users."), content);
   await watch("/api/limits", signal, ({ limits: all }) => {
-    fill(content, all.length ? all.map(one) : empty("Clients may ask as often as they like", "limits.rates in the configuration sets limits."));
+    fill(content, all.length ? all.map(one) : empty("There are no rate limits", "limits.rates in the configuration sets limits."));
   });
 }
 
@@ -18,7 +18,7 @@ function one(limit) {
   return h("section", { class: "card" },
     h("h2", { class: "words" }, limit.rule),
     h("p", null, counts.map(([what, count]) => `${count} ${what}`).join(", ")),
-    limit.nearest.length ? nearest(limit) : h("p", { class: "note" }, "Nobody has used any of it lately."));
+    limit.nearest.length ? nearest(limit) : h("p", { class: "note" }, "No recent use."));
 }
 
 function nearest(limit) {

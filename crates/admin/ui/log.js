@@ -10,7 +10,7 @@ export async function log(main, { rest, signal }) {
   const content = h("div", null);
   fill(main,
     h("h1", null, `Log of ${name}`),
-    h("p", { class: "lead" }, "What its processes wrote to standard error, and to standard output besides messages."),
+    h("p", { class: "lead" }, "Standard error of its processes, and lines on standard output that are not messages."),
     content);
   await logLines(content, name, signal);
 }

@@ -33,7 +33,7 @@ export async function overview(main, { signal }) {
     update(wrong, [last.backends, statisticsNow], () => trouble(last, statisticsNow));
     update(tiles, { ...last, backends: last.backends.map(({ state }) => state) }, () => [...figures(last), tile("Endpoint", last.endpoint, null, "wide")]);
     update(replicas, last.replicas, () => (last.replicas ? replicasOf(last.replicas) : []));
-    update(backends, last.backends, () => (last.backends.length ? list(last.backends) : empty("No backend is configured")));
+    update(backends, last.backends, () => (last.backends.length ? list(last.backends) : empty("No server is configured")));
     update(tools, [statisticsNow, isAll], () => statistics(statisticsNow, isAll, () => {
       isAll = true;
       show();
@@ -123,7 +123,7 @@ function row(one) {
 }
 
 function logOf(one) {
-  const title = "What its process wrote to standard error";
+  const title = "Its standard error";
   return one.transport === "stdio" ? [" ", h("a", { href: `#/log/${encodeURIComponent(one.name)}`, title }, "log")] : null;
 }
 

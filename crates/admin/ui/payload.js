@@ -22,7 +22,7 @@ export function payload(spans) {
   const recorded = calls.filter((span) => attribute(span, ARGUMENTS) !== undefined || attribute(span, RESULT) !== undefined);
   if (recorded.length === 0) {
     return h("p", { class: "note" }, "Arguments and results are not recorded. ", h("span", { class: "mono" }, "recordContent: true"),
-      " at the server records them, without secrets that something names, and cuts long ones.");
+      " at the server records them. Known secrets are removed, and long values cut.");
   }
   return recorded.map((span) => h("div", { class: "payload" },
     part(`To ${span.backend ?? "the server"}: arguments of ${attribute(span, TOOL) ?? "the tool"}`, attribute(span, ARGUMENTS)),
@@ -45,7 +45,7 @@ function part(title, text) {
   show();
   return h("section", null,
     h("div", { class: "row" }, h("h3", null, title), toggle, isRaw ? copyButton("Copy", text) : null),
-    isWhole ? null : h("p", { class: "note" }, "Cut: it is longer than what traces record of a value."),
+    isWhole ? null : h("p", { class: "note" }, "Cut at the longest value that traces record."),
     content);
 }
 

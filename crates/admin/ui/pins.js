@@ -8,7 +8,7 @@ import { mayApprove } from "./sign-in.js";
 export async function pins(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Pins"),
-    h("p", { class: "lead" }, "What servers say of their tools, prompts and templates that is not as it was approved."), content);
+    h("p", { class: "lead" }, "Definitions of tools, prompts and templates that differ from the approved ones."), content);
   await watch("/api/pins", signal, ({ pins: all, flags }, refresh) => {
     fill(content, compared(all, refresh), flags.length ? look(flags) : null);
   });
@@ -16,14 +16,14 @@ export async function pins(main, { signal }) {
 
 function compared(all, refresh) {
   if (all === null) return empty("Nothing is pinned", "Run fanlight pin, and set pins.mode to warn or hold.");
-  if (all.definitions.length === 0) return empty("All is as approved", "Of pinned servers, as far as their lists have been read.");
+  if (all.definitions.length === 0) return empty("Everything is as approved", "This covers pinned servers whose lists have been read.");
   return all.definitions.map((one) => card(one, all.held, refresh));
 }
 
 /** What deserves a look whether or not it has changed. */
 function look(flags) {
   const line = (one) => h("li", null, badge("warn", one.what), ` ${one.kind} ${one.server}/${one.name}: ${one.text}`);
-  return h("section", { class: "card" }, h("h2", null, "Deserves a look"), h("ul", null, flags.map(line)));
+  return h("section", { class: "card" }, h("h2", null, "Suspicious"), h("ul", null, flags.map(line)));
 }
 
 function card(one, held, refresh) {
@@ -39,5 +39,5 @@ function card(one, held, refresh) {
 
 function approve(one, refresh) {
   const now = (event) => act([event.target], `/api/pins/${encodeURIComponent(one.id)}/approve`, "Approved", refresh);
-  return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as it is shown` }, "Approve");
+  return h("button", { type: "button", onclick: now, "aria-label": `Approve ${one.server}/${one.name} as shown` }, "Approve");
 }

@@ -19,7 +19,7 @@ export function serverLog(spans, signal) {
     const parts = await Promise.all(names.map((name) => part(name, spans.filter((span) => span.backend === name), signal)));
     if (!signal.aborted) fill(content, parts);
   };
-  return h("details", { ontoggle: load }, h("summary", null, `What ${names.join(", ")} wrote meanwhile`), content);
+  return h("details", { ontoggle: load }, h("summary", null, `Log of ${names.join(", ")} in that time`), content);
 }
 
 async function part(name, spans, signal) {

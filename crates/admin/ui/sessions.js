@@ -29,7 +29,7 @@ function page(now) {
     now.sessions.length ? sessionTable(now.sessions) : empty("No session is open", "A legacy client that connects appears here."),
     more > 0 ? h("p", { class: "note" }, `and ${count(more)} more`) : null,
     h("h2", null, "Suspended calls"),
-    h("p", { class: "lead" }, "Calls of modern clients that wait for the input that a legacy backend requested."),
+    h("p", { class: "lead" }, "Calls of modern clients that wait for input requested by a legacy server."),
     now.suspendedCalls.length ? suspendedTable(now.suspendedCalls) : empty("No call is suspended"),
   ];
 }

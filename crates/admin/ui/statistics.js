@@ -14,16 +14,16 @@ const FIRST = { wide: 8, narrow: 6 };
 
 /** The table of `GET /api/tools/statistics`; `all` shows more than the most called ones. */
 export function statistics({ tools, toolCount }, all, showAll) {
-  if (tools.length === 0) return empty("No tool was called in the last hour", "Calls of clients, and those from the catalogue, are counted here.");
+  if (tools.length === 0) return empty("No tool was called in the last hour", "This counts calls of clients and from the catalogue page.");
   const right = (text, kind = "") => ({ text, class: `right ${kind}`.trim() });
-  const heads = ["Tool", "Backend", right("Calls"), right("Per minute", "wide-only"), right("Errors"), right("Median", "wide-only"), right("95 %"), right("99 %", "wide-only"), "Latency", { text: "Last hour", class: "wide-only" }];
+  const heads = ["Tool", "Server", right("Calls"), right("Per minute", "wide-only"), right("Errors"), right("Median", "wide-only"), right("95 %"), right("99 %", "wide-only"), "Latency", { text: "Last hour", class: "wide-only" }];
   const shown = all ? tools : tools.slice(0, isNarrow() ? FIRST.narrow : FIRST.wide);
   const more = toolCount - shown.length;
   return [
     table("Tools in the last hour", heads, shown.map(row), { compact: true }),
     more > 0 && !all ? h("p", null, h("button", { type: "button", class: "small", onclick: showAll }, `Show ${count(tools.length - shown.length)} more`)) : null,
-    more > 0 && all ? h("p", { class: "note" }, `and ${count(more)} more that were called less`) : null,
-    h("p", { class: "note" }, "Times are from sending a call until its response, without connecting. Calls that could not be sent count as errors."),
+    more > 0 && all ? h("p", { class: "note" }, `and ${count(more)} more with fewer calls`) : null,
+    h("p", { class: "note" }, "Times run from sending a call to its response, without connecting. Calls that could not be sent count as errors."),
   ];
 }
 

@@ -53,7 +53,7 @@ export function filterForm(filter, backends, changed, ...buttons) {
   const named = (names) => [["", "all"], ...names.map((name) => [name, name])];
   return h("form", { role: "search", onsubmit: (event) => event.preventDefault() },
     h("div", { class: "filters" },
-      select("backend", "Backend", named(backends)),
+      select("backend", "Server", named(backends)),
       input("tool", "Tool"),
       select("outcome", "Outcome", OUTCOMES),
       input("text", "Text, id or attribute"),

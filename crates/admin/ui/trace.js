@@ -168,10 +168,10 @@ function detailsOf(span) {
     span.events.length ? h("section", null, h("h3", null, "Events"), h("ul", { class: "events" }, span.events.map((event) =>
       h("li", null, h("span", { class: "number" }, `+${duration(event.offsetMs)}`), " ", h("span", { class: "strong" }, event.name),
         event.attributes.map(([key, value]) => h("span", { class: "mono pair" }, ` ${key}=${value}`)))))) : null,
-    span.droppedEvents ? h("p", { class: "note" }, `and ${plural(span.droppedEvents, "event")} that were only counted`) : null,
+    span.droppedEvents ? h("p", { class: "note" }, `and ${plural(span.droppedEvents, "event")} not recorded`) : null,
     span.links.length ? h("section", null, h("h3", null, "Links"), h("ul", null, span.links.map((link) =>
       h("li", { class: "mono" }, h("a", { href: `#/traces/${link.traceId}` }, link.traceId), ` span ${link.spanId}`)))) : null,
-    span.isOfServer ? h("p", { class: "note" }, `What ${span.backend} says of its own work, by its own clock; drawn within the request that it answered.`) : h("p", { class: "row" }, copyButton("Copy traceparent", traceparent(span)), h("span", { class: "note mono" }, `span ${span.id}`),
+    span.isOfServer ? h("p", { class: "note" }, `Reported by ${span.backend} itself, with its own clock; drawn within the request that it answered.`) : h("p", { class: "row" }, copyButton("Copy traceparent", traceparent(span)), h("span", { class: "note mono" }, `span ${span.id}`),
       span.sampled ? null : h("span", { class: "chip" }, "not sampled")),
   ];
 }

@@ -50,7 +50,7 @@ class Page {
 
   table() {
     // Of a narrow window, what happened and how it ended; the rest is in the trace.
-    const heads = [["Time"], ["Request"], ["Client", "wide-only"], ["Backends", "wide-only"], ["Spans", "right wide-only"], ["Duration", "right"], ["Outcome"]]
+    const heads = [["Time"], ["Request"], ["Client", "wide-only"], ["Servers", "wide-only"], ["Spans", "right wide-only"], ["Duration", "right"], ["Outcome"]]
       .map(([text, kind]) => h("th", { scope: "col", role: "columnheader", class: kind ?? "" }, text));
     this.scroll = h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Traces" },
       h("table", { class: "rows", role: "table" }, h("caption", { class: "hidden" }, "Traces"),

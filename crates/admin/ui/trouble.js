@@ -24,7 +24,7 @@ export function trouble(overview, statistics) {
   return h("section", { class: "trouble", "aria-label": "Trouble" },
     h("h2", null, "Trouble"), h("p", { class: "note" }, `${usable} of ${total} usable`),
     h("ul", null, all.slice(0, MOST).map(entry)),
-    all.length > MOST ? h("p", { class: "note" }, `and ${count(all.length - MOST)} more: see the servers and tools below`) : null);
+    all.length > MOST ? h("p", { class: "note" }, `and ${count(all.length - MOST)} more: see servers and tools below`) : null);
 }
 
 function ofBackend(one) {

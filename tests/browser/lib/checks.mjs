@@ -87,7 +87,7 @@ export const checks = {
     await page.getByText("No matching trace").waitFor();
     assert.match(page.url(), /text=no\+trace/);
     await page.getByLabel("Text, id or attribute").fill("");
-    await page.getByLabel("Backend").selectOption("workshop");
+    await page.getByLabel("Server", { exact: true }).selectOption("workshop");
     await page.locator("tbody tr").first().waitFor();
     assert.equal(await page.locator("tbody tr", { hasText: "library" }).count(), 0);
     await goTo("traces");

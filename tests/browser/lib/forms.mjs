@@ -88,7 +88,7 @@ export const formChecks = {
     const text = page.getByLabel("Arguments as JSON");
     await text.fill("[1]");
     await run(page);
-    await page.getByText("These are no arguments").waitFor();
+    await page.getByText("Arguments must be a JSON object").waitFor();
     await text.fill('{"name": "Bob", "ratio": 1.0}');
     await run(page);
     assert.match(await page.locator(".content").innerText(), /"name": "Bob"/);
@@ -166,7 +166,7 @@ export const formChecks = {
     assert.deepEqual(await returned(page), { action: "cancel" });
     await field(page, "url").locator("input").fill("javascript:complain('ran')");
     await run(page);
-    await page.getByText("its address is no web address").waitFor();
+    await page.getByText("but gives no web address").waitFor();
     assert.equal(await question.locator("a").count(), 0);
     await question.getByRole("button", { name: "Decline" }).click();
     await page.waitForFunction(() => document.querySelector(".content")?.textContent.includes("decline"));
@@ -176,7 +176,7 @@ export const formChecks = {
     const { page } = under;
     await open(under, "ask_model");
     await run(page);
-    await page.getByText("which this page does not have").waitFor();
+    await page.getByText("which this page cannot answer").waitFor();
     assert.match(await page.locator(".result").innerText(), /sampling/);
   },
 

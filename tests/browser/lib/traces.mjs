@@ -112,7 +112,7 @@ export const traceChecks = {
     await page.locator("button.span", { hasText: "read <img src=x>" }).filter({ hasText: "by traced" }).click();
     await page.getByText("What traced says of its own work").waitFor();
     assert.equal(await page.locator("button.span", { hasText: "by traced" }).count(), 2, "a span below the other; none of those that cannot be drawn");
-    await page.getByText("What traced wrote meanwhile").click();
+    await page.getByText("Log of traced in that time").click();
     await page.getByRole("region", { name: "Lines of traced" }).getByText("called: own_spans").waitFor();
     assert.equal(await page.locator("main img:not(.picture)").count(), 0);
     await accessible();

@@ -41,7 +41,7 @@ function byForm(params, send) {
   };
   return h("form", { class: "arguments", onsubmit: submit, noValidate: true },
     form.isEmpty ? null : form.element,
-    h("p", { class: "note" }, "What you send reaches this server. Send it no passwords or keys."),
+    h("p", { class: "note" }, "What you send reaches this server. Do not send it passwords or keys."),
     h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send"), refusals(send)));
 }
 
@@ -49,7 +49,7 @@ function byForm(params, send) {
 function byUrl(params, send) {
   const url = typeof params.url === "string" && URL.canParse(params.url) ? new URL(params.url) : undefined;
   if (!url || !["https:", "http:"].includes(url.protocol)) {
-    return h("div", null, h("p", { class: "error-text" }, "It asks you to visit a page, but its address is no web address."), h("div", { class: "row" }, refusals(send)));
+    return h("div", null, h("p", { class: "error-text" }, "It asks you to visit a page, but gives no web address."), h("div", { class: "row" }, refusals(send)));
   }
   return h("div", { class: "arguments" },
     visit(url),

@@ -150,7 +150,7 @@ function schemaFor({ entry }, kind) {
   if (kind === "resources") return { type: "object", properties: {} };
   if (kind !== "resourceTemplates") return null;
   const template = typeof entry.uriTemplate === "string" ? entry.uriTemplate : "";
-  return { type: "object", required: ["uri"], properties: { uri: { type: "string", title: "URI", description: "The template with values in the places of its variables", default: template } } };
+  return { type: "object", required: ["uri"], properties: { uri: { type: "string", title: "URI", description: "The template with its variables filled in", default: template } } };
 }
 
 function outcome(answer) {
@@ -181,5 +181,5 @@ function unanswered(required) {
     return inside.length ? inside.map((part) => `${name}.${part}`) : [name];
   });
   return h("p", { class: "note" }, badge("busy", "declined"), " The server asked for ", h("span", { class: "mono" }, names.join(", ")),
-    ", which this page does not have: it has no language model and no folders. Make this call from a client that has it.");
+    ", which this page cannot answer: it has no language model and no folders. Make this call from a client that can.");
 }

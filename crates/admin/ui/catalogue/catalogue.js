@@ -133,6 +133,6 @@ function problems(list) {
   return h("ul", { class: "problems" },
     kept.map((one) => h("li", null, badge("calm", "kept", "idle"), " ", h("span", { class: "strong" }, one.backend), `: as of ${clock(one.asOfMs)}, until it is started`)),
     failed.map((one) => h("li", null, badge("bad", one.outcome, "down"), " ", h("span", { class: "strong" }, one.backend), one.reason ? `: ${one.reason}` : " returned no list")),
-    list.collisions.map((one) => h("li", null, badge("busy", "collision"), " ", h("span", { class: "mono" }, one.key), ` is claimed by ${one.kept}, which keeps it, and by ${one.other}, `,
-      one.alias ? ["which is readable as ", h("span", { class: "mono" }, one.alias)] : "which is left out")));
+    list.collisions.map((one) => h("li", null, badge("busy", "collision"), " ", h("span", { class: "mono" }, one.key), ` is in both ${one.kept} and ${one.other}; the second one `,
+      one.alias ? ["is readable as ", h("span", { class: "mono" }, one.alias)] : "is left out")));
 }

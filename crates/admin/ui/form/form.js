@@ -130,7 +130,7 @@ export function argumentForm(schema, given = undefined) {
       showRaw(pretty(text));
     } else {
       const value = objectOf(raw.value);
-      if (value === undefined) return void complain("These are no arguments: JSON of an object is");
+      if (value === undefined) return void complain("Arguments must be a JSON object");
       showFields(value);
     }
     mark();
@@ -144,7 +144,7 @@ export function argumentForm(schema, given = undefined) {
   mark();
   const read = () => {
     wrong.hidden = true;
-    if (raw !== null) return objectOf(raw.value) === undefined ? complain("These are no arguments: JSON of an object is") : raw.value.trim();
+    if (raw !== null) return objectOf(raw.value) === undefined ? complain("Arguments must be a JSON object") : raw.value.trim();
     if (fields === null) return "{}";
     const problems = [];
     const text = fields.read(problems);

@@ -27,7 +27,7 @@ export function listsOf(name, raw) {
       numberCell(one.bytes, size(one.bytes)),
       numberCell(one.bytes, count(Math.ceil(one.bytes / BYTES))),
       h("td", { class: "words" }, outcome(one.outcome))))),
-    h("p", { class: "note" }, `A token is taken to be ${BYTES} bytes. Models differ.`),
+    h("p", { class: "note" }, `Estimated with ${BYTES} bytes per token. Models differ.`),
     largest(lists[0]),
   ];
 }

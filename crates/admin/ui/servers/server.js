@@ -24,7 +24,7 @@ export async function server(main, { rest: [name], signal }) {
   if (!one) return void fill(main, back, h("h1", null, name), empty("It is switched off"), buttons(name, false));
   const [state, figures, others, differing, about, history, lists, children, log] = Array.from({ length: 9 }, () => h("div", null));
   fill(main, back, h("h1", null, name), state, buttons(name, true), figures, others, differing,
-    h("h2", null, "What it says of itself"), about,
+    h("h2", null, "Its own description"), about,
     h("h2", null, "Lists"), lists,
     h("h2", null, "History"), history,
     one.transport === "stdio" ? [h("h2", null, "Processes"), children, h("h2", null, "Log"), log] : null);
@@ -34,7 +34,7 @@ export async function server(main, { rest: [name], signal }) {
     if (JSON.stringify(next) === JSON.stringify(latest)) return;
     const isAnother = !latest || !next || REASONS_TO_ASK.some((field) => latest[field] !== next[field]);
     latest = next;
-    fill(state, latest ? stateOf(latest) : empty("It is not there any more"));
+    fill(state, latest ? stateOf(latest) : empty("It is gone"));
     if (latest) fill(figures, facts(latest));
     if (latest) fill(others, versions(latest));
     if (isAnother) more();
@@ -123,7 +123,7 @@ function buttons(name, isOn) {
 
 /** The description of a server, whose texts are its own. */
 function described(description) {
-  if (!description) return h("p", { class: "note" }, "It is not connected: what it says is known then.");
+  if (!description) return h("p", { class: "note" }, "Known once it is connected.");
   const info = description.serverInfo ?? description._meta?.["io.modelcontextprotocol/serverInfo"] ?? {};
   const capabilities = Object.entries(description.capabilities ?? {}).flatMap(([capability, parts]) =>
     [capability, ...Object.entries(parts ?? {}).filter(([, on]) => on !== false).map(([part]) => `${capability}.${part}`)]);
@@ -144,7 +144,7 @@ function processes(running) {
 }
 
 function changes(history) {
-  if (!history?.length) return h("p", { class: "note" }, "Nothing has changed since Fanlight began.");
+  if (!history?.length) return h("p", { class: "note" }, "No changes since Fanlight started.");
   return table("Changes of its state, newest first", ["When", "State", { text: "For", class: "right" }, "Why"], [...history].reverse().map((one, at, all) => h("tr", null,
     h("th", { scope: "row", class: "number" }, clock(one.atMs)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),

@@ -29,12 +29,12 @@ export function whileStarting(backends, callback, signal) {
 
 function meaning({ state, starting }) {
   return {
-    idle: "It rests; the next request starts it.",
+    idle: "It is idle; the next request starts it.",
     connecting: starting ? `It is ${startingFor(starting)}, since ${clock(starting.since)}.` : "It is starting.",
     ready: "It answers.",
-    ejected: "It is connected, but its last calls got no answer: now and then one is tried.",
+    ejected: "It is connected, but did not answer its last calls. Fanlight tries one call from time to time.",
     down: "It does not answer; Fanlight tries again.",
-    failed: "It does not start; only a call, or a restart, tries again.",
+    failed: "It does not start; only a call or a restart tries again.",
   }[state] ?? "";
 }
 
@@ -43,7 +43,7 @@ function failure({ what, stderr, stdout, remedy }) {
     h("p", { class: "error-text words" }, what),
     remedy ? h("p", { class: "strong words" }, remedy) : null,
     lines("Its last lines on standard error", stderr),
-    lines("What it wrote to standard output that was no message", stdout));
+    lines("Lines on standard output that were not messages", stdout));
 }
 
 function lines(title, all) {
