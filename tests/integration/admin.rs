@@ -1,4 +1,4 @@
-//! The admin listener through the real binary: access, and its data about clients and backends.
+//! The admin listener of the real binary: access, and its data about clients and servers.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -44,7 +44,7 @@ fn with_admin(servers: &str, members: &str) -> String {
 async fn admin_routes_answer_and_event_streams_end_with_the_process() {
     let backend = backend(Era::Modern, Transport::Http).await;
     let gateway = Gateway::start(&config(&[backend.entry("only")])).await;
-    // A response shows that the backend is connected, which readiness requires.
+    // The response shows that the server is connected, which readiness requires.
     post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
         .await
         .text()
@@ -215,7 +215,7 @@ async fn admin_listener_beyond_loopback_requires_a_token() {
     }
 }
 
-/// Standard output has messages only, so the address is in the log.
+/// The address is in the log, since standard output carries only messages.
 #[tokio::test]
 async fn stdio_gateway_has_an_admin_listener_if_configured() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -263,7 +263,7 @@ async fn stdio_gateway_has_an_admin_listener_if_configured() {
     }
 }
 
-/// A desktop client starts several processes on one machine.
+/// A desktop client starts several processes on one machine, which would compete for the port.
 #[tokio::test]
 async fn stdio_gateway_has_no_admin_listener_by_default() {
     let backend = backend(Era::Legacy, Transport::Stdio).await;
@@ -285,7 +285,8 @@ async fn stdio_gateway_has_no_admin_listener_by_default() {
     }
 }
 
-/// The page cannot respond to server requests: the server gets an error, and the page shows which were refused.
+/// The page cannot answer server requests: the server gets an error, and the page lists the refused
+/// requests.
 #[tokio::test]
 async fn call_from_the_page_reports_refused_server_requests() {
     const ASKED: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}}"#;
@@ -316,7 +317,7 @@ async fn call_from_the_page_reports_refused_server_requests() {
                 .contains("elicitation"),
             "{answer}"
         );
-        // A call without server requests has no such member.
+        // A call without server requests has no `requiredCapabilities`.
         legacy.once("tools/call", Reply::result(r#"{"content":[]}"#));
         assert_eq!(member(&call(&gateway).await, "requiredCapabilities"), None);
     }
@@ -333,7 +334,7 @@ async fn call_from_the_page_reports_refused_server_requests() {
     assert_eq!(member(&answer, "result"), Some(input_required), "{answer}");
 }
 
-/// A call of the tool `t` as the page makes it.
+/// Calls the tool `t` in the way that the page does.
 async fn call(gateway: &Gateway) -> String {
     let mut connection = Connection::open(gateway.admin).await;
     let body = r#"{"method":"tools/call","params":{"name":"t","arguments":{}}}"#;

@@ -1,5 +1,5 @@
-//! Several servers that bring the same extension: apps (`io.modelcontextprotocol/ui`) whose URIs they share, the tools
-//! that apps call, and resources that only results name.
+//! Several servers with the same extension: apps (`io.modelcontextprotocol/ui`) with equal URIs,
+//! tools that apps call, and resources that only results name.
 
 use fanlight_testkit::slicer;
 
@@ -11,7 +11,8 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 const APP: &str = "ui://board/main";
 const UI: &str = "io.modelcontextprotocol/ui";
 
-/// A server with one app that a tool shows, and a tool for the app alone. Its app and its tools say its name.
+/// A server with one app, a tool that shows the app, and a tool only for the app. All of them name
+/// the server.
 async fn server(name: &'static str, era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     let meta = format!(r#""_meta":{{"ui":{{"resourceUri":"{APP}"}},"ui/resourceUri":"{APP}"}}"#);
@@ -73,7 +74,8 @@ async fn each_tool_shows_its_own_app_and_each_app_calls_its_own_server() {
         );
         let text = config(&[a.entry("a"), b.entry("b")]);
         for name in ["a", "b"] {
-            // A client for each app: the origin of a call is the app that the client has open.
+            // One client for each app, since the origin of a call is the app that the client has
+            // open.
             let mut client = Client::start(&text, client, front).await;
             let list = client.request("1", "tools/list", "", "").await;
             let [app, deprecated] = app_of(&list, &format!("{name}__show"));
@@ -175,7 +177,8 @@ async fn aliases_are_equal_in_every_process_and_order() {
         );
     }
     assert_eq!(apps[0], apps[1]);
-    // A process that has never listed anything finds the server of an alias, whatever stands before it.
+    // A fresh gateway that has listed nothing resolves the alias, whatever the order of its
+    // servers.
     let gateway = Gateway::start(&config(&[b.entry("My B"), a.entry("a")])).await;
     let read = modern_request(
         "1",

@@ -1,4 +1,4 @@
-//! Calls that run only if somebody agrees, through the real binary.
+//! Calls that need approval, through the real binary.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ async fn send(admin: SocketAddr, method: &str, path: &str) -> Response {
     connection.response().await
 }
 
-/// The id of the question that operators are asked first.
+/// The id of the first question to operators.
 async fn asked(log: &Log) -> String {
     let line = log
         .line_with_all(&[r#""target":"audit""#, "approval of a call: asked"])
@@ -92,7 +92,7 @@ async fn caller_is_asked_by_their_own_client_in_both_eras() {
         }
         let received = backend.received("tools/call");
         assert_eq!(received[0].member("params.arguments"), Some(ARGUMENTS));
-        // Other tools need nobody.
+        // Other tools need no approval.
         client.call("look").await.member("result.content");
     }
 }
@@ -105,7 +105,7 @@ async fn call_waits_for_an_operator_and_then_goes_on() {
         (Era::Modern, "refuse"),
     ] {
         let backend = backend().await;
-        // A client that could ask its user does not: the rule wants an operator.
+        // The client could ask its user but does not, since the rule requires an operator.
         let config = asking(&backend, "operator", "50s");
         let mut client = Client::start_with(CAN_ASK, &config, era, Transport::Http).await;
         let (admin, log) = (client.gateway().admin, client.gateway().log.clone());
@@ -152,7 +152,7 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
         .member("error.data.approval")
         .trim_matches('"')
         .to_owned();
-    // The command of operators shows it, with the arguments that will run.
+    // The operators' command shows the call with the arguments that will run.
     let url = format!("http://{}", client.gateway().admin);
     let listed = fanlight()
         .args(["approvals", "--admin", &url])
@@ -174,7 +174,7 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
         approved.status.success() && text.contains("runs when its client sends it again"),
         "{text}"
     );
-    // Another call is another question.
+    // A different call causes a different question.
     let other = client
         .request(
             "2",
@@ -201,7 +201,7 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
     assert_eq!(calls(&backend), 1);
 }
 
-/// What was agreed to is one call, whatever its server says of a second one.
+/// An approval covers one execution, even if annotations allow repeating the call.
 #[tokio::test]
 async fn approved_call_is_neither_repeated_nor_copied() {
     let (backend, mirror) = (backend().await, backend().await);
@@ -308,7 +308,7 @@ async fn rule_holds_however_the_tool_is_named() {
             "{name}"
         );
     }
-    // Methods that Fanlight does not know could call it, too.
+    // Methods that Fanlight does not know could call the tool, too.
     let unknown = client
         .request("2", "batch/run", r#""name":"erase""#, "")
         .await;
@@ -386,7 +386,7 @@ async fn call_in_several_rounds_is_asked_about_once() {
     );
     let asked = client.request("2", "tools/call", CALL, "").await;
     let input = r#""a":{"roots":[]}"#;
-    // Neither other arguments, nor another state, nor none go on by the approval.
+    // The approval does not cover other arguments, another state, or no arguments.
     let other = asked.retry(
         r#""name":"erase","arguments":{"path":"\/b","n":1.0}"#,
         input,
@@ -402,7 +402,7 @@ async fn call_in_several_rounds_is_asked_about_once() {
         .request("5", "tools/call", &second.retry(CALL, input), "")
         .await;
     assert_eq!(third.member("result.content"), "[]");
-    // Each state is good once: nothing runs twice by one approval.
+    // Each state is valid once, so one approval cannot run anything twice.
     for params in [&retry, &second.retry(CALL, input)] {
         assert_eq!(
             client

@@ -1,4 +1,4 @@
-//! The record of who called what, through the real binary.
+//! The audit log, through the real binary.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const KEYS: &str = "keys:\n  \
     - {name: ann, groups: [dev], sha256: \"319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1\"}\n";
 const ANN: &str = fanlight_testkit::signing_in::ANN;
 
-/// A gateway whose record is in a folder of its own.
+/// A gateway whose audit log is in a folder of its own.
 struct Scene {
     backend: Backend,
     gateway: Gateway,
@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With these members of `audit`, and more of the configuration.
+    /// Starts a gateway with these members of `audit` and more configuration.
     async fn start(audit: &str, more: &str) -> Self {
         let backend = Backend::start(Era::Modern, Transport::Http).await;
         backend.offers_tools(&["look", "break", "fail"]);
@@ -52,13 +52,14 @@ impl Scene {
         }
     }
 
-    /// Has the gateway read these members of `audit`, and more of the configuration. Returns whether it can use them.
+    /// Reloads with these members of `audit` and more configuration. Returns whether the gateway
+    /// accepted them.
     async fn reload(&self, audit: &str, more: &str) -> bool {
         configure(&self.folder, &self.backend, audit, more);
         self.gateway.reload().await.0 == 200
     }
 
-    /// The lines of a file of the record.
+    /// The lines of a file of the audit log.
     fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.folder.path().join(file)).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -92,7 +93,7 @@ impl Scene {
         connection.response().await
     }
 
-    /// What a command about the record prints.
+    /// The output of a `fanlight audit` command.
     async fn audit(&self, args: &[&str]) -> (bool, String) {
         audit(self.folder.path(), args).await
     }
@@ -168,7 +169,7 @@ async fn who_called_what_is_known_by_default() {
     assert_eq!(member(lines[1], "code"), Some("-32000"));
     let (_, denied) = audit(scene.folder.path(), &["query", "--outcome", "refused"]).await;
     assert!(denied.contains("authentication"), "{denied}");
-    // Nothing of the arguments, and no key.
+    // The audit log contains neither arguments nor keys.
     let files = scene.folder.path().join("state/audit");
     let text = fs::read_to_string(files.join("audit.jsonl")).unwrap();
     assert!(
@@ -186,7 +187,7 @@ async fn who_called_what_is_known_by_default() {
         row.contains("key#ann") && row.split_whitespace().nth(3) == Some("1"),
         "{used}"
     );
-    // One line is changed.
+    // The test changes one line.
     fs::write(
         files.join("audit.jsonl"),
         text.replacen("\"item\":\"break\"", "\"item\":\"brake\"", 1),
@@ -222,7 +223,7 @@ async fn calls_of_both_eras_over_every_transport_are_recorded() {
         );
         let mut client = Client::start(&config, era, transport).await;
         client.call("look").await.member("result.content");
-        // It is on the disk before the call runs.
+        // The decision is on the disk before the call runs.
         let text = fs::read_to_string(&file).unwrap();
         let decided = text
             .lines()
@@ -246,7 +247,6 @@ async fn calls_of_both_eras_over_every_transport_are_recorded() {
 #[tokio::test]
 async fn request_that_cannot_be_recorded_is_not_carried_out() {
     let folder = TempFile::folder();
-    // A file that never takes anything.
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["look"]);
     backend.on(
@@ -285,7 +285,7 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
     );
 }
 
-/// Has the gateway find the disk full, or not any more: its files may not grow, by the limit on their size.
+/// Simulates a full disk, or ends that, by a limit on the size of files.
 fn fill_disk(gateway: &Gateway, is_full: bool) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(gateway.pid()).unwrap());
     let limit = rustix::process::Rlimit {
@@ -353,7 +353,7 @@ async fn after_kill_every_acknowledged_call_is_in_a_record_that_verifies() {
     assert_eq!(scene.backend.received("tools/call").len(), 40);
 }
 
-/// The lines of a record, and its checkpoints, in what a collector got.
+/// The lines and the checkpoints that a collector received.
 fn exported(collector: &HttpRecorder) -> (Vec<String>, Vec<String>) {
     let (mut lines, mut notes) = (Vec::new(), Vec::new());
     for request in collector
@@ -361,7 +361,7 @@ fn exported(collector: &HttpRecorder) -> (Vec<String>, Vec<String>) {
         .iter()
         .filter(|request| request.head.starts_with("post /v1/logs "))
     {
-        // The texts of Protobuf are in it as they are.
+        // Protobuf contains texts verbatim.
         let text = request.text();
         lines.extend(text.split(r#"{"seq":"#).skip(1).map(|rest| {
             let end = rest.find(r#""prev":""#).unwrap() + r#""prev":""#.len() + 64 + r#""}"#.len();
@@ -425,7 +425,7 @@ async fn clients_without_credentials_do_not_fill_the_record() {
         .iter()
         .filter(|line| line.contains(r#""event":"authentication""#))
         .count();
-    // Some in ten seconds.
+    // Failed authentications are sampled: a few lines in ten seconds.
     assert!((1..30).contains(&refused), "{lines:?}");
 }
 
@@ -460,7 +460,7 @@ async fn collector_gets_each_line_and_checkpoint_of_a_record_that_verifies() {
         !notes.is_empty() && notes.iter().all(|note| checkpoints.contains(note.as_str())),
         "{notes:?} {checkpoints}"
     );
-    // What the collector has suffices to find another history.
+    // The checkpoints at the collector suffice to detect a rewritten history.
     let saved = TempFile::new("checkpoints", &notes.concat());
     let saved = saved.path().to_str().unwrap();
     let (is_ok, verified) = audit(scene.folder.path(), &["verify", "--checkpoint", saved]).await;
@@ -540,7 +540,7 @@ async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
         line.contains(r#""arguments":{"path":"***","apiKey":"***"}"#),
         "{line}"
     );
-    // Another file: the earlier one is ended, and verifies.
+    // After a change of the file, the earlier file is ended and verifies.
     assert!(
         scene
             .reload(r#""required":true,"file":"other.jsonl""#, "")
@@ -561,7 +561,7 @@ async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
         ),
         (2, 1)
     );
-    // One that cannot be written leaves everything as it was.
+    // A reload with a file that cannot be written changes nothing.
     assert!(
         !scene
             .reload(r#""required":true,"file":"/dev/null/audit.jsonl""#, "")
@@ -570,7 +570,7 @@ async fn options_of_the_record_take_effect_at_a_reload_or_not_at_all() {
     scene.call(ANN, &call("look")).await;
     assert_eq!(decided(&scene.lines("other.jsonl")), 2);
     assert!(!scene.reload(r#""required":true,"otlp":true"#, "").await);
-    // Without any, nothing is written any more.
+    // Without `audit`, nothing more is written.
     assert!(scene.reload(r#""keepFor":"off""#, "").await);
     assert!(member(&scene.call(ANN, &call("look")).await, "result").is_some());
     assert_eq!(decided(&scene.lines("other.jsonl")), 2);
@@ -593,10 +593,10 @@ async fn collector_gets_the_record_from_a_reload_on() {
             .await
     );
     scene.call(ANN, &call("break")).await;
-    // What waits is delivered before it ends.
+    // Queued lines are delivered before the export ends.
     assert!(scene.reload(r#""required":true"#, &telemetry).await);
     let lines = exported(&collector).0.concat();
-    // What was written before is not there.
+    // Lines from before the export began are not sent.
     assert!(
         lines.contains(r#""item":"break""#) && !lines.contains(r#""event":"file""#),
         "{lines}"
@@ -627,7 +627,7 @@ async fn arguments_that_the_schema_calls_secret_are_masked() {
         look.contains(r#""arguments":{"note":"***","list":["***"],"path":"/a"}"#),
         "{look}"
     );
-    // Of a tool that no list has, nobody knows what is secret.
+    // No list has this tool, so its secret arguments are unknown and only a digest is recorded.
     assert!(
         lines.iter().any(|line| line.contains("argumentsDigest")),
         "{lines:?}"

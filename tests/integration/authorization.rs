@@ -1,4 +1,5 @@
-//! Fanlight as a protected resource, through the real binary: metadata, challenges, and the scopes of what clients ask for.
+//! Fanlight as a protected resource, through the real binary: metadata, challenges, and the scopes
+//! that requests need.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Gate, Reply, Transport};
 
-/// Keys, each with its digest, of clients that may read, and read and call.
+/// Keys with their digests: this one may read, the next one may read and call.
 const READER: (&str, &str) = (
     "fanlight_00000000000000000000000000000000000000000002okinW",
     "319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1",
@@ -33,7 +34,7 @@ struct Guarded {
     git: Backend,
 }
 
-/// The configuration, in which the tools that delete need the scope `deleting`.
+/// The configuration. Tools that delete need the scope `deleting`.
 fn configuration(deleting: &str, [files, git]: [&Backend; 2]) -> String {
     let servers = format!(
         "mcpServers: {{{}, {}}}\n",
@@ -107,7 +108,7 @@ impl Guarded {
             .await
     }
 
-    /// A modern request with this key and body.
+    /// Posts a modern request with this key and body.
     async fn post(&self, key: &str, path: &str, body: &str) -> Response {
         let headers = modern_headers(body);
         let mut headers: Vec<(&str, &str)> = headers
@@ -119,7 +120,7 @@ impl Guarded {
         send(self.gateway.mcp, "POST", path, &headers, body).await
     }
 
-    /// Has this configuration take effect.
+    /// Applies this configuration.
     async fn reconfigure(&self, configured: &str) {
         fs::write(self.path(), configured).unwrap();
         let (status, report) = self.gateway.reload().await;
@@ -234,7 +235,7 @@ async fn metadata_follow_the_configuration() {
             .status,
         404
     );
-    // Without an issuer there are none, from the next request on.
+    // Without an issuer there is no metadata, from the next request on.
     let keys_alone = fs::read_to_string(guarded.path())
         .unwrap()
         .replace("oauth:", "#");
@@ -335,7 +336,7 @@ async fn each_operation_needs_its_scopes() {
         (CALLER.0, "files__read", None),
         (READER.0, "files__delete_all", Some("mcp:call files:delete")),
         (CALLER.0, "files__delete_all", Some("mcp:call files:delete")),
-        // By its server's own name, which is accepted, and by others that its server might know.
+        // The server's own name, which is accepted, and other names that the server might know.
         (CALLER.0, "delete_all", Some("mcp:call files:delete")),
         (CALLER.0, "files__DELETE_ALL", Some("mcp:call files:delete")),
         (CALLER.0, "files__other", Some("mcp:call files:delete")),
@@ -371,7 +372,7 @@ async fn each_operation_needs_its_scopes() {
             && challenge.ends_with(&format!("{METADATA}/mcp/git\"")),
         "{challenge}"
     );
-    // What is needed may change while clients are served.
+    // The required scopes may change while clients are served.
     fs::write(
         guarded.path(),
         configuration("mcp:read", [&guarded.files, &guarded.git]),
@@ -561,7 +562,7 @@ async fn scopes_added_by_a_reload_end_open_streams() {
         "1",
     )
     .await;
-    // The other client's scope contains the new one: it goes on listening.
+    // The other client's scope includes the new one, so it goes on listening.
     let without_git = added
         .replace(&format!(", {}", guarded.git.entry("git")), "")
         .replace("  /mcp/git", "  #/mcp/git");
@@ -607,7 +608,7 @@ async fn retry_of_a_suspended_call_needs_the_scopes_of_the_call_that_goes_on() {
         )
     };
     let free = configured("", ["files__", "git__"]);
-    // The name that the client knows is that of another server's tool now, which anybody may call.
+    // The name that the client knows now belongs to another server's tool, which needs no scope.
     let bound = configured(r#""files/delete_*": [files:delete]"#, ["old__", "files__"]);
     let rebound = configured("", ["old__", "files__"]);
     let guarded = Guarded::start_with([files, git], &free).await;
@@ -637,7 +638,7 @@ async fn retry_of_a_suspended_call_needs_the_scopes_of_the_call_that_goes_on() {
         0,
         "the server got an answer"
     );
-    // It still waits for a client that may continue it.
+    // The question still waits for a client that may continue it.
     guarded.reconfigure(&rebound).await;
     let done = guarded
         .post(CALLER.0, "/mcp", &retry)

@@ -1,4 +1,4 @@
-//! Batches of clients of 2025-03-26, the only revision that has them.
+//! Batches from clients of 2025-03-26, the only revision that has them.
 
 use fanlight_tests::slicer::{elements, member};
 
@@ -14,7 +14,7 @@ fn batch(messages: &[&str]) -> String {
     format!("[{}]", messages.join(" ,\n"))
 }
 
-/// Calls, a notification, an unknown tool, a ping: each is handled as if sent alone.
+/// A batch of calls, a notification, an unknown tool and a ping; each is handled as if sent alone.
 fn mixed() -> String {
     let call = |id: &str, tool: &str| {
         legacy_request(

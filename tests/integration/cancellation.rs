@@ -6,7 +6,8 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{StdioClient, legacy_request, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 
-/// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels the call, at either kind of backend.
+/// 2026-07-28 streamable-http, Cancellation: a closed response stream cancels the call at servers
+/// of both eras.
 #[tokio::test]
 async fn modern_client_cancels_by_closing_its_stream() {
     for (era, transport) in [
@@ -27,7 +28,8 @@ async fn modern_client_cancels_by_closing_its_stream() {
 
 const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
 
-/// Waits until the backend has been notified, in the form of its transport, with the id that the gateway gave the call.
+/// Waits until the server is notified in the form of its transport, with the id that the gateway
+/// gave the call.
 async fn assert_cancelled(backend: &Backend, transport: Transport) {
     match transport {
         Transport::Http => backend.wait_abandoned("tools/call").await,
@@ -66,7 +68,7 @@ async fn legacy_client_cancels_by_notification_and_not_by_closing() {
         left.event().await.unwrap().expect("progress first");
         drop(left);
         gate.reached(1).await;
-        // The closed connection has not cancelled the call: the notification still finds it.
+        // The closed connection has not cancelled the call: the notification still cancels it.
         assert_eq!(client.session().post(cancel).await.status, 202);
         assert_cancelled(&only, transport).await;
         assert_eq!(

@@ -59,7 +59,7 @@ async fn check_prints_era_and_counts_of_every_backend() {
             .find(|row| row.contains(&name));
         let row = row.unwrap_or_else(|| panic!("{name} missing in {output_text}"));
         assert!(row.contains(&revision), "{row:?}");
-        // Counts follow the revision, tools first.
+        // Counts follow the revision; tools are the first count.
         let counts = row
             .iter()
             .skip_while(|word| **word != revision)
@@ -81,7 +81,7 @@ async fn check_prints_era_and_counts_of_every_backend() {
     }
 }
 
-/// A server that serves both eras is described in both, one that serves a single era in that.
+/// `check` describes each era that the server serves.
 #[tokio::test]
 async fn check_shows_both_eras_of_a_server_that_has_both() {
     const INITIALIZED: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
@@ -129,7 +129,7 @@ async fn check_fails_for_an_unreachable_backend() {
     );
 }
 
-/// Which tools a server that is down has is not known.
+/// The tools of a server that is down are unknown.
 #[tokio::test]
 async fn call_of_a_server_that_is_down_says_so() {
     let good = backend(Era::Modern, Transport::Http).await;
@@ -297,7 +297,8 @@ async fn closed_standard_output_is_no_failure() {
     );
 }
 
-/// Lists are read on a connection of Fanlight's own, which no answer of a client is asked on.
+/// Fanlight reads lists on a connection of its own, on which no server request for the client
+/// arrives.
 #[tokio::test]
 async fn list_of_a_legacy_server_does_not_wait_for_a_stream() {
     let backend = backend(Era::Legacy, Transport::Http).await;

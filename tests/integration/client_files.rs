@@ -1,4 +1,4 @@
-//! Files of clients through the real binary: the entries that the API offers.
+//! Configuration files of clients, through the real binary: the entries that the API offers.
 
 use serde_json::Value;
 

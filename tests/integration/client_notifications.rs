@@ -1,4 +1,5 @@
-//! Notifications of clients that Fanlight does not know: they reach the servers that the client's session has opened.
+//! Client notifications that Fanlight does not know reach the servers that the client's session has
+//! opened.
 
 use fanlight_tests::slicer::member;
 
@@ -64,7 +65,7 @@ async fn unknown_notification_reaches_the_servers_that_the_session_has_opened() 
         let received = server.wait_for("notifications/x", 1).await;
         assert_eq!(received[0].member("params.k"), Some("1.0"));
     }
-    // Another client's session is another connection.
+    // Another client's session has another connection to the server.
     let other = LegacySession::open(gateway.mcp).await;
     call(&other, "unused__t").await;
     notify(&other, "notifications/y", "").await;
@@ -83,7 +84,7 @@ async fn unknown_notification_goes_to_the_server_of_what_it_names() {
     call(&session, "a__t").await;
     call(&session, "b__t").await;
     notify(&session, "notifications/named", r#""tool":"b__t""#).await;
-    // No such request is running: at a server the names would be those of another.
+    // No such request is running. At a server, these ids would name another client's request.
     notify(&session, "notifications/hop", r#""requestId":1"#).await;
     notify(&session, "notifications/hop", r#""progressToken":1"#).await;
     notify(&session, "notifications/all", "").await;
@@ -133,7 +134,7 @@ async fn notification_that_names_a_running_request_goes_where_the_request_was_se
         r#""progressToken":"mine","requestId":"r1""#,
     )
     .await;
-    // Names of no running request, of two requests at once, and of another client's.
+    // Ids of no running request, of two requests at once, and of another client's request.
     notify(&session, "notifications/lost", r#""requestId":"r2""#).await;
     notify(&session, "notifications/lost", r#""progressToken":"r1""#).await;
     notify(
@@ -184,7 +185,7 @@ async fn notification_that_names_a_running_request_goes_where_the_request_was_se
     );
 }
 
-/// Begins a call during which the server asks, and receives what it asks.
+/// Begins a call during which the server sends a request; returns the forwarded request.
 async fn elicit(
     session: &LegacySession,
     server: &Backend,
@@ -217,7 +218,7 @@ async fn progress_of_a_client_on_a_server_request_reaches_that_server_under_its_
         );
         let progress = format!(r#""progressToken":{token},"progress":1E2,"x":"\u0041""#);
         notify(&session, "notifications/progress", &progress).await;
-        // The server's own token is none of this side, and another session's requests are not this one's.
+        // The client does not know the server's own token, and another session has other requests.
         notify(
             &session,
             "notifications/progress",

@@ -13,9 +13,10 @@ use crate::scripted::{Era, Transport};
 pub(crate) struct Client {
     pub(crate) era: Era,
     front: Front,
-    /// The progress token of the requests, raw; none if empty.
+    /// The progress token of the requests as raw text; empty for none.
     pub(crate) progress_token: String,
-    /// The declared capabilities, raw: sent by a modern client with each request, by a legacy one in `initialize`.
+    /// The declared capabilities as raw text. A modern client sends them with each request, a
+    /// legacy one in `initialize`.
     pub(crate) capabilities: String,
 }
 
@@ -30,7 +31,7 @@ enum Front {
 pub(crate) struct Exchange {
     /// Messages on the request's stream before the response.
     pub(crate) before: Vec<String>,
-    /// The response, raw.
+    /// The raw response.
     pub(crate) answer: String,
 }
 
@@ -58,7 +59,8 @@ impl Exchange {
         })
     }
 
-    /// The params of the request that sends these inputs, raw members: `params` are those of the first request.
+    /// The params of the retry with these inputs, as raw members; `params` are the params of the
+    /// first request.
     pub(crate) fn retry(&self, params: &str, responses: &str) -> String {
         let state = slicer::member(&self.answer, "result.requestState");
         let state = state
@@ -140,8 +142,8 @@ impl Client {
         Exchange { before, answer }
     }
 
-    /// Sends a request and responds to server requests with `answer`, in the form of the client's era: `answer` gets
-    /// the raw method and params and returns a raw result.
+    /// Sends a request and answers server requests with `answer`, in the form of the client's era.
+    /// `answer` gets the raw method and params and returns a raw result.
     pub(crate) async fn converse(
         &mut self,
         id: &str,
@@ -193,7 +195,8 @@ impl Client {
         Exchange { before, answer }
     }
 
-    /// 2026-07-28 multi-round-trip requests: sends the request again with the inputs until the response is complete.
+    /// 2026-07-28 multi-round-trip requests: retries the request with the inputs until the response
+    /// is complete.
     async fn bring_inputs(
         &mut self,
         id: &str,
@@ -245,7 +248,7 @@ impl Client {
         tools.iter().map(name).collect()
     }
 
-    /// The schema checks of all messages of the gateway to it.
+    /// The schema checks of all messages from the gateway to this client.
     pub(crate) fn checks(&self) -> &Checks {
         match &self.front {
             Front::ModernHttp(gateway) | Front::LegacyHttp(gateway, _) => gateway.checks(),

@@ -1,10 +1,12 @@
 //! All combinations of a client's era and transport with a server's.
 
-/// Gives the macro `$tests` all combinations, each as `name: era over transport to era over transport;`, the client's first.
+/// Passes all combinations to the macro `$tests`, each as `name: era over transport to era over
+/// transport;`, the client first.
 ///
-/// Twelve of the sixteen have an attribute that leaves a test to `.ci/nightly`. Tests of bytes ignore it, since each combination
-/// has code of its own that could change them; others apply it. Each pair of eras and each pair of transports occurs once in
-/// the four without it.
+/// Twelve of the sixteen have an attribute that leaves a test to `.ci/nightly`. Tests that compare
+/// bytes ignore it, since each combination has code of its own that could change bytes; other tests
+/// apply it. The four combinations without it cover each pair of eras and each pair of transports
+/// once.
 macro_rules! for_all_combinations {
     ($tests:ident) => {
         $tests! {

@@ -1,4 +1,4 @@
-//! Many concurrent clients, some of which do not read, at servers that they share.
+//! Many concurrent clients at shared servers; some of the clients do not read.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{Connection, LegacySession, legacy_request, modern_request, post_modern};
 use crate::scripted::{Era, Fault, Gate, Reply, Transport, config};
 
-/// Repeats its progress token: as the token, which the gateway translates, and in the text, which says whose it was.
+/// Repeats its progress token twice: as the token, which the gateway translates, and in the text,
+/// which identifies the caller.
 const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1,"of":{token}}}"#;
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn concurrent_calls_get_their_own_progress_and_responses() {
                 (n, post_modern(address, &request).await.messages().await)
             });
         }
-        // All of them run before the first response.
+        // All calls run before the first response.
         gate.reached(CALLS).await;
         gate.open();
         while let Some(call) = within("a call", calls.join_next()).await {
@@ -130,7 +131,7 @@ async fn server_that_hangs_in_lists_delays_no_call_of_another() {
     for method in ["tools/list", "resources/list", "prompts/list"] {
         bad.on(method, Reply::fault(Fault::Hang));
     }
-    // Longer than any test waits: a client that waits for the list fails.
+    // The time-out is longer than any test waits, so a client that waits for the list fails.
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
     let text = format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"list":"1h"}}}}"#);
     for era in [Era::Modern, Era::Legacy] {

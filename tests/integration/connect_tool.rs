@@ -1,4 +1,5 @@
-//! The tool that stands for a server in the list of a user who has not signed in, and what clients hear when the user has.
+//! The placeholder tool for a server that a user has not signed in to, and the notifications after
+//! the sign-in.
 
 use fanlight_testkit::browser::Browser;
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, is_result, link_in};
@@ -10,7 +11,7 @@ use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request};
 const AUTH: &str = r#"{"type":"user","connectTool":true}"#;
 const PREFIXED: &str = "naming: {style: always}\n";
 
-/// The names in the list of a user.
+/// The tool names that a user sees.
 async fn listed(setting: &SignInSetting, key: Option<&str>) -> Vec<String> {
     let answer = setting.ask("tools/list", "", key).await;
     let names = answer.match_indices(r#""name":""#).map(|(at, found)| {
@@ -63,7 +64,7 @@ async fn tool_stands_for_the_server_until_the_user_has_signed_in() {
         setting.shown().is_empty(),
         "the server has no such tool, and is not asked for it"
     );
-    // Another user's sign-in changes nothing for this one.
+    // Another user's sign-in changes nothing for this user.
     assert_eq!(listed(&setting, Some(BOB)).await, ["notes__connect"]);
     assert!(link_in(&call_of(&setting, "notes__connect", Some(BOB)).await).is_some());
 }

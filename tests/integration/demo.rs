@@ -1,4 +1,5 @@
-//! The first run: no configuration, the two embedded servers, one of each era, behind one endpoint.
+//! The first run without a configuration: one endpoint in front of the two embedded servers, one of
+//! each era.
 
 use fanlight_tests::slicer::{elements, member};
 

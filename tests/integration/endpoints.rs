@@ -53,7 +53,7 @@ async fn modern(gateway: &Gateway, path: &str, method: &str, params: &str) -> St
         .1
 }
 
-/// The names of tools in a list.
+/// The names of the tools in a list.
 fn names(list: &str) -> Vec<&str> {
     list.split(r#""name":""#)
         .skip(1)
@@ -108,7 +108,8 @@ async fn each_endpoint_has_its_own_lists_and_instructions_in_both_eras() {
         .1;
         assert_eq!(names(&list), expected, "{path}");
     }
-    // These servers announce no changes, so each list asks for theirs: of six lists, the four that show them.
+    // These servers announce no changes, so each list request asks them. Four of the six endpoints
+    // show each server.
     for server in &servers {
         assert_eq!(server.received("tools/list").len(), 4);
     }
@@ -266,12 +267,12 @@ async fn changed_endpoints_take_effect_at_once() {
         post(&gateway, "/mcp/readers", &headers, &list).await.status,
         404
     );
-    // Not to be had back by a path that shows more.
+    // The session does not come back at a path that shows more.
     assert_eq!(post(&gateway, "/mcp", &headers, &list).await.status, 404);
 }
 
-/// Ten endpoints over ten servers keep the entries and their answers once for each time that they are shown, and nothing
-/// else of that size.
+/// Ten endpoints over ten servers keep entries and answers once per endpoint that shows them, and
+/// nothing else of that size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_cost_the_memory_of_what_they_show() {
     const SERVERS: usize = 10;
@@ -320,7 +321,7 @@ async fn endpoints_cost_the_memory_of_what_they_show() {
                 "/mcp".to_owned()
             }
         };
-        // More than once: what is read again is the same.
+        // Each list is read twice and is the same both times.
         for number in (0..=count).chain(0..=count) {
             let list = modern(&gateway, &path(number), "tools/list", "").await;
             assert_eq!(
@@ -333,7 +334,7 @@ async fn endpoints_cost_the_memory_of_what_they_show() {
                 "{number}"
             );
         }
-        // As many requests in both cases, so that connections and spans count for both.
+        // Both cases send the same number of requests, so that connections and spans weigh equally.
         for _ in count..2 * SERVERS {
             modern(&gateway, "/mcp", "server/discover", "").await;
         }

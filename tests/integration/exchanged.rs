@@ -1,4 +1,5 @@
-//! Servers that get a token in exchange for that of each user's sign-in at an identity provider, through the real binary.
+//! Servers that get a token exchanged for the user's token from an identity provider, through the
+//! real binary.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 
 const SIGN_IN: &str = ", signIn: {clientId: fanlight, clientSecret: s3cret}";
 
-/// A setting whose server gets tokens of the identity provider in exchange for the users'.
+/// A setting whose server gets tokens that the identity provider exchanges for the users' tokens.
 async fn with_exchange() -> (SignInSetting, IdentityProvider) {
     let provider = IdentityProvider::start().await;
     let auth = format!(
@@ -29,7 +30,7 @@ async fn with_exchange() -> (SignInSetting, IdentityProvider) {
     (setting, provider)
 }
 
-/// Has a user sign in by a link of a call.
+/// Signs a user in by the link that a call returned.
 async fn sign_in(setting: &SignInSetting, provider: &IdentityProvider, user: &str) -> Page {
     provider.signs_in(user);
     let page = setting
@@ -142,7 +143,8 @@ async fn identity_assertion_is_had_for_the_id_token_of_each_user() {
     assert_eq!(redeemed[0].parameter("assertion"), Some("jag-of-ann"));
 }
 
-/// A name in the configuration is not a server: a token that was had for one is sent to no other that takes its name.
+/// A token is bound to the server, not to its name in the configuration: another server with the
+/// same name does not get it.
 #[tokio::test]
 async fn token_is_sent_to_the_server_alone_that_it_was_had_for() {
     let (setting, provider) = with_exchange().await;
@@ -241,7 +243,7 @@ async fn user_whom_the_identity_provider_has_removed_signs_in_anew() {
         is_result(&setting.call(Some(&ann)).await) && is_result(&setting.call(Some(&bob)).await)
     );
     provider.removes("ann");
-    // What it has had for her is forgotten.
+    // Her stored token is discarded.
     setting.restart().await;
     assert!(
         link_in(&setting.call(Some(&ann)).await).is_some(),

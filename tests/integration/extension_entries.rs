@@ -1,4 +1,4 @@
-//! Merged lists where a server lists an entry only for clients with a certain extension.
+//! Merged lists with an entry that the server lists only for clients with a certain extension.
 
 use fanlight_tests::slicer::{elements, member, plain_string};
 
@@ -8,7 +8,7 @@ use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const WITH: &str = r#"{"extensions":{"com.example/x":{"setting":1}}}"#;
 
-/// A server that announces changes, and lists the tool `x` for clients with the extension alone.
+/// A server that announces changes, and lists the tool `x` only for clients with the extension.
 async fn server() -> Backend {
     let server = Backend::start(Era::Modern, Transport::Http).await;
     server.declares(r#"{"tools":{"listChanged":true}}"#);
@@ -47,7 +47,7 @@ async fn list(gateway: &Gateway, capabilities: &str) -> Vec<String> {
     names(&answer)
 }
 
-/// Lists until the list is served from memory: from then on the server announces its changes.
+/// Requests the list until it comes from the cache: from then on the gateway listens for changes.
 async fn settled(gateway: &Gateway, server: &Backend) {
     list(gateway, "{}").await;
     server.wait_for("subscriptions/listen", 1).await;
@@ -86,7 +86,7 @@ async fn entry_for_an_extension_is_shown_to_clients_with_it_alone() {
         .messages()
         .await;
     assert_eq!(names(&answer), plain);
-    // Another extension, for which the server lists nothing more.
+    // The server lists nothing more for this other extension.
     assert_eq!(
         list(&gateway, r#"{"extensions":{"com.example/y":{}}}"#).await,
         plain
@@ -94,7 +94,7 @@ async fn entry_for_an_extension_is_shown_to_clients_with_it_alone() {
     assert_eq!(list(&gateway, WITH).await, all);
 }
 
-/// The list may have changed for any reason, so what an entry depends on is not known any more.
+/// The change may have any reason, so the gateway no longer knows what an entry depends on.
 #[tokio::test]
 async fn entry_is_shown_to_all_clients_after_an_announced_change() {
     let (server, other) = (

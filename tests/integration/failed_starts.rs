@@ -1,4 +1,5 @@
-//! Servers that do not start: operators learn the cause and one remedy wherever they look, clients learn neither.
+//! Servers that do not start: operators see the cause and one remedy everywhere, clients see
+//! neither.
 
 use std::process::{Output, Stdio};
 
@@ -15,14 +16,14 @@ use crate::server_lives::ask;
 use crate::starting::server_when;
 use crate::tls::Files;
 
-/// What a server does, and what operators are to be shown: parts of `what`, of the lines, and of the remedy.
+/// A server's failure, and its report to operators: parts of the cause, the lines and the remedy.
 struct Case {
     name: &'static str,
     entry: Value,
     what: &'static str,
     lines: Value,
     remedy: &'static [&'static str],
-    /// What clients are told of the remedy.
+    /// The remedy that clients are told.
     for_clients: &'static str,
 }
 
@@ -96,7 +97,7 @@ fn config(cases: &[Case]) -> String {
         .iter()
         .map(|case| (case.name.to_owned(), case.entry.clone()))
         .collect();
-    // One attempt for each, however long the test takes.
+    // The backoff is long, so that each server is tried once however long the test takes.
     let never = "1h";
     let timeouts = json!({
         "probe": "200ms", "processStop": "100ms", "list": "5s", "reconnect": never, "reconnectOnCall": never,
@@ -118,7 +119,7 @@ async fn command(arguments: &[&str]) -> (Output, String) {
     (output, text)
 }
 
-/// Checks what the API, `status` and a client are told of each case.
+/// Checks what the API, `status` and a client say of each case.
 async fn check_all(gateway: &Gateway, cases: &[Case]) {
     for case in cases {
         let server = server_when(gateway, case.name, |server| !server["failure"].is_null()).await;
@@ -249,7 +250,7 @@ async fn process_that_does_not_start_shows_cause_and_remedy() {
     );
 }
 
-/// Answers each request by its path.
+/// An HTTP server that answers each request by its path.
 async fn http_server(
     answer: impl Fn(&str) -> String + Clone + Send + 'static,
 ) -> (u16, JoinSet<()>) {
@@ -257,7 +258,7 @@ async fn http_server(
     let port = listener.local_addr().unwrap().port();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
-        // A connection may wait for its request while others are made.
+        // Connections are served concurrently, since one may wait for its request.
         let mut connections = JoinSet::new();
         while let Ok((mut stream, _)) = listener.accept().await {
             let answer = answer.clone();
@@ -357,7 +358,7 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
             "connection refused",
             &["nothing listens there"],
         ),
-        // An empty label is in no name: no name server is asked.
+        // No name has an empty label, so no name server is asked.
         url(
             "unknown",
             "http://s3cret..invalid/mcp".into(),
@@ -438,7 +439,7 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
     );
     assert!(gateway.terminate().await.success());
 
-    // With the authority's certificate the server can be used.
+    // With the authority's certificate, the server is usable.
     let mut entry = ca(&files);
     entry["url"] = json!(at("https", tls.mcp.port()));
     let file = TempFile::new(
@@ -456,7 +457,7 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
     );
 }
 
-/// A server that answers in plain HTTP speaks it: another connection would only trouble it.
+/// The server has answered in plain HTTP, so a TLS attempt would only disturb it.
 #[tokio::test]
 async fn server_that_refuses_initialize_in_plain_http_is_not_tried_with_tls() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -470,7 +471,7 @@ async fn server_that_refuses_initialize_in_plain_http_is_not_tried_with_tls() {
             let seen = std::sync::Arc::clone(&seen);
             tokio::spawn(async move {
                 let mut request = Vec::new();
-                // The id is in the body, which comes last.
+                // The body, which contains the id, arrives last.
                 while !request.ends_with(b"}") || !request.windows(4).any(|four| four == b"\r\n\r\n") {
                     let mut bytes = [0; 4096];
                     let count = stream.read(&mut bytes).await.unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Failures of backends that exit, hang, break off or send invalid messages affect only the calls to them.
+//! Failures of servers that exit, hang, break off or send invalid messages affect only the calls to
+//! them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport, config};
 
 const OK: &str = r#"{"content":[]}"#;
 
-/// A backend with one tool `t` that responds with [`OK`].
+/// A server with one tool `t` that responds with [`OK`].
 pub(crate) async fn backend(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.offers_tools(&["t"]);
@@ -26,7 +27,7 @@ async fn client_of(bad: &str, good: &Backend) -> Client {
     start(bad, good, r#""limits":{"message":1048576}"#).await
 }
 
-/// [`client`] with short deadlines, for backends that do not respond.
+/// [`client_of`] with short deadlines, for servers that do not respond.
 async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
     start(
         bad,
@@ -44,7 +45,8 @@ async fn start(bad: &str, good: &Backend, more: &str) -> Client {
     Client::start(&config, Era::Modern, Transport::Http).await
 }
 
-/// The call fails with an error that names its backend, and the other backend still responds.
+/// Checks that the call fails with an error that names its server, and that the other server still
+/// responds.
 async fn assert_fails_alone(client: &mut Client) -> Exchange {
     let failed = client.call("bad__t").await;
     let message = failed.member("error.message").to_owned();
@@ -69,7 +71,7 @@ async fn killed_child_fails_its_call_and_is_restarted_for_the_next() {
         );
         let mut client = client_of(&bad.entry("bad"), &good).await;
         client.call("bad__t").await.member("result");
-        // For a legacy server Fanlight has a separate process for reading lists.
+        // Fanlight has one more process of a legacy server, for reading lists.
         let own = usize::from(era == Era::Legacy);
         let first = bad.children(1 + own).await[own];
         bad.once("tools/call", Reply::fault(Fault::Die(1)));
@@ -128,7 +130,7 @@ async fn second_signal_stops_immediately() {
     let stubborn = backend(Era::Legacy, Transport::Stdio).await;
     let gate = Gate::new();
     stubborn.once("tools/call", Reply::result(OK).gated(&gate));
-    // Neither the running call nor the child would end by itself before the timeout of the harness.
+    // Neither the running call nor the child would end before the harness gives up.
     let config = format!(
         r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"60s","probe":"500ms"}}}}"#,
         stubborn.stubborn_entry("bad")
@@ -216,7 +218,8 @@ async fn merged_list_reports_unreachable_and_unauthorized_backends() {
     assert_outcome(&mut client, "unauthorized").await;
 }
 
-/// The merged list has the entries of `good`, and `_meta` has the outcome of each backend.
+/// Checks that the merged list has the entries of `good`, and that `_meta` has the outcome of each
+/// server.
 async fn assert_outcome(client: &mut Client, outcome: &str) {
     let exchange = client.request("1", "tools/list", "", "").await;
     let tools = elements(exchange.member("result.tools")).unwrap();
@@ -330,7 +333,8 @@ async fn garbage_on_stdout_is_skipped() {
     assert_eq!(client.call("bad__t").await.member("result.content"), "[]");
 }
 
-/// 50 MiB in one line: below the default limit it is forwarded whole, above a lower one it is an error of that call.
+/// A line of 50 MiB is forwarded whole below the default limit; above a lower limit only its call
+/// fails.
 #[tokio::test]
 async fn line_of_50_mib_passes_or_fails_alone() {
     const SIZE: usize = 50 << 20;
@@ -445,7 +449,7 @@ async fn forged_cursor_is_refused() {
     }
 }
 
-/// One slow call among many delays none of them.
+/// One slow call delays none of the others.
 #[tokio::test]
 async fn waiting_call_delays_no_other() {
     for transport in [Transport::Http, Transport::Stdio] {

@@ -1,5 +1,5 @@
-//! Fidelity: random JSON text through every method, compared byte for byte in both directions, for every {client era,
-//! client transport} × {backend era, backend transport}.
+//! Fidelity: random JSON passes through every method and is compared byte for byte in both
+//! directions, for every {client era, client transport} × {server era, server transport}.
 
 use std::cell::Cell;
 
@@ -68,7 +68,7 @@ for_all_combinations!(fidelity);
 
 const ANY_JSON: &str = "any JSON, where revisions before 2026-07-28 have an object";
 
-/// A client, a gateway, and one scripted backend.
+/// A client, a gateway, and one scripted server.
 struct Pair {
     client: tokio::sync::Mutex<Client>,
     backend: Backend,
@@ -115,11 +115,12 @@ impl Pair {
     }
 }
 
-/// A method whose result comes from one backend, with the params that reach it.
+/// A method whose result comes from one server, with the params that reach it.
 struct Routed {
     method: &'static str,
     params: &'static str,
-    /// The members that the schema requires of its result, raw, with `{}` in places for unknown members.
+    /// The raw members that the schema requires of its result; `{}` marks places for unknown
+    /// members.
     members: &'static str,
     cacheable: bool,
 }
@@ -152,10 +153,10 @@ const ROUTED: [Routed; 4] = [
 ];
 
 impl Routed {
-    /// A result full of lexemes that decoding would change, of a server of `era`.
+    /// A result of a server of `era`, full of lexemes that decoding would change.
     ///
-    /// Structured content is any JSON, but an object where a modern server has a legacy client: others are left out there
-    /// (docs/eras.md).
+    /// Structured content is any JSON, but an object if a modern server has a legacy client: other
+    /// values are left out for such a client (docs/eras.md).
     fn result(&self, client: Era, era: Era, random: &mut Generator) -> String {
         let parts: Vec<&str> = self.members.split("{}").collect();
         let mut text = String::new();
@@ -201,11 +202,12 @@ async fn results_arrive_as_sent(pair: &Pair) {
     .await;
 }
 
-/// The identity, for modern clients, of the legacy server that has answered (2026-07-28 basic, Per-response protocol fields).
+/// The identity of the legacy server that has answered, for modern clients (2026-07-28 basic,
+/// Per-response protocol fields).
 const SERVER_INFO: &str =
     r#""io.modelcontextprotocol/serverInfo":{"name":"scripted","version":"1"}"#;
 
-/// The result without [`SERVER_INFO`], which is at the front of its `_meta`, or all of it.
+/// The result without [`SERVER_INFO`], which is at the front of `_meta` or is all of it.
 fn without_server_info(received: &str) -> String {
     let added = [
         format!(r#""_meta":{{{SERVER_INFO}}},"#),
@@ -216,7 +218,7 @@ fn without_server_info(received: &str) -> String {
     received.replacen(found.expect("the server that has answered"), "", 1)
 }
 
-/// Compares a result of a server of one era with what a client of another has received.
+/// Compares a server's result with the result that the client received, given both eras.
 fn assert_same_result((client, server): (Era, Era), received: &str, sent: &str) {
     let received = match (client, server) {
         (Era::Modern, Era::Legacy) => &*without_server_info(received),
@@ -248,7 +250,7 @@ fn difference(received: &str, sent: &str) -> Option<String> {
     })
 }
 
-/// A comparison that never finds a difference would prove nothing.
+/// Guards the comparison itself: one that never finds a difference would prove nothing.
 #[test]
 fn fidelity_check_detects_every_kind_of_loss() {
     let sent = r#"{"a":1.0,"s":"\u0041","n":null,"o":{"y":1,"x":[1E400]}}"#;
@@ -406,7 +408,7 @@ async fn lists_arrive_as_sent(pair: &Pair) {
     }
 }
 
-/// With several backends only the identifying name of an entry changes; results are unchanged, as with one backend.
+/// With several servers only the identifying name of an entry changes; results stay unchanged.
 #[tokio::test]
 async fn several_backends_change_only_names() {
     let mut random = Generator::new(7);
@@ -459,7 +461,7 @@ async fn several_backends_change_only_names() {
     }
 }
 
-/// White space changes only where a transport forbids it.
+/// White space changes only if a transport forbids it.
 #[tokio::test]
 async fn line_breaks_pass_on_transports_that_allow_them() {
     for transport in [Transport::Http, Transport::Stdio] {
@@ -495,7 +497,8 @@ async fn line_breaks_pass_on_transports_that_allow_them() {
     }
 }
 
-/// An unknown method is forwarded with one backend (and is refused with several, see `http_rules`).
+/// An unknown method is forwarded if there is one server; with several it is refused (see
+/// `http_rules`).
 #[tokio::test]
 async fn unknown_method_passes_with_one_backend() {
     let pair = Pair::start(

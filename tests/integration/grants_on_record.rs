@@ -1,4 +1,4 @@
-//! The record of what users grant at servers, through the real binary.
+//! Audit events for grants at servers, through the real binary.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,12 +15,12 @@ use serde_json::json;
 use crate::harness::{fanlight, within};
 use crate::server_lives::text_at;
 
-/// Clients with keys, and a record on which each line is at once.
+/// A configuration with client keys, whose audit log writes each line at once.
 fn recorded(audit: &str) -> String {
     format!("{WITH_KEYS}audit: {{{audit}}}\n")
 }
 
-/// The lines of the record about what users have granted, the oldest first.
+/// The audit lines about grants, the oldest first.
 async fn lines(config: &Path) -> Vec<String> {
     let mut command = fanlight();
     command
@@ -34,7 +34,7 @@ async fn lines(config: &Path) -> Vec<String> {
     lines
 }
 
-/// Whose each line is, what was done, and what has come of it.
+/// The user, the action and the outcome of each line.
 fn told(lines: &[String]) -> Vec<[&str; 3]> {
     let text = |line, name| member(line, name).and_then(plain_string).unwrap_or("-");
     lines
@@ -53,7 +53,7 @@ async fn sign_ins_sign_outs_and_refusals_are_on_record() {
     let config = setting.config();
     setting.sign_in(Some(ANN)).await;
     assert!(is_result(&setting.call(Some(ANN)).await));
-    // Bob tries the link of another, and then refuses at the authorization server.
+    // Bob tries another user's link, and then refuses at the authorization server.
     let mut browser = Browser::default();
     setting.authorization.revoke_all();
     setting
@@ -185,7 +185,7 @@ async fn user_whom_the_policy_bars_is_on_record() {
         .log
         .line_with_all(&[r#""what":"sign-in at a server""#, "does not permit"])
         .await;
-    // What was before a line that a request waits for is written, too.
+    // Lines that preceded a line that a request waits for are written, too.
     setting.call(Some(ANN)).await;
     let lines = lines(&config).await;
     assert!(
@@ -194,7 +194,7 @@ async fn user_whom_the_policy_bars_is_on_record() {
     );
 }
 
-/// A sign-in that the record has to have, where that cannot be written.
+/// The audit log is required and cannot be written.
 #[tokio::test]
 async fn sign_in_that_cannot_be_put_on_record_fails() {
     let setting = SignInSetting::start(
@@ -206,7 +206,7 @@ async fn sign_in_that_cannot_be_put_on_record_fails() {
     setting.sign_in(Some(BOB)).await;
     let mut browser = Browser::default();
     let sent = setting.agree(&mut browser, Some(ANN)).await;
-    // The record becomes longer than what users have granted, and files may not grow beyond that.
+    // The limit on files is the size of the grants, which the audit log exceeds.
     let size = |file: PathBuf| fs::metadata(file).unwrap().len();
     let granted = size(setting.folder.path().join("state/grants.redb"));
     let text = "x".repeat(15_000);
@@ -266,7 +266,7 @@ async fn command_that_signs_in_has_a_record_beside_that_of_the_gateway() {
     setting.gateway.terminate().await;
     let lines = lines(&config).await;
     assert_eq!(told(&lines), [["-", "signIn", "ok"]], "{lines:?}");
-    // A record that it must have, and cannot have, ends it before anything is asked for.
+    // A required audit log that cannot be opened ends the command before it asks anything.
     let text = fs::read_to_string(&config).unwrap();
     fs::write(
         &config,
@@ -301,7 +301,7 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
             .stdin(Stdio::null());
         within("the command", state.output()).await.unwrap()
     };
-    // Nothing is removed where the record must say so, and cannot.
+    // Nothing is removed if the required audit log cannot be written.
     let text = fs::read_to_string(&config).unwrap();
     let unusable = text.replace(
         "{required: true}",
@@ -316,7 +316,8 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
         "{said}"
     );
     fs::write(&config, text).unwrap();
-    // Nor where nobody can be named, since the keyring with the key is locked.
+    // Nothing is removed either if the users' names are unknown, since the keyring with the key is
+    // locked.
     let note = setting.folder.path().join("state").join("sealing-key");
     fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
     fs::set_permissions(&note, fs::Permissions::from_mode(0o600)).unwrap();
@@ -345,7 +346,7 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     );
 }
 
-/// With `keys` nobody notices when it is opened that a record was sealed with another key.
+/// With `keys`, opening a store does not reveal that it was sealed with another key.
 #[tokio::test]
 async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     let (first, second) = (
@@ -376,7 +377,7 @@ async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     );
     fs::write(&config, &text).unwrap();
     assert!(String::from_utf8_lossy(&run(&["state", "export"]).await.stdout).contains("\"notes\""));
-    // Where it is not required, the record says that there was somebody.
+    // If the audit log is not required, it notes that there was a user.
     fs::write(&config, rotated.replace("{required: true}", "{}")).unwrap();
     let output = run(&["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);

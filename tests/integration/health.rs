@@ -1,4 +1,5 @@
-//! Servers that do not answer any more are left out, cost others nothing, and are used again once they answer.
+//! Unresponsive servers are skipped, cost other servers nothing, and are used again once they
+//! answer.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::server_lives::{ask, text_at};
 
 const OK: &str = r#"{"content":[]}"#;
 
-/// The first server in the overview, once it has this state.
+/// Waits until the first server in the overview has this state.
 async fn server_when(gateway: &Gateway, state: &str) -> Value {
     within("the state of the server", async {
         loop {
@@ -31,7 +32,7 @@ fn config(entries: &[String]) -> String {
     format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, entries.join(","))
 }
 
-/// From now on, the server answers nothing.
+/// Makes the server answer nothing from now on.
 fn hang(server: &Backend) {
     for method in [
         "server/discover",
@@ -56,7 +57,7 @@ fn recover(server: &Backend, era: Era) {
     );
 }
 
-/// The median time of some requests.
+/// The median duration of some requests.
 async fn median(mut request: impl AsyncFnMut()) -> Duration {
     let mut times = Vec::new();
     for _ in 0..15 {
@@ -104,7 +105,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
         );
         let ejected = "fanlight_backend_ejections_total{fanlight_backend_name=\"bad\"} 1";
         assert!(text_at(&gateway, "/metrics").await.contains(ejected));
-        // All of these took two seconds or more if they waited for it.
+        // Each of these would take two seconds or more if it waited for the server.
         let list = median(async || {
             let listed = ask(&gateway, "tools/list", "").await;
             assert!(
@@ -151,7 +152,7 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
     }
 }
 
-/// A server whose calls hang, and which answers all else.
+/// A server whose calls hang, and which answers everything else.
 async fn answers_no_calls(era: Era) -> Backend {
     let server = backend(era, Transport::Http).await;
     server.offers_tools(&["a", "b"]);
@@ -160,7 +161,7 @@ async fn answers_no_calls(era: Era) -> Backend {
     server
 }
 
-/// Calls that time out, until the server is left alone.
+/// Calls that time out, until the gateway ejects the server.
 async fn time_out(gateway: &Gateway) {
     for tool in ["a", "b", "a"] {
         let answer = ask(gateway, "tools/call", &format!(r#""name":"bad__{tool}""#)).await;
@@ -204,7 +205,7 @@ async fn server_that_answers_checks_but_no_calls_is_left_alone() {
             );
         }
         assert_eq!(bad.received("tools/call").len(), 3, "{era:?}");
-        // Its lists and the others go on.
+        // Its lists and the other servers go on.
         let listed = ask(&gateway, "tools/list", "").await;
         assert!(
             listed.contains("bad__a") && listed.contains("one__t"),

@@ -1,4 +1,4 @@
-//! Guardrails of the operator's own, through the real binary.
+//! The operator's own guardrails, through the real binary.
 
 use fanlight_tests::slicer::member;
 
@@ -70,7 +70,7 @@ async fn hook_is_asked_before_a_call_and_its_word_counts() {
             (member(body, "server"), member(body, "tool")),
             (Some(r#""files""#), Some(r#""look""#))
         );
-        // Lists are no calls.
+        // Lists do not pass through the guardrail for calls.
         client
             .request("2", "tools/list", "", "")
             .await
@@ -282,7 +282,7 @@ async fn denied_call_gets_its_own_error_at_once_whatever_others_wait_for() {
     let config = hooked(&backend, &guardrail, "").replacen('{', &format!("{{{more},"), 1);
     std::fs::write(folder.path().join("fanlight.json"), config).unwrap();
     let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
-    // The second one would have its turn in a minute.
+    // The rate allows the second call only after a minute.
     for _ in 0..2 {
         let request = modern_request("1", "tools/call", r#""name":"leak","arguments":{}"#, "");
         let answer = within("an answer", post_modern(gateway.mcp, &request))

@@ -1,4 +1,4 @@
-//! A small HTTP server that keeps what it is sent, such as a guardrail or a collector.
+//! A small HTTP server that records its requests, as a guardrail or a collector.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,28 +9,27 @@ use tokio::net::TcpListener;
 /// A request.
 #[derive(Clone)]
 pub(crate) struct Recorded {
-    /// Its head.
     pub(crate) head: String,
-    /// Its body.
     pub(crate) body: Vec<u8>,
 }
 
 impl Recorded {
-    /// Its body as text.
+    /// The body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// The server: one request on each connection, one at a time.
+/// The server, which handles one request per connection and one connection at a time.
 pub(crate) struct HttpRecorder {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<Recorded>>>,
 }
 
 impl HttpRecorder {
-    /// One that answers each request with this HTTP response; never, if that is empty.
+    /// Starts a server that answers each request with this HTTP response, or never if that is
+    /// empty.
     pub(crate) async fn start(answer: impl Fn(&Recorded) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, requests) = (
@@ -60,13 +59,13 @@ impl HttpRecorder {
         Self { address, requests }
     }
 
-    /// What it was sent.
+    /// The recorded requests.
     pub(crate) fn requests(&self) -> Vec<Recorded> {
         self.requests.lock().unwrap().clone()
     }
 }
 
-/// The request in a text, if all of it is there, or no more comes.
+/// Parses a request once it is complete, or once no more bytes will come.
 fn whole(text: &[u8], is_end: bool) -> Option<Recorded> {
     let end = text
         .windows(4)
@@ -88,7 +87,7 @@ fn whole(text: &[u8], is_end: bool) -> Option<Recorded> {
     })
 }
 
-/// A response that is good, with this body, after which the connection ends.
+/// A 200 response with this body, which ends the connection.
 pub(crate) fn says(body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

@@ -1,5 +1,5 @@
-//! Rules of the HTTP endpoint: methods, media types, limits, sessions. The rules for modern requests are tested in
-//! `modern_requests`.
+//! Rules of the HTTP endpoint: methods, media types, limits, sessions. `modern_requests` tests the
+//! rules for modern requests.
 
 use fanlight_tests::slicer::member;
 
@@ -11,7 +11,7 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 
-/// A gateway in front of one modern HTTP backend with a tool `t`.
+/// A gateway in front of one modern HTTP server with a tool `t`.
 pub(crate) async fn gateway() -> (Gateway, Backend) {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["t"]);
@@ -374,7 +374,7 @@ async fn response_is_json_unless_a_message_precedes_it() {
     let (rest, answer) = streamed.messages().await;
     assert!(rest.is_empty());
     assert_eq!(member(&answer, "result.content"), Some("[]"));
-    // A stream from the backend with only the response becomes one JSON object here.
+    // The server's stream has only the response, so it becomes one JSON object here.
     backend.once(
         "tools/call",
         Reply::result(Era::Modern.complete(r#""content":[]"#)).streamed(),
@@ -430,7 +430,7 @@ async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let head = chunked.head("POST", "/mcp", &head);
     chunked.send(&head).await.unwrap();
     let chunk = format!("{:x}\r\n{body}\r\n", body.len());
-    // The server may stop reading before the end of the request.
+    // The gateway may stop reading before the end of the request.
     let _ = chunked.send(chunk.as_bytes()).await;
     assert_eq!(chunked.response().await.status, 413, "without a length too");
     let long = "x".repeat(40_000);
@@ -492,7 +492,7 @@ async fn connection_serves_requests_in_sequence() {
 #[tokio::test]
 async fn admin_listener_reports_health() {
     let (gateway, _backend) = gateway().await;
-    // A response shows that the backend is connected, which readiness requires.
+    // The response shows that the server is connected, which readiness requires.
     post_modern(gateway.mcp, &call_t()).await.text().await;
     for path in ["/healthz", "/readyz"] {
         let mut connection = Connection::open(gateway.admin).await;
@@ -504,7 +504,7 @@ async fn admin_listener_reports_health() {
     assert_eq!(connection.response().await.status, 404);
 }
 
-/// Legacy and modern clients of one gateway, at once, on one path.
+/// Legacy and modern clients use one gateway at once, on one path.
 #[tokio::test]
 async fn both_eras_share_the_endpoint() {
     let (gateway, _backend) = gateway().await;

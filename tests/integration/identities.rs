@@ -1,4 +1,4 @@
-//! Clients that are known by their connection: TLS certificates, and users of this machine on a Unix socket.
+//! Clients identified by their connection: TLS certificates, and local users on a Unix socket.
 
 use std::fs;
 use std::process::Stdio;
@@ -57,7 +57,7 @@ async fn certificate_names_the_principal() {
     let none = TlsClient::new(&authority);
     assert_eq!(status(ann.open(gateway.mcp).await).await, 200);
     assert_eq!(status(none.open(gateway.mcp).await).await, 401);
-    // That of a server names no URI.
+    // A server certificate names no URI.
     let nameless = TlsClient::showing(&authority, &pair);
     assert_eq!(status(nameless.open(gateway.mcp).await).await, 401);
 
@@ -94,7 +94,7 @@ async fn certificate_names_the_principal() {
         (ping(&ann).await, ping(&bob).await, ping(&none).await),
         (200, 404, 401)
     );
-    // Another connection with another certificate of the same name is the same principal.
+    // Another certificate of the same name on another connection is the same principal.
     assert_eq!(ping(&showing("spiffe://example.org/ann")).await, 200);
 
     configure("principal: san-dns");

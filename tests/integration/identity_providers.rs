@@ -1,4 +1,4 @@
-//! Users who show on pages who they are, at the issuer of their clients' tokens, through the real binary.
+//! Users who sign in on pages at the issuer of their clients' tokens, through the real binary.
 
 use std::fs;
 
@@ -6,10 +6,11 @@ use fanlight_testkit::browser::Browser;
 use fanlight_testkit::identity_provider::IdentityProvider;
 use fanlight_testkit::signing_in::{ANN, KEYS, SignInSetting, WITH_KEYS, is_result, link_in};
 
-/// How a client is known that needs no registration.
+/// The client id of the gateway itself, which needs no registration.
 const REGISTERED: &str = ", signIn: {clientId: fanlight}";
 
-/// A setting whose clients have tokens of an identity provider, at which users sign in with these settings.
+/// A setting whose clients have tokens of an identity provider. Users sign in there with these
+/// settings.
 async fn setting(sign_in: &str) -> (SignInSetting, IdentityProvider) {
     let provider = IdentityProvider::start().await;
     let setting = SignInSetting::start(&provider.lines(sign_in), r#"{"type":"user"}"#).await;
@@ -47,7 +48,7 @@ async fn user_shows_at_the_issuer_of_the_tokens_that_a_link_is_theirs() {
         "{}",
         setting.gateway.log.text()
     );
-    // Another token of the same user is as good, one of another user is not.
+    // Another token of the same user works; a token of another user does not.
     assert!(is_result(
         &setting.call(Some(&provider.access_token("ann"))).await
     ));
@@ -182,7 +183,7 @@ async fn browser_is_known_no_longer_than_users_sign_in_there() {
         );
         let stays = to.contains("keys");
         match from {
-            // Another issuer alone is accepted.
+            // Only another issuer is accepted.
             "AUDIENCE" => {
                 setting
                     .reconfigure(provider.url(), "https://id.example.com")

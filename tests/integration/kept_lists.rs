@@ -1,4 +1,4 @@
-//! Lists that are kept in `stateDir`: after a restart of Fanlight they are served without starting the servers.
+//! Lists stored in `stateDir`: after a restart Fanlight serves them without starting the servers.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
@@ -22,7 +22,7 @@ const LISTS: [&str; 4] = [
     "prompts/list",
 ];
 
-/// A folder in which `stateDir` is to be made.
+/// A folder for `stateDir`.
 struct Place(TempFile);
 
 impl Place {
@@ -45,13 +45,13 @@ impl Place {
         )
     }
 
-    /// The file of the store.
+    /// The path of the store.
     fn store(&self) -> PathBuf {
         self.state().join("grants.redb")
     }
 }
 
-/// What `fanlight state` with this command prints for a configuration.
+/// The output of this `fanlight state` command for a configuration.
 async fn state(command: &str, config: &str) -> String {
     let file = TempFile::new("yaml", config);
     let run = fanlight()
@@ -82,7 +82,7 @@ async fn server(era: Era) -> Backend {
     server
 }
 
-/// The result of each list, without what depends on time.
+/// The result of each list, without the members that depend on time.
 async fn lists(gateway: &Gateway) -> Vec<Value> {
     let mut all = Vec::new();
     for method in LISTS {
@@ -94,7 +94,7 @@ async fn lists(gateway: &Gateway) -> Vec<Value> {
     all
 }
 
-/// Runs Fanlight once, with all lists read.
+/// Runs Fanlight once and reads all lists.
 async fn first_run(config: &str) -> Vec<Value> {
     let gateway = Gateway::start(config).await;
     let all = lists(&gateway).await;
@@ -132,7 +132,7 @@ async fn kept_lists_are_served_without_starting_the_server() {
                 .as_millis();
 
             let gateway = Gateway::start(&config).await;
-            // Clients of both eras, which listen too.
+            // Clients of both eras list and listen.
             let session = LegacySession::open(gateway.mcp).await;
             let mut of_session = session.stream(None).await;
             let mut listening = listen(gateway.mcp, "9", r#"{"toolsListChanged":true}"#).await;
@@ -171,7 +171,7 @@ async fn kept_lists_are_served_without_starting_the_server() {
                 (started.clone(), asked)
             );
 
-            // The first call starts it, and its own list takes the place of the kept one.
+            // The first call starts the server, whose own list replaces the stored one.
             let tool = if is_alone {
                 r#""name":"t""#
             } else {
@@ -190,7 +190,7 @@ async fn kept_lists_are_served_without_starting_the_server() {
                 }
             })
             .await;
-            // It is the same list: no change is announced.
+            // The list is the same, so no change is announced.
             let end = gateway.terminate();
             let (rest, of_session, ended) =
                 tokio::join!(listening.event(), of_session.event(), end);
@@ -255,7 +255,7 @@ async fn kept_list_that_differs_from_the_servers_is_replaced_and_announced() {
         assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""));
         assert!(gateway.terminate().await.success());
 
-        // That is what is kept now.
+        // The new list is now the stored one.
         let started = server.started();
         let gateway = Gateway::start(&config).await;
         assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""));
@@ -294,7 +294,7 @@ async fn state_is_private_and_has_no_secrets() {
             "{}",
             file.display()
         );
-        // Nor an argument.
+        // The store does not contain an argument of the command either.
         let address = server.command(&[]).1[0].clone();
         assert!(
             !bytes
@@ -337,7 +337,7 @@ async fn lists_of_a_server_that_was_defined_differently_are_not_served() {
 #[tokio::test]
 async fn store_that_cannot_be_trusted_is_not_served_from() {
     type Damage = fn(&Path);
-    // Each with whether a store takes its place.
+    // The name of the damage, whether Fanlight replaces the store, and the damage.
     let damages: [(&str, bool, Damage); 6] = [
         ("cut off", true, |file| {
             let bytes = fs::read(file).unwrap();
@@ -446,7 +446,7 @@ async fn state_commands_show_and_remove_what_is_kept_of_servers() {
 #[tokio::test]
 async fn kept_list_is_served_while_its_server_cannot_be_started() {
     let (server, place, gone) = (server(Era::Modern).await, Place::new(), TempFile::folder());
-    // A program that is there in the first run alone.
+    // The program exists only during the first run.
     let entry: Value = serde_json::from_str(&format!("{{{}}}", server.entry("only"))).unwrap();
     let program = gone.path().join("server");
     symlink(entry["only"]["command"].as_str().unwrap(), &program).unwrap();
@@ -542,7 +542,7 @@ async fn list_that_some_clients_see_less_of_is_not_kept() {
     let config = place.config(&[server.entry_with("only", r#""start":"lazy""#)]);
     let gateway = Gateway::start(&config).await;
     assert!(!ask(&gateway, "tools/list", "").await.contains("hidden"));
-    // Read once more, since it may have changed before it was listened to.
+    // The list is read once more, since it may have changed before the subscription.
     server.wait_for("tools/list", 2).await;
     ask(&gateway, "tools/list", "").await;
     let with_extension = r#"{"extensions":{"com.example/x":{}}}"#;
@@ -557,7 +557,8 @@ async fn list_that_some_clients_see_less_of_is_not_kept() {
     assert!(gateway.terminate().await.success());
 }
 
-/// Without `stateDir`, lists are kept in the user's state folder, and the servers are started all the same.
+/// Without `stateDir`, lists are stored in the user's state folder, and the servers are started all
+/// the same.
 #[tokio::test]
 async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     let (slow, fast) = (server(Era::Modern).await, server(Era::Modern).await);

@@ -1,4 +1,4 @@
-//! Keys of clients: the file that has them, while a gateway runs.
+//! Client keys: the file that contains them, while a gateway runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -60,7 +60,7 @@ impl Guarded {
         self.folder.path().join("keys.yaml")
     }
 
-    /// Replaces the file with keys, as editors do.
+    /// Replaces the file with keys in the way that editors do.
     fn write(&self, keys: &str) {
         fs::write(self.folder.path().join("new"), keys).unwrap();
         fs::rename(self.folder.path().join("new"), self.file()).unwrap();
@@ -202,7 +202,7 @@ async fn made_key_works_at_once_until_it_is_revoked() {
 
 #[tokio::test]
 async fn first_request_with_a_new_key_is_served() {
-    // Changes of files alone take effect after the test.
+    // Changes that only the file watcher sees would take effect after the test.
     let guarded = Guarded::start_with("keys: []\n", "timeouts: {configSettle: 1h}\n").await;
     for name in ["ci", "dev"] {
         let key = keys(guarded.folder.path(), &["new", name]).await.1;
@@ -469,7 +469,7 @@ async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
     );
 }
 
-/// The status of a request with these headers from this address of the machine.
+/// The status of a request with these headers from this local address.
 async fn status_from(gateway: &Gateway, address: &str, more: &[(&str, &str)]) -> u16 {
     let body = modern_request("1", "tools/list", "", "");
     let headers = modern_headers(&body);
@@ -590,13 +590,13 @@ async fn revoked_key_ends_streams_and_sessions() {
     };
     assert_eq!((ping(&ci).await, ping(&dev).await), (200, 404));
     guarded.write(&format!("keys:\n{}", entry(DEV, "dev", "")));
-    // An end of the stream, regular or not.
+    // The stream ends, with or without an error.
     within("the stream of the revoked key to end", async {
         while let Ok(Some(_)) = of_ci.event().await {}
     })
     .await;
     assert_eq!((ping(&ci).await, ping(&dev).await), (401, 404));
-    // That of the other key lasts.
+    // The stream of the other key stays open.
     guarded.backend.offers_tools(&["t", "new"]);
     let ended = tokio::time::timeout(Duration::from_millis(200), of_dev.event()).await;
     assert!(ended.is_err(), "{ended:?}");

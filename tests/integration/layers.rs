@@ -14,7 +14,7 @@ struct Dependency {
     dev: bool,
 }
 
-/// What cargo prints about the workspace.
+/// The output of cargo about the workspace.
 fn cargo(arguments: &[&str]) -> String {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
@@ -60,7 +60,7 @@ fn dependencies(package: &Value) -> Vec<Dependency> {
         .collect()
 }
 
-/// Every package that `package` links when it is not being tested, directly or through others.
+/// Every package that `package` links outside of tests, directly or through others.
 fn reached(package: &str) -> BTreeSet<String> {
     let tree = cargo(&[
         "tree",
@@ -81,7 +81,7 @@ fn reached(package: &str) -> BTreeSet<String> {
     all
 }
 
-/// Checks that of the packages of this workspace `package` reaches those in `ours` alone, and of all
+/// Checks the packages that `package` reaches: of this workspace only those in `ours`, and of all
 /// packages none in `never`.
 fn assert_layer(package: &str, ours: &[&str], never: &[&str]) {
     for name in reached(package).iter().filter(|name| *name != package) {
@@ -218,7 +218,7 @@ fn backend_reaches_neither_gateway_nor_frontend() {
         "fanlight-settings",
     ];
     assert_layer("fanlight-backend", &[CORE, ours].concat(), &["axum"]);
-    // Pooled connections are driven by the pool alone.
+    // Only the pool drives pooled connections.
     let direct = &workspace()["fanlight-backend"];
     assert!(
         !direct
@@ -258,7 +258,7 @@ fn policy_reaches_the_core_alone() {
 #[test]
 fn forwarding_reaches_the_core_alone_and_does_no_io() {
     assert_layer("fanlight-forwarding", CORE, &["hyper", "reqwest"]);
-    // A connection for each worker thread, as to servers.
+    // Links between replicas have one connection per worker thread, as connections to servers do.
     let link = [CORE, &["fanlight-forwarding", "fanlight-http-pool"]].concat();
     assert_layer("fanlight-link", &link, &["axum"]);
 }

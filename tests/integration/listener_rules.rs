@@ -1,4 +1,5 @@
-//! Where a listener for clients may listen: beyond this machine only if the configuration says how clients are authenticated.
+//! Permitted addresses of a listener for clients: beyond this machine only if the configuration
+//! says how clients are authenticated.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
@@ -10,7 +11,7 @@ use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// What refuses to serve says, with both ways on.
+/// Whether a refusal to serve names both ways to go on.
 fn names_both_ways(text: &str) -> bool {
     text.contains("configure `auth`") && text.contains("`auth: none`")
 }
@@ -29,7 +30,7 @@ fn with(options: &str, backend: &Backend) -> String {
     format!("{{{options}{}", &config(&[backend.entry("only")])[1..])
 }
 
-/// The exit status and the log of a process that does not start.
+/// The exit status and the log of a process that refuses to start.
 async fn refused(mut command: Command) -> (Option<i32>, String) {
     let output = within("the end", command.stdin(Stdio::null()).output())
         .await
@@ -140,7 +141,7 @@ async fn reload_does_not_open_what_a_start_would_not() {
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 200, "{report}");
     assert!(report.contains("0.0.0.0"), "{report}");
-    // The word cannot be taken back while the listener is there.
+    // `auth: none` cannot be removed while the listener is there.
     gateway.configure(&with(&remote, &backend));
     let (status, report) = gateway.reload().await;
     assert_eq!(status, 422, "{report}");

@@ -1,5 +1,5 @@
-//! Messages of servers outside of calls, from end to end: subscriptions, server requests, log messages, and the lists
-//! that the gateway caches while it listens.
+//! Server messages outside of calls, from end to end: subscriptions, server requests, log messages,
+//! and the lists that the gateway caches while it listens.
 
 mod announcer;
 mod catalogue;
@@ -19,7 +19,7 @@ const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 const UPDATED: &str = "notifications/resources/updated";
 const LOGGED: &str = "notifications/message";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// The id of the subscription of an [`ListeningClient`], raw: text that an encoder would not write.
+/// The raw id of a [`ListeningClient`]'s subscription, in a form that an encoder would not write.
 const ID: &str = r#""\u0073ub\/1""#;
 
 /// A client that receives messages outside of its calls.
@@ -81,7 +81,8 @@ impl ListeningClient {
         listener
     }
 
-    /// The next message outside of calls. It must have the id of the subscription if the client has made one.
+    /// The next message outside of calls. It must have the id of the client's subscription, if
+    /// there is one.
     async fn next_message(&mut self) -> String {
         let message = match &mut self.stream {
             Some(stream) => stream
@@ -111,7 +112,7 @@ impl ListeningClient {
         assert!(message.contains(TOOLS_CHANGED), "{message}");
     }
 
-    /// The next message is this update, with all members of the server.
+    /// Checks that the next message is this update, with all members of the server.
     async fn expect_update(&mut self, uri: &str, number: &str) {
         let message = self.next_message().await;
         assert!(message.contains(UPDATED), "{message}");
@@ -123,7 +124,7 @@ impl ListeningClient {
         assert_eq!(member(&message, "params.n"), Some(number), "{message}");
     }
 
-    /// The raw result of a request before which no message may arrive.
+    /// The raw result of a request; fails if a message arrives before the result.
     async fn request(&mut self, method: &str, params: &str) -> String {
         let exchange = self
             .client
@@ -134,7 +135,7 @@ impl ListeningClient {
     }
 }
 
-/// The filter of a modern client for changes of the tools and of these resources.
+/// A modern client's filter for changes of the tools and of these resources.
 fn filter(uris: &[String]) -> String {
     let uris: Vec<String> = uris.iter().map(|uri| format!("\"{uri}\"")).collect();
     format!(

@@ -1,5 +1,5 @@
-//! Standard error, and the file of traces, that cannot be written for a while: nothing waits for them, and what they get
-//! afterwards is whole again.
+//! Standard error and the trace file cannot be written for a while: nothing waits for them, and
+//! later output consists of whole lines.
 
 use std::io::{BufRead as _, BufReader, PipeReader, Read as _};
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait};
 use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// More than a pipe holds, in lines of [`LINE`] bytes.
+/// More lines of [`LINE`] bytes than a pipe holds.
 const CALLS: usize = 64;
 const LINE: usize = 4000;
 
 struct Unread {
     child: Child,
-    /// Its standard error.
+    /// The gateway's standard error.
     log: PipeReader,
     mcp: SocketAddr,
     admin: SocketAddr,
@@ -29,7 +29,7 @@ struct Unread {
     _config: TempFile,
 }
 
-/// Starts the gateway with a standard error that is not read.
+/// Starts the gateway with a standard error that nobody reads.
 async fn start(config_text: &str, more: &[&str]) -> Unread {
     let (log, stderr) = std::io::pipe().unwrap();
     let config = TempFile::new("yaml", config_text);
@@ -58,7 +58,7 @@ async fn start(config_text: &str, more: &[&str]) -> Unread {
     }
 }
 
-/// A server that writes a long line to standard error with each call.
+/// A server that writes a long line to standard error during each call.
 async fn talkative() -> Backend {
     let talkative = backend(Era::Modern, Transport::Stdio).await;
     let line = format!("{}\n", "x".repeat(LINE));
@@ -116,7 +116,7 @@ async fn log_says_how_many_lines_were_dropped() {
     );
     let mut gateway = start(&text, &["--log", "info,fanlight::child=debug"]).await;
     assert_serves(&gateway).await;
-    // Reading begins: what was queued comes first, then the count of what was dropped.
+    // Reading begins: the queued lines come first, then the count of the dropped ones.
     let log = gateway.log.try_clone().unwrap();
     let (dropped, whole) = tokio::task::spawn_blocking(move || {
         let mut whole = 0;
@@ -172,16 +172,16 @@ async fn log_says_how_many_lines_were_dropped() {
     assert!(rest.contains("stopped"), "{rest}");
 }
 
-/// The file system is full for a while, which a limit on the size of files stands for.
+/// A limit on the size of files stands for a file system that is full for a while.
 #[tokio::test]
 async fn trace_file_has_only_whole_lines_after_a_full_disk() {
     let server = backend(Era::Modern, Transport::Http).await;
     let folder = TempFile::folder();
     let file = folder.path().join("traces.jsonl");
-    // What a crash may have left.
+    // The rest of a line, as a crash may leave it.
     std::fs::write(&file, "{\"resourceSpans\":[]}\n{\"cut").unwrap();
     let config = TempFile::new("yaml", &config(&[server.entry("b")]));
-    // The signal that comes with the limit would end the process; a full disk sends none.
+    // The limit comes with a signal that would end the process; a full disk sends none.
     let mut command = tokio::process::Command::new("sh");
     command
         .kill_on_drop(true)

@@ -1,5 +1,5 @@
-//! Log messages of servers to clients, standard error of servers in the log, and notifications of clients that have no
-//! effect.
+//! Server log messages to clients, standard error of servers in the log, and client notifications
+//! without effect.
 
 use fanlight_testkit::ports::Refusing;
 use fanlight_tests::slicer::{member, member_at};
@@ -22,7 +22,7 @@ fn message(level: &str) -> String {
     )
 }
 
-/// Logs at four levels before it responds to a call.
+/// A server that logs at four levels before it responds to a call.
 async fn talkative(era: Era, transport: Transport) -> Backend {
     let talkative = backend(era, transport).await;
     let messages = ["debug", "info", "warning", "error"].map(message);
@@ -86,7 +86,7 @@ async fn log_messages_of_the_requested_level_precede_the_response() {
             );
             assert_level_reached(&only, back, r#""warning""#, &cell);
             if front == Era::Modern {
-                // The level is per request: a request without one gets no messages.
+                // The level belongs to a request: a request without one gets no messages.
                 assert_eq!(
                     client.call("t").await.before,
                     Vec::<String>::new(),
@@ -97,7 +97,7 @@ async fn log_messages_of_the_requested_level_precede_the_response() {
     }
 }
 
-/// The server has received the level in the form of its era.
+/// Checks that the server has received the level in the form of its era.
 fn assert_level_reached(server: &Backend, era: Era, level: &str, cell: &str) {
     let calls = server.received("tools/call");
     let with_call = calls[0].member_at(&["params", "_meta", LEVEL_KEY]);
@@ -190,8 +190,8 @@ async fn response_to_set_level_passes_and_so_does_an_error() {
     );
 }
 
-/// A session must not receive messages that another requested, whether each has its own session at the server or both
-/// share one level there.
+/// A session must not receive messages that another one requested, whether each has its own session
+/// at the server or both share one level there.
 #[tokio::test]
 async fn sessions_have_their_own_log_levels() {
     for shared in [false, true] {
@@ -269,7 +269,7 @@ async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() 
             Some(r#""fanlight::child""#),
             "{line}"
         );
-        // Neither as it is written nor as a reader of JSON sees it.
+        // The log contains the secret neither verbatim nor in JSON's escapes.
         let message: String =
             serde_json::from_str(member(logged, "fields.message").unwrap()).unwrap();
         assert!(
@@ -281,7 +281,7 @@ async fn stderr_of_a_child_is_logged_with_its_name_and_cannot_forge_log_lines() 
     }
 }
 
-/// Each of them is tried again many times.
+/// Each of the servers is tried many times.
 #[tokio::test]
 async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
     let refusing = Refusing::any();

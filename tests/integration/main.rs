@@ -1,7 +1,8 @@
 //! The integration tests: the real `fanlight` binary between peers, over loopback and pipes.
 //!
-//! Their tools are in `fanlight_testkit`, but for `rmcp_peers`. None depends on Fanlight's other crates. Tests wait for
-//! events, never for time; every wait fails after [`harness::PATIENCE`] and prints what has happened until then.
+//! Their tools are in `fanlight_testkit`, except `rmcp_peers`. None depends on Fanlight's other
+//! crates. Tests wait for events, never for time; every wait fails after [`harness::PATIENCE`] and
+//! prints the events until then.
 
 #![allow(
     clippy::expect_used,

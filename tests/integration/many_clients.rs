@@ -1,4 +1,4 @@
-//! Limits for many clients: open files, and streams that leave connections to requests.
+//! Limits for many clients: open files, and connections that streams leave to requests.
 
 use fanlight_tests::slicer::member_at;
 
@@ -28,7 +28,7 @@ async fn workers_serve_connections_and_end_with_the_process() {
     for workers in [1, 3] {
         let config = format!(r#"{{"mcpServers":{{{only}}},"limits":{{"workers":{workers}}}}}"#);
         let gateway = Gateway::start(&config).await;
-        // Each stays open, so that the next is assigned to another worker.
+        // Each stream stays open, so that the next one is assigned to another worker.
         let mut streams = Vec::new();
         for id in 0..2 * workers {
             let stream = listen(gateway.mcp, &id.to_string(), r#"{"toolsListChanged":true}"#).await;

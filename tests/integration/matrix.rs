@@ -1,5 +1,5 @@
-//! Independent peers: rmcp clients through the gateway to rmcp servers, for every {client era} × {client transport} ×
-//! {backend era} × {backend transport} × {one, several backends}.
+//! Independent peers: rmcp clients through the gateway to rmcp servers, for every {client era} ×
+//! {client transport} × {server era} × {server transport} × {one, several servers}.
 
 use fanlight_tests::rmcp_server::{Era, RmcpServer};
 use rmcp::model::{
@@ -56,7 +56,7 @@ fn other_transport(transport: Transport) -> Transport {
     }
 }
 
-/// Everything a client does, with every backend: (its label, the prefix of its names).
+/// Exercises every feature of a client with every server, given as (label, prefix of its names).
 async fn exercise(backends: &[(&str, &str)], config_text: &str, modern: bool, front: Transport) {
     match front {
         Transport::Http => {
@@ -176,7 +176,8 @@ async fn calls_tools(client: &Client, label: &str, prefix: &str) {
     assert_eq!(all[before..], [1.0, 2.0, 3.0]);
 }
 
-/// Elicitation, sampling and roots during a call, in the forms of the eras of client and server.
+/// Elicitation, sampling and roots during a call, in the forms of the client's and the server's
+/// era.
 async fn answers_server_requests(client: &Client, label: &str, prefix: &str) {
     let answered = call(client, &format!("{prefix}ask"), &json!({})).await;
     assert_eq!(

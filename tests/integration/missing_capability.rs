@@ -1,5 +1,5 @@
-//! The error of a modern client when a legacy server needs a capability that it has not declared, or requires that the
-//! user visits a URL first.
+//! The error that a modern client gets if a legacy server needs an undeclared capability, or
+//! requires the user to visit a URL first.
 
 use fanlight_tests::slicer::{member, member_at};
 

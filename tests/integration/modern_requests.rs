@@ -1,5 +1,5 @@
-//! The rules for a modern request's body and headers (2026-07-28 streamable-http, Server Validation), and the headers
-//! that the gateway adds for modern backends.
+//! The rules for a modern request's body and headers (2026-07-28 streamable-http, Server
+//! Validation), and the headers that the gateway adds for modern servers.
 
 use fanlight_tests::slicer::member;
 
@@ -20,7 +20,8 @@ async fn missing_metadata_is_refused() {
     for params in ["", r#""_meta":{}"#, without_capabilities] {
         let body = legacy_request("1", "tools/list", params);
         let (status, error) = refusal(post(gateway.mcp, &headers, &body).await).await;
-        // Without a version in the body, the header does not match it either; both are errors.
+        // Without a version in the body, the header also mismatches the body; either error is
+        // correct.
         let allowed = if params == without_capabilities {
             vec!["-32602"]
         } else {
@@ -120,7 +121,7 @@ const SQL_CALL: &str = r#""name":"sql","arguments":{"region":"Zürich","limits":
 async fn parameter_headers_are_checked_against_the_tool_schema() {
     let (gateway, backend) = gateway().await;
     backend.on("tools/list", backend.list("tools", SQL_TOOL));
-    // The gateway has listed the tool before it is called.
+    // The gateway lists the tool before the call.
     post_modern(gateway.mcp, &modern_request("1", "tools/list", "", ""))
         .await
         .text()
@@ -169,7 +170,7 @@ async fn parameter_headers_are_checked_against_the_tool_schema() {
     );
 }
 
-/// Also for clients whose revision has no such headers.
+/// The gateway adds the headers also for clients whose revision has none.
 #[tokio::test]
 async fn headers_are_sent_to_modern_backends() {
     for era in [Era::Legacy, Era::Modern] {
@@ -204,7 +205,7 @@ async fn headers_are_sent_to_modern_backends() {
 /// A `number` cannot be mirrored (2026-07-28 server/tools, x-mcp-header).
 const UNMIRRORABLE_TOOL: &str = r#"{"name":"bad","inputSchema":{"type":"object","properties":{"n":{"type":"number","x-mcp-header":"N"}}}}"#;
 
-/// To this backend the gateway is a client over modern HTTP, which must exclude the tool.
+/// The gateway is a modern HTTP client of this server, so it must exclude the tool.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -222,7 +223,7 @@ async fn tool_with_bad_header_annotations_of_a_modern_http_backend_is_excluded()
     client.log().line_with("x-mcp-header").await;
 }
 
-/// On these routes no header is made, so the tool is valid.
+/// No headers are sent on these routes, so the tool is valid.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
@@ -244,7 +245,7 @@ async fn tool_with_bad_header_annotations_is_kept_where_no_header_is_sent() {
     }
 }
 
-/// A client over modern HTTP could not call the tool by the rules, whatever era the backend has.
+/// A modern HTTP client could not call the tool by the rules, whatever the era of the server.
 #[tokio::test]
 async fn tool_with_bad_header_annotations_is_hidden_from_modern_http_clients() {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;

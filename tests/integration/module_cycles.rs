@@ -1,13 +1,13 @@
-//! No cycles between modules: where one of two neighbouring modules uses the other, directly or through
-//! further ones, the other does not use it. Parent and child may use each other.
+//! No cycles between modules: if a module uses its neighbour, directly or through other modules,
+//! the neighbour does not use it. Parent and child may use each other.
 //!
-//! The edges are read from `use` declarations and from paths that begin with `crate::` or `super::`. A name that a module
-//! imports from another one leads to that one.
+//! The test reads `use` declarations and paths that begin with `crate::` or `super::`. A name that
+//! a module imports from another one leads to that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Most imports that one path is followed through.
+/// The maximum number of imports followed for one path.
 const MAX_REEXPORTS: usize = 8;
 
 /// A module's path within its crate.
@@ -41,7 +41,7 @@ fn modules(root: &Path, path: &Module, found: &mut BTreeMap<Module, String>) {
     }
 }
 
-/// The paths that a text uses: those of `use` declarations, with nested ones, and others that begin with
+/// The paths that a text uses: `use` declarations, with nested ones, and others that begin with
 /// `crate::` or `super::`.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
@@ -101,7 +101,7 @@ fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The module that `path` leads to from `module`, if it is one of this crate.
+/// The module that `path` leads to from `module`, if this crate has it.
 fn resolve(all: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> Option<Module> {
     let mut target = match path.first()?.as_str() {
         "crate" => path[1..].to_vec(),
@@ -134,7 +134,7 @@ fn resolve(all: &BTreeMap<Module, String>, module: &Module, path: &[String]) -> 
     Some(target)
 }
 
-/// The path from the root of the crate that `name` stands for where `module` imports it.
+/// The path from the crate's root that `name` stands for if `module` imports it.
 fn import(all: &BTreeMap<Module, String>, module: &[String], name: &str) -> Option<Module> {
     let code = all.get(module)?;
     let import = paths(code)
@@ -150,12 +150,12 @@ fn import(all: &BTreeMap<Module, String>, module: &[String], name: &str) -> Opti
     }
 }
 
-/// The cycles in the crate whose sources are in `root`, as pairs of neighbours that use each other.
+/// The cycles in the crate whose sources are in `root`, as pairs of mutually dependent neighbours.
 fn cycles(root: &Path) -> Vec<String> {
     let mut all = BTreeMap::new();
     modules(root, &Vec::new(), &mut all);
     assert!(!all.is_empty(), "no modules in {}", root.display());
-    // For each parent, which of its children use which.
+    // For each parent: its children, and the siblings that each of them uses.
     let mut uses: BTreeMap<&[String], BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
     for (module, code) in &all {
         for target in paths(code)
@@ -193,7 +193,7 @@ fn cycles(root: &Path) -> Vec<String> {
     cycles
 }
 
-/// The folders of all crates of the workspace, except those of its tests.
+/// The folders of all crates of the workspace, except its tests' crate.
 fn crates() -> impl Iterator<Item = PathBuf> {
     ["crates", "tools"].into_iter().flat_map(|parent| {
         let parent = Path::new(env!("CARGO_MANIFEST_DIR"))

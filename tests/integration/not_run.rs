@@ -1,4 +1,4 @@
-//! What clients are told of calls that failed: those that certainly were not carried out say so, and no others do.
+//! Errors of failed calls: only calls that certainly did not run say so.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn call(gateway: &Gateway, tool: &str, arguments: &str) -> Valu
     serde_json::from_str(&post_modern(gateway.mcp, &request).await.messages().await.1).unwrap()
 }
 
-/// Checks an error: its data, and its words.
+/// Checks the data and the message of an error.
 pub(crate) fn assert_error(answer: &Value, may_have_run: bool) {
     assert_eq!(
         answer["error"]["data"]["mayHaveRun"], may_have_run,
@@ -43,19 +43,20 @@ pub(crate) fn assert_error(answer: &Value, may_have_run: bool) {
     );
 }
 
-/// What stands in front of a server, and can be shut.
+/// A relay in front of a server that can be shut.
 struct Door {
     address: SocketAddr,
-    /// Forwards what arrives.
+    /// The running relays.
     open: JoinSet<()>,
-    /// A listener that accepts nothing, and the connections that wait for it.
+    /// A listener that accepts nothing, and the connections that fill its queue.
     closed: Option<(TcpListener, Vec<TcpStream>)>,
 }
 
 impl Door {
     async fn before(server: &Backend) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        // Its connections have it too, so that the address can be taken again while they end.
+        // The connections inherit the option, so that the address can be bound again while they
+        // end.
         socket.set_reuseaddr(true).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
@@ -87,12 +88,12 @@ impl Door {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Ends all connections; further ones are refused.
+    /// Ends all connections and refuses further ones.
     async fn shut(&mut self) {
         self.open.shutdown().await;
     }
 
-    /// Ends all connections; attempts at further ones are not answered.
+    /// Ends all connections and leaves further attempts unanswered.
     async fn wall_up(&mut self) {
         self.shut().await;
         let socket = TcpSocket::new_v4().unwrap();
@@ -100,7 +101,7 @@ impl Door {
         socket.bind(self.address).unwrap();
         let listener = socket.listen(1).unwrap();
         let mut waiting = Vec::new();
-        // Once the queue of those that nobody accepts is full, the system drops further attempts.
+        // Once the accept queue is full, the system drops further attempts.
         while let Ok(next) =
             tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(self.address)).await
         {
@@ -124,7 +125,7 @@ async fn call_that_no_connection_could_be_made_for_was_not_carried_out() {
                 true => door.wall_up().await,
                 false => door.shut().await,
             }
-            // The first may find a connection of which it is not known yet that it has ended.
+            // The first call may use a connection that has ended without the gateway's knowledge.
             call(&gateway, "t", "{}").await;
             let before = server.received("tools/call").len();
             assert_error(&call(&gateway, "t", "{}").await, false);
@@ -151,11 +152,11 @@ async fn call_that_was_not_written_to_the_process_is_sent_to_the_next() {
         processes
             .iter()
             .for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
-        // More than fits into the pipe: the process may have read a part of it.
+        // The call exceeds the pipe's capacity, so the process may have read part of it.
         let long = format!(r#"{{"x":"{}"}}"#, "x".repeat(1 << 20));
         let first = call(&gateway, "only__t", &long);
         let second = async {
-            // Longer than the first takes to be written as far as it can be.
+            // Fifty calls take longer than the first call needs to fill the pipe.
             for _ in 0..50 {
                 assert!(call(&gateway, "other__t", "{}").await["result"].is_object());
             }
@@ -205,7 +206,7 @@ async fn call_to_a_server_that_rejects_everything_or_the_credentials_was_not_car
     }
 }
 
-/// The call has begun, whatever becomes of the requests that follow it.
+/// The call has begun, so it may have run even if requests for its task fail.
 #[tokio::test]
 async fn call_whose_task_cannot_be_followed_may_have_been_carried_out() {
     let server = Backend::start(Era::Modern, Transport::Http).await;

@@ -1,4 +1,4 @@
-//! What clients are told of calls whose time ends while a connection over TLS is being made, and while one is waited on.
+//! Errors of calls that time out while a TLS connection is being made, and while they wait on one.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use crate::harness::{Gateway, TempFile};
 use crate::not_run::{assert_error, call};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 
-/// What stands in front of a server and speaks TLS for it, until it makes no more handshakes.
+/// A relay that speaks TLS for a server, until it stops making handshakes.
 struct TlsDoor {
     address: SocketAddr,
     is_silent: watch::Sender<bool>,
-    /// Connections accepted without a handshake.
+    /// The number of accepted connections without a handshake.
     waiting: watch::Receiver<usize>,
     _tasks: JoinSet<()>,
 }
@@ -68,7 +68,7 @@ impl TlsDoor {
         }
     }
 
-    /// Ends all connections; further ones are accepted, and nothing is said on them.
+    /// Ends all connections; accepts further ones and says nothing on them.
     fn fall_silent(&self) {
         self.is_silent.send_replace(true);
     }
@@ -90,14 +90,14 @@ async fn call_whose_time_ends_during_a_handshake_was_not_carried_out() {
         let answer: Value = call(&gateway, "t", "{}").await;
         assert!(answer["result"].is_object(), "{answer}");
 
-        // The server has read it.
+        // The server has read the call.
         server.on("tools/call", Reply::fault(Fault::Hang));
         let before = server.received("tools/call").len();
         assert_error(&call(&gateway, "t", "{}").await, true);
         assert_eq!(server.received("tools/call").len(), before + 1);
 
         door.fall_silent();
-        // The first may find a connection of which it is not known yet that it has ended.
+        // The first call may use a connection that has ended without the gateway's knowledge.
         call(&gateway, "t", "{}").await;
         let waiting = *door.waiting.borrow();
         let answer = call(&gateway, "t", "{}").await;

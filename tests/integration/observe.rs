@@ -13,7 +13,7 @@ const TOOL: &str =
     r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const EXPORTING: [(&str, &str); 2] = [
-    // There is no collector at this address. With a destination for spans, context is propagated.
+    // No collector listens at this address. With a destination for spans, context is propagated.
     (
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
         "http://127.0.0.1:9/v1/traces",
@@ -38,7 +38,7 @@ async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Output, Strin
     (output, text)
 }
 
-/// A backend whose tool returns the `traceparent` it received.
+/// A server whose tool returns the `traceparent` that it received.
 async fn echoing(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.on("tools/list", backend.list("tools", TOOL));
@@ -129,7 +129,7 @@ async fn trace_test_fails_if_a_hop_drops_the_trace() {
     assert_eq!(output.status.code(), Some(2), "{text}");
 }
 
-/// A call that the tool refuses because of missing arguments shows a trace with an error.
+/// The tool refuses the call because of missing arguments, which shows as a trace with an error.
 #[tokio::test]
 async fn trace_test_picks_a_tool_without_required_arguments() {
     const NEEDY: &str = r#"{"name":"needy","inputSchema":{"type":"object","required":["q","n"]},"annotations":{"readOnlyHint":true}}"#;
@@ -189,7 +189,7 @@ async fn trace_test_picks_a_tool_without_required_arguments() {
     assert_eq!(output.status.code(), Some(2), "{text}");
 }
 
-/// A fake admin listener with one response, which records the request.
+/// A fake admin listener that gives one response and records the request.
 async fn answering(status: &str, body: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

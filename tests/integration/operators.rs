@@ -1,4 +1,4 @@
-//! Roles, sign-in and the audit through the real binary.
+//! Roles, operators' sign-in and the audit log, through the real binary.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Options that bound what clients and operators observe, set to other values than their defaults.
+//! Options whose effect clients and operators observe, set to values other than their defaults.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 
 const CALL: &str = r#""name":"t""#;
 
-/// The newest revision whose clients' streams stay open while a server lets Fanlight poll.
+/// The newest revision whose clients' streams stay open while a server makes Fanlight poll.
 const REVISION: &str = "2025-06-18";
 
-/// A legacy server whose tool `t` responds with a stream that the test writes.
+/// A legacy server with a tool `t`; the test writes the stream of its response.
 async fn server() -> Backend {
     let server = Backend::start(Era::Legacy, Transport::Http).await;
     server.offers_tools(&["t"]);
@@ -24,7 +24,8 @@ fn config(server: &Backend, more: &str) -> String {
     format!(r#"{{"mcpServers":{{{}}}{more}}}"#, server.entry("only"))
 }
 
-/// An hour, as the server wants, is cut to a minute by default, which is longer than any wait of a test.
+/// The server wants an hour. By default the gateway cuts it to a minute, which is longer than any
+/// wait of a test.
 #[tokio::test]
 async fn longest_retry_of_a_server_takes_effect_with_a_reload() {
     let server = server().await;
@@ -101,7 +102,7 @@ async fn broken_stream_is_given_up_after_as_many_attempts_as_configured() {
     }
 }
 
-/// By default a client gets no answer for two seconds.
+/// By default a refused client waits two seconds for the answer.
 #[tokio::test]
 async fn wait_after_a_refused_request_is_as_configured() {
     let server = Backend::start(Era::Modern, Transport::Http).await;

@@ -1,4 +1,4 @@
-//! Names, definitions and arguments that the configuration changes.
+//! Names, definitions and arguments that the configuration overrides.
 
 use std::process::Stdio;
 
@@ -22,7 +22,7 @@ async fn server(era: Era, transport: Transport) -> Backend {
     backend
 }
 
-/// Checks the newest call that the server received.
+/// Checks the newest call at the server.
 fn assert_called(backend: &Backend, count: usize) {
     let calls = backend.received("tools/call");
     assert_eq!(calls.len(), count);
@@ -39,7 +39,7 @@ fn assert_called(backend: &Backend, count: usize) {
         "{}",
         call.text
     );
-    // A modern server gets the headers of the arguments that were put in, too.
+    // A modern server also gets the headers for injected arguments.
     if call.header("mcp-name").is_some() {
         let headers =
             ["mcp-name", "mcp-param-owner", "mcp-param-page"].map(|name| call.header(name));

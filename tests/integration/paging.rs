@@ -19,7 +19,7 @@ async fn page(client: &mut Client, params: &str) -> (Vec<String>, Option<String>
 #[tokio::test]
 async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
     const PAGE: usize = 2;
-    // The later lists of the changing backend: fewer tools, more, none.
+    // The changing server's later lists: fewer tools, more, none.
     let later: [&[&str]; 3] = [&["z"], &["k", "l", "m", "n", "o", "p"], &[]];
     for (era, front) in [
         (Era::Legacy, Transport::Http),
@@ -45,7 +45,7 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
             while let Some(params) = next {
                 if pages == changes_at {
                     changing.offers_tools(later);
-                    // Another client requests the list, so that there is a newer one.
+                    // Another client requests the list, which makes a newer one.
                     page(&mut client, "").await;
                 }
                 let (more, after) = page(&mut client, &params).await;

@@ -1,4 +1,4 @@
-//! Patterns that match nothing, and names that an edit of the configuration changes.
+//! Patterns that match nothing, and names that a change of the configuration affects.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::{Backend, Era, Transport};
 use crate::server_lives::api;
 
-/// A server with something in each list.
+/// A server with an entry in each list.
 async fn server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.declares(r#"{"tools":{},"resources":{},"prompts":{}}"#);
@@ -41,7 +41,7 @@ async fn read_lists(gateway: &Gateway) {
     }
 }
 
-/// Runs a command with a configuration; returns what it prints.
+/// Runs a command with a configuration and returns its output.
 async fn command(arguments: &[&str], config: &str) -> String {
     let file = TempFile::new("json", config);
     let mut command = fanlight();
@@ -82,7 +82,7 @@ fn slips_of_an_endpoint() -> Value {
     }}})
 }
 
-/// What is said of them.
+/// The reports about these rules.
 const SAID: [&str; 8] = [
     r#"mcpServers.memory.tools.allow: "red_graph" matches no tool of "memory"; did you mean read_graph?"#,
     r#"mcpServers.memory.rename: "delete_entity" matches no tool or prompt of "memory"; did you mean delete_entities?"#,
@@ -117,7 +117,7 @@ async fn pattern_that_matches_nothing_is_warned_of_with_the_nearest_name() {
     );
     assert_says(&command(&["check"], &slips).await, SAID);
 
-    // The lists that a running gateway has read count for a reload, and for the page.
+    // A reload and the page check against the lists that a running gateway has read.
     let right = config(&[memory.entry("memory"), time.entry("time")], &json!({}));
     let gateway = Gateway::start(&right).await;
     read_lists(&gateway).await;
@@ -159,7 +159,7 @@ async fn pattern_about_an_unknown_list_is_not_warned_of() {
         ),
     )
     .await;
-    // What the one that is switched off has is not known.
+    // The lists of the disabled server are unknown, so its patterns are not reported.
     assert!(text.contains(r#""memory/none" matches no tool"#), "{text}");
     assert!(
         !text.contains("time/none") && !text.contains("nothing_*"),
@@ -213,7 +213,7 @@ async fn names_that_an_edit_changes_are_told_from_old_to_new() {
         .await;
     assert!(gateway.terminate().await.success());
 
-    // What was in force last is known after the end.
+    // `check` finds the last running configuration also after the gateway has ended.
     let text = command(&["check"], &first).await;
     assert!(
         text.contains("changed since the last run: m-graph → memory__read_graph"),
@@ -228,7 +228,7 @@ async fn names_that_an_edit_changes_are_told_from_old_to_new() {
         .await;
     assert!(gateway.terminate().await.success());
 
-    // Kept lists are known to `validate`.
+    // `validate` uses stored lists.
     let slip = config(
         &[
             memory.entry_with("memory", r#""tools":{"deny":["delte_*"]}"#),

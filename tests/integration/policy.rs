@@ -1,5 +1,5 @@
-//! What three clients may do under a policy, by every way to it: each item is used by each of them, in both eras, over HTTP and
-//! standard input and output, with one server and with several.
+//! Three clients under a policy: each client uses each item, in both eras, over HTTP and stdio, with
+//! one server and with several.
 
 use std::fs;
 
@@ -14,14 +14,15 @@ use crate::raw_client::{
 use crate::scripted::{Backend, Era, Reply, Transport};
 
 const EVE: &str = "fanlight_22222222222222222222222222222222222222222220GCs6i";
-/// Ann leads.
+/// The keys. Ann is in the group `lead`.
 const KEYS: &str = "keys:\n  \
     - {name: ann, groups: [lead], sha256: \"319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1\"}\n  \
     - {name: bob, groups: [staff], sha256: \"c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2\"}\n  \
     - {name: eve, groups: [staff, guests], sha256: \"f13749afc55278cffc8e92d9c3ba5041d2be4d803dd7c5d82a57f207d44223df\"}\n";
 
-/// For all but Ann, what is called `shut` on the server `a` does not exist, some arguments are not permitted, and they are asked
-/// about `ask`. Eve may neither complete nor subscribe. A client that is not authenticated, as on standard input, is as Bob.
+/// Everybody but Ann is restricted: things called `shut` on the server `a` do not exist, some
+/// arguments are denied, and `ask` needs approval. Eve may neither complete nor subscribe. An
+/// unauthenticated client, as over stdio, has Bob's rights.
 const POLICIES: &str = r#"
     permit(principal, action, resource);
     forbid(principal, action, resource in Server::"a") when { resource.name like "*shut*" }
@@ -34,15 +35,15 @@ const POLICIES: &str = r#"
     @ask("Sure?") permit(principal, action == Action::"call", resource == Tool::"a/ask") unless { principal in Group::"lead" };
 "#;
 
-/// What comes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// There is no such thing.
+    /// The item does not exist for the client.
     Unknown,
-    /// These arguments are not permitted.
+    /// The policy denies these arguments.
     Denied,
-    /// Somebody has to agree.
+    /// The call needs approval.
     Asked,
 }
 
@@ -60,14 +61,14 @@ impl Outcome {
     }
 }
 
-/// What comes of a use: for Ann, Bob and Eve.
+/// A request, and its outcome for Ann, Bob and Eve.
 struct Use {
     method: &'static str,
     params: String,
     outcomes: [Outcome; 3],
 }
 
-/// The uses of what the servers have, of which clients know the names with a prefix.
+/// The uses of all items of the servers. With several servers, clients know names with a prefix.
 fn uses(servers: usize) -> Vec<Use> {
     let prefix = if servers > 1 { "a__" } else { "" };
     let row = |method, params: String, outcomes| Use {
@@ -100,7 +101,7 @@ fn uses(servers: usize) -> Vec<Use> {
         row("prompts/get", named("shut"), [Done, Unknown, Unknown]),
         row("prompts/get", with("args", "no"), [Done, Denied, Denied]),
         row("resources/read", uri("file:///open"), [Done; 3]),
-        // The result of `open` has a link to it.
+        // The result of `open` links to this resource.
         row(
             "resources/read",
             uri("file:///shut"),
@@ -151,12 +152,12 @@ fn uses(servers: usize) -> Vec<Use> {
     ];
     if servers > 1 {
         all.extend([
-            // The policy is about the other server, whatever clients call this one's.
+            // The policy is about the other server only.
             row("tools/call", r#""name":"b__shut""#.to_owned(), [Done; 3]),
             row("prompts/get", r#""name":"b__shut""#.to_owned(), [Done; 3]),
             row("resources/read", uri("file://fanlight--b//shut"), [Done; 3]),
             row("resources/read", uri("file://fanlight--b//open"), [Done; 3]),
-            // Names without a prefix, as apps use them.
+            // Apps use names without a prefix.
             row("tools/call", r#""name":"solo""#.to_owned(), [Done; 3]),
             row(
                 "tools/call",
@@ -211,7 +212,7 @@ async fn server(era: Era, more: &[&str]) -> Backend {
         "prompts/get",
         Reply::result(era.complete(r#""messages":[]"#)),
     );
-    // It may be kept, and served to others, for a while.
+    // A modern server permits caching the contents and sharing them between clients.
     let contents = match era {
         Era::Legacy => r#"{"contents":[]}"#.to_owned(),
         Era::Modern => {
@@ -231,7 +232,7 @@ async fn server(era: Era, more: &[&str]) -> Backend {
     backend
 }
 
-/// A gateway under the policies in front of one or two servers.
+/// A gateway with the policies in front of one or two servers.
 struct Scene {
     servers: Vec<Backend>,
     folder: TempFile,
@@ -274,7 +275,7 @@ impl Scene {
     }
 }
 
-/// A client over HTTP; with a session if it is a legacy one.
+/// A client over HTTP; a legacy client has a session.
 struct HttpClient<'a> {
     gateway: &'a Gateway,
     path: &'a str,
@@ -357,7 +358,8 @@ const LISTS: [&str; 5] = [
     "skills/list",
 ];
 
-/// Checks a list of somebody for whom nothing called `shut` exists on the server `a`.
+/// Checks a list; `is_shut_shown` says whether the client may see items called `shut` on the server
+/// `a`.
 fn assert_shows(list: &str, servers: usize, is_shut_shown: bool) {
     assert!(list.contains("open"), "{list}");
     let forms: &[&str] = match servers {
@@ -392,7 +394,7 @@ async fn each_client_can_use_what_the_policy_says_and_is_listed_no_more() {
             for key in [ANN, BOB, EVE] {
                 clients.push(HttpClient::new(&gateway, "/mcp", key, era).await);
             }
-            // Twice: whoever comes first fills what is kept, for those who may have less.
+            // Two rounds: cached answers for a client must not reach one with fewer rights.
             for _ in 0..2 {
                 for method in LISTS {
                     for (at, client) in clients.iter().enumerate() {
@@ -462,7 +464,7 @@ async fn endpoint_and_stream_show_each_client_no_more_than_it_may_have() {
                     expected
                 );
             }
-            // An endpoint that is none shows nothing to anybody.
+            // An unknown endpoint shows nothing to anybody.
             for path in ["/mcp/nope", "/", "/mcp/lead/x", "/MCP"] {
                 let nowhere = HttpClient {
                     gateway: &gateway,

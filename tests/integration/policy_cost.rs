@@ -1,4 +1,5 @@
-//! What 200 policies cost with 500 tools and 1,000 principals. It prints figures and proves nothing, so it runs only when asked:
+//! The cost of 200 policies with 500 tools and 1,000 principals. The test prints figures and checks
+//! nothing, so it runs only on request:
 //! `FANLIGHT_TEST_BINARY=target/dist/fanlight cargo test -p fanlight-tests --test integration policy_cost -- --ignored --nocapture`
 
 use std::fmt::Write as _;
@@ -14,12 +15,14 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 const TOOLS: usize = 500;
 const PRINCIPALS: usize = 1000;
 const GROUPS: usize = 50;
-/// How often each principal does the same again.
+/// Repetitions of each principal's request.
 const ROUNDS: usize = 5;
-/// Requests that are sent before their answers are read, so that what is counted is work, not waking up.
+/// Requests sent before their answers are read, so that the figure measures work instead of
+/// wake-ups.
 const BATCH: usize = 20;
 
-/// 200 policies: one for all, and what each group has and what nobody else has.
+/// 200 policies: one permits everything, 100 restrict a tool to one group each, and 99 permit a
+/// group its tools.
 fn policies() -> String {
     let mut text = String::from("permit(principal in Group::\"all\", action, resource);\n");
     for group in 0..100 {
@@ -37,7 +40,8 @@ fn policies() -> String {
     text
 }
 
-/// Processor time of one request of those that `body` writes for each principal, if all send it `rounds` times in turn.
+/// Processor time per request if every principal sends the request of `body` `rounds` times in
+/// turn.
 async fn cost(gateway: &Gateway, rounds: usize, body: impl Fn(usize) -> String) -> Duration {
     let mut connection = Connection::open(gateway.mcp).await;
     let before = processor_time(gateway.pid());
@@ -74,7 +78,7 @@ const COSTS: [&str; 4] = [
     "further list",
 ];
 
-/// What the first call and list of each principal, and further ones, cost.
+/// The costs of each principal's first call and list, and of further ones.
 async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
     let folder = TempFile::folder();
     fs::write(folder.path().join("p.cedar"), policies()).unwrap();
@@ -84,7 +88,7 @@ async fn costs(backend: &Backend, policy: &str) -> [Duration; COSTS.len()] {
     );
     fs::write(folder.path().join("fanlight.json"), config).unwrap();
     let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
-    // Those that only some groups have are left out.
+    // The range excludes tools that only some groups may call.
     let call = |at: usize| {
         let tool = 100 + at * 7 % (TOOLS - 100);
         modern_request(

@@ -1,4 +1,4 @@
-//! Modern servers over stdio, which have no sessions: where clients are authenticated, each principal has a process of its own.
+//! Modern servers over stdio have no sessions: each authenticated principal has its own process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -32,7 +32,7 @@ async fn server() -> Backend {
     server
 }
 
-/// Lists these tools, the same for all.
+/// Makes the server list these tools for everybody.
 fn offer(server: &Backend, names: &[&str]) {
     let tools: Vec<_> = names
         .iter()
@@ -48,7 +48,7 @@ fn public(members: &str) -> String {
     format!(r#"{{"resultType":"complete",{members},"ttlMs":600000,"cacheScope":"public"}}"#)
 }
 
-/// A gateway whose clients have keys, with these servers and more lines of configuration.
+/// A gateway with client keys, these servers and more configuration.
 struct World {
     gateway: Gateway,
     folder: TempFile,
@@ -73,7 +73,7 @@ impl World {
             .1
     }
 
-    /// POSTs a modern request, which may be to listen.
+    /// Posts a modern request, possibly a subscription.
     async fn post(&self, key: Option<&str>, body: &str) -> Response {
         let bearer = key.map(|key| format!("Bearer {key}"));
         let own = modern_headers(body);
@@ -108,7 +108,7 @@ fn configure(folder: &TempFile, more: &str, entries: &[String]) {
     fs::write(folder.path().join("fanlight.yaml"), config).unwrap();
 }
 
-/// A session of a legacy client with a key.
+/// A legacy client's session with a key.
 struct Session<'a> {
     world: &'a World,
     bearer: String,
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         Self::open_with(world, key, "{}").await
     }
 
-    /// One whose client has these raw capabilities.
+    /// Opens a session whose client has these raw capabilities.
     async fn open_with(world: &'a World, key: &str, capabilities: &str) -> Self {
         let bearer = format!("Bearer {key}");
         let body = initialize("2025-11-25", capabilities);
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The processes that were sent a request, in order.
+/// The processes that received a request, in order.
 fn processes(server: &Backend, method: &str) -> Vec<u32> {
     server
         .received(method)
@@ -172,7 +172,7 @@ fn processes(server: &Backend, method: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The first stream that is so, once it has been opened.
+/// The first stream that satisfies `is_wanted`, once it is open.
 async fn stream_where(server: &Backend, is_wanted: impl Fn(&Stream) -> bool) -> Stream {
     for number in 0.. {
         let stream = server.stream(number).await;
@@ -251,7 +251,7 @@ async fn clients_that_merely_listen_have_no_process_started() {
         }
         assert!(is_result(&world.ask(Some(ANN), "tools/list", "").await));
         offer(&server, &["t", "u"]);
-        // That is wanted for the session.
+        // The session wants resource list changes.
         stream_where(&server, |stream| {
             stream.filter().unwrap().contains("resourcesListChanged")
         })
@@ -282,7 +282,7 @@ async fn one_process_serves_all_where_that_is_said_or_there_is_one_user() {
         }
         assert_eq!(server.started().len(), 1, "{auth}");
     }
-    // Who starts it is its only user.
+    // The user who starts the gateway is its only user.
     let server = server().await;
     let folder = TempFile::folder();
     fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
@@ -323,13 +323,13 @@ async fn process_with_a_subscription_is_not_idle_and_tells_its_principal_alone()
     let world = World::start(&config, &[server.entry("s")]).await;
     let filter = r#"{"resourceSubscriptions":["a://r"]}"#;
     let mut ann = world.listen(ANN, filter).await;
-    // Its session subscribes by a request.
+    // A legacy session subscribes by a request.
     let session = Session::open(&world, BOB).await;
     let mut bob = session.stream().await;
     assert!(is_result(
         &session.ask("resources/subscribe", r#""uri":"a://r""#).await
     ));
-    // Each process is listened to for lists as well, by the same subscription.
+    // The same subscription covers the lists of each process.
     let whole = |stream: &Stream| {
         ["a://r", "toolsListChanged"]
             .iter()
@@ -423,7 +423,7 @@ async fn private_list_is_read_from_the_process_of_its_principal() {
         );
         assert!(is_result(&world.ask(Some(ANN), "tools/call", &name).await));
         assert_eq!(processes(&server, "tools/call"), [seen[0]]);
-        // What her process announces, she is told.
+        // Ann gets the announcements of her process.
         let stream = stream_where(&server, |stream| stream.request.process == Some(seen[0])).await;
         stream.notify(TOOLS_CHANGED, "").await;
         let told = within("the change", ann.event()).await.unwrap().unwrap();
@@ -451,7 +451,7 @@ async fn principal_beyond_the_limit_is_refused_until_a_process_is_free() {
         refused.contains("is busy") && refused.contains(r#""mayHaveRun":false"#),
         "{refused}"
     );
-    // Who has a process keeps it.
+    // A principal that has a process keeps it.
     assert!(is_result(
         &world.ask(Some(ANN), "tools/call", r#""name":"t""#).await
     ));
@@ -525,7 +525,7 @@ async fn processes_of_principals_end_with_the_gateway() {
 async fn legacy_client_that_can_be_asked_is_served_by_the_process_of_its_principal() {
     let server = server().await;
     let world = World::start(WITH_KEYS, &[server.entry("s")]).await;
-    // It cannot be served in its own era, since the server is modern alone.
+    // The server is modern only, so it cannot serve the legacy session in that era.
     let session = Session::open_with(&world, ANN, r#"{"elicitation":{}}"#).await;
     assert!(is_result(&session.ask("tools/call", r#""name":"t""#).await));
     assert!(is_result(
@@ -559,7 +559,7 @@ async fn call_after_a_restart_has_the_lists_that_were_kept_compared() {
     let World { gateway, folder } = world;
     assert!(gateway.terminate().await.success());
 
-    // Another version of the program.
+    // The server now lists another tool, as a new version of the program would.
     offer(&server, &["t", "new"]);
     let world = World {
         gateway: Gateway::start_at(folder.path().join("fanlight.yaml")).await,

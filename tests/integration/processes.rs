@@ -1,4 +1,5 @@
-//! Child processes: what they inherit, and that they end with the gateway, with all that they have started.
+//! Child processes: what they inherit, and that they end with the gateway, with all their
+//! descendants.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +20,8 @@ use crate::scripted::{Backend, Era, Fault, Gate, Reply, Transport};
 
 const TOKEN: &str = "0123456789abcdef-s3cret";
 
-/// The configuration of a scripted server that runs this shell script first. `$F` is a folder for files.
+/// The configuration of a scripted server that first runs this shell script. `$F` is a folder for
+/// files.
 fn config(server: &Backend, script: &str, folder: &TempFile, more: Value) -> String {
     let entry: Value = serde_json::from_str(&format!("{{{}}}", server.entry("only"))).unwrap();
     let mut entry = entry["only"].clone();
@@ -52,7 +54,8 @@ struct Running {
     _config: TempFile,
 }
 
-/// Starts the gateway with secrets in its environment, and waits until its server has answered a call.
+/// Starts the gateway with secrets in its environment, and waits until its server has answered a
+/// call.
 async fn start(config_text: &str, change: impl FnOnce(&mut Command)) -> Running {
     start_program(fanlight(), config_text, change).await
 }
@@ -115,7 +118,7 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
-/// The process ids in a file, once there are so many.
+/// The process ids in a file, once it has `count` of them.
 async fn pids(folder: &TempFile, file: &str, count: usize) -> Vec<u32> {
     within("the process ids", async {
         loop {
@@ -132,7 +135,7 @@ async fn pids(folder: &TempFile, file: &str, count: usize) -> Vec<u32> {
 
 fn variables(folder: &TempFile) -> Vec<String> {
     let text = fs::read_to_string(folder.path().join("env")).unwrap();
-    // Variables that the shell adds.
+    // The shell adds these variables.
     let own = |line: &&str| {
         !["PWD=", "OLDPWD=", "SHLVL=", "_="]
             .iter()
@@ -229,7 +232,8 @@ async fn child_whose_guard_is_killed_ends_with_it() {
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
-/// A server of the same user looks for secrets in `/proc`. Root may read everything, so the gateway runs as another user.
+/// A server of the same user looks for secrets in `/proc`. Root may read everything, so the gateway
+/// runs as another user.
 #[tokio::test]
 async fn child_cannot_read_the_environment_of_its_ancestors() {
     let server = backend(Era::Modern, Transport::Stdio).await;
@@ -248,8 +252,8 @@ async fn child_cannot_read_the_environment_of_its_ancestors() {
             command.uid(65534).gid(65534);
         }
     };
-    // The other user may not reach the folder in which these were compiled. `cp` copies them, since a program cannot be started
-    // while a process that another test forks has it open for writing.
+    // The other user cannot reach the build folder. `cp` makes the copies, since a program cannot
+    // start while a process forked by another test has it open for writing.
     let copy = |program: &Path| {
         let copy = folder.path().join(program.file_name().unwrap());
         assert!(
@@ -276,7 +280,8 @@ async fn child_cannot_read_the_environment_of_its_ancestors() {
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
-/// Starts processes that leave the group, two of which nothing but SIGKILL ends; one has lost its parent.
+/// Starts processes that leave the process group. Only SIGKILL ends two of them; one has lost its
+/// parent.
 const LEAVE: &str = r#"
     setsid sh -c 'trap "" TERM HUP; echo $$ >> "$F/pids"; while :; do sleep 1; done' > /dev/null 2>&1 &
     (setsid sh -c 'trap "" TERM HUP; echo $$ >> "$F/pids"; while :; do sleep 1; done' &)
@@ -296,7 +301,7 @@ async fn descendants_in_sessions_of_their_own_end_with_the_gateway() {
         let folder = TempFile::folder();
         let mut text = config(&server, LEAVE, &folder, json!({}));
         if stubborn {
-            // Nothing of it heeds the end of its input, and it is stopped on top.
+            // The server ignores the end of its input and is stopped as well.
             let mut value: Value = serde_json::from_str(&text).unwrap();
             value["mcpServers"]["only"]["args"]
                 .as_array_mut()
@@ -397,7 +402,7 @@ async fn command_that_cannot_be_started_is_named() {
     }
 }
 
-/// Fails until the server has been started anew, and returns the first error.
+/// Calls until the server has been restarted; returns the first error.
 async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String {
     let first = gateway.call().await;
     within("a result", async {
@@ -418,7 +423,8 @@ fn impatient(server: &Backend, script: &str, folder: &TempFile) -> String {
     text.to_string()
 }
 
-/// A gateway with this server, whose process has been stopped; that process, and the number of processes until then.
+/// A gateway whose server process is stopped; also returns the process and the number of processes
+/// so far.
 async fn with_stopped_child(server: &Backend, folder: &TempFile) -> (Running, u32, usize) {
     let gateway = start(&impatient(server, "", folder), |_| ()).await;
     let stopped = server.received("tools/call")[0].process.unwrap();
@@ -440,7 +446,7 @@ async fn stopped_child_is_replaced_after_one_failed_call() {
     }
 }
 
-/// What is sent to it fills the pipe, so that neither the call nor the ping can be written whole.
+/// The call fills the pipe, so that neither the call nor the ping can be written whole.
 #[tokio::test]
 async fn child_that_reads_no_more_is_replaced_after_one_failed_call() {
     for era in [Era::Modern, Era::Legacy] {
@@ -465,13 +471,13 @@ async fn child_that_reads_no_more_is_replaced_after_one_failed_call() {
     }
 }
 
-/// The process of a client's session is replaced within the session, and those of others stay.
+/// The process of one client's session is replaced within the session; other processes stay.
 #[tokio::test]
 async fn stopped_child_of_a_session_is_replaced_within_the_session() {
     let server = backend(Era::Legacy, Transport::Stdio).await;
     let folder = TempFile::folder();
     let mut gateway = start(&impatient(&server, "", &folder), |_| ()).await;
-    // What a client can be asked gives it a process of its own.
+    // A client with elicitation gets a process of its own.
     let capabilities = r#"{"elicitation":{}}"#;
     let mut sessions = Vec::new();
     for _ in 0..2 {
@@ -517,7 +523,7 @@ async fn session_call(session: &LegacySession) -> String {
         .1
 }
 
-/// The process lives and answers pings, but not its calls: it is slow, and stays.
+/// The process answers pings but not calls: it is slow, and stays.
 #[tokio::test]
 async fn child_that_answers_a_ping_is_kept() {
     let server = backend(Era::Legacy, Transport::Stdio).await;
@@ -531,7 +537,8 @@ async fn child_that_answers_a_ping_is_kept() {
     let children = server.children(1).await;
     server.on("tools/call", Reply::fault(Fault::Hang));
     within("pings", async {
-        // The answer to a ping may arrive during the next call, which is then not doubtful.
+        // The answer to a ping may arrive during the next call, which then does not count as a
+        // failure.
         while server.received("ping").len() < 3 {
             assert!(gateway.call().await.contains("did not answer within"));
         }
@@ -541,13 +548,13 @@ async fn child_that_answers_a_ping_is_kept() {
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
-/// Output without an end of line, and lines that are no messages, cost a bounded time.
+/// Output without a line end, and lines that are no messages, cost a bounded time.
 #[tokio::test]
 async fn child_that_floods_its_output_is_ended() {
     for flood in ["tr '\\0' x < /dev/zero", "yes"] {
         let server = backend(Era::Modern, Transport::Stdio).await;
         let folder = TempFile::folder();
-        // The first process floods once the file is there; the next is well-behaved.
+        // The first process floods once the file exists; the next one is well-behaved.
         let script = format!(
             "(while [ ! -e \"$F/go\" ]; do sleep 0.01; done; rm \"$F/go\"; echo $$ >> \"$F/pids\"; exec {flood}) &"
         );
@@ -567,7 +574,7 @@ async fn child_that_floods_its_output_is_ended() {
     }
 }
 
-/// A process that writes to standard error without end waits for its pipe, and so does not take a processor.
+/// A process that floods standard error blocks on its pipe, so it does not occupy a processor.
 #[tokio::test]
 async fn child_that_floods_standard_error_is_slowed_down() {
     let server = backend(Era::Modern, Transport::Stdio).await;
@@ -599,7 +606,7 @@ async fn child_that_floods_standard_error_is_slowed_down() {
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
 }
 
-/// The calls of a client that can be asked at once, and their answers.
+/// Concurrent calls of a client with roots, and their answers.
 async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
     let request = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", r#""name":"t""#, "");
     let calls = (0..count).map(|_| async { post_modern(mcp, &request).await.messages().await.1 });
@@ -608,7 +615,8 @@ async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
     }
 }
 
-/// Each call needs a process to itself, but one takes milliseconds, and a start seconds.
+/// Each call needs its own process. A call takes milliseconds and a start seconds, so calls wait
+/// for a free process.
 #[tokio::test]
 async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_started() {
     let server = backend(Era::Legacy, Transport::Stdio).await;

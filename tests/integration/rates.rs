@@ -1,4 +1,4 @@
-//! How often clients may ask, through the real binary.
+//! Rate limits of clients, through the real binary.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn backend() -> Backend {
     backend
 }
 
-/// A configuration with these limits, raw members of `rates`, and more of its own.
+/// A configuration with these raw members of `rates`, and more configuration.
 fn limited(backend: &Backend, rates: &str, more: &str) -> String {
     let servers = config(&[backend.entry("only")]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
@@ -74,9 +74,9 @@ async fn request_over_the_limit_is_told_when_to_come_again() {
         text.contains(r#""id":1"#) && text.contains(r#""mayHaveRun":false"#),
         "{text}"
     );
-    // Which tool a name means that no list has, only the server knows.
+    // No list has this name, and only the server knows which tool it means, so it counts.
     assert_eq!(call(&gateway, "SEARCH", None).await.status, 429);
-    // Other tools and requests are not counted.
+    // Other tools and requests do not count.
     assert_eq!(call(&gateway, "look", None).await.status, 200);
     assert_eq!(calls(&backend), 3);
     gateway
@@ -96,7 +96,7 @@ async fn parallel_calls_get_no_more_than_the_burst_and_each_principal_its_own() 
         answers.iter().filter(|answer| answer.status == 200).count()
     };
     let (ann, bob) = (of(ANN).await, of(BOB).await);
-    // A call that takes long enough earns one more.
+    // A round that takes long enough earns one more call.
     assert!(
         (5..=6).contains(&ann) && (5..=6).contains(&bob),
         "{ann} {bob}"
@@ -173,7 +173,7 @@ async fn input_for_a_suspended_call_counts_though_it_waits_for_no_turn() {
         .request("2", "tools/call", &retry, "")
         .await
         .member("result.content");
-    // Without the input it would have its turn in half a minute.
+    // Without the input, the call would be next after half a minute.
     assert_eq!(
         client
             .request("3", "tools/call", call, "")
@@ -258,7 +258,7 @@ async fn use_of_each_limit_is_shown_and_counted() {
     };
     assert_eq!(counts(limits[0]), ["3", "0", "1", "2"]);
     assert_eq!(counts(limits[1]), ["4", "0", "0", "1"]);
-    // Ann is nearest to her limit.
+    // Ann is closest to her limit.
     let nearest = elements(member(limits[0], "nearest").unwrap()).unwrap();
     let ann = r#"{"client":"key#ann","endpoint":null,"server":"only","tool":"search","used":2}"#;
     assert_eq!((nearest.len(), nearest[0]), (2, ann));

@@ -14,7 +14,7 @@ use crate::harness::Gateway;
 use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport};
 
-/// A server with a tool `t` that says its name.
+/// A server whose tool `t` returns the server's name.
 async fn server(era: Era, transport: Transport, name: &str) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.offers_tools(&["t"]);
@@ -38,14 +38,14 @@ async fn tools(gateway: &Gateway) -> String {
         .1
 }
 
-/// What the admin listener answers to a GET.
+/// The answer of the admin listener to a GET.
 async fn admin(gateway: &Gateway, path: &str) -> String {
     let mut connection = Connection::open(gateway.admin).await;
     connection.request("GET", path, &[], b"").await;
     connection.response().await.text().await
 }
 
-/// Reloads the configuration, which must be usable.
+/// Reloads a valid configuration.
 async fn reload(gateway: &Gateway, config: &str) -> String {
     gateway.configure(config);
     let (status, report) = gateway.reload().await;

@@ -1,4 +1,4 @@
-//! A server with several endpoints: which of them requests go to, and what happens when one of them fails.
+//! A server with several endpoints: the choice of an endpoint, and the failure of one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn urls(servers: &[&Backend]) -> Vec<String> {
     servers.iter().map(|server| server.url()).collect()
 }
 
-/// The answer to a call of a tool with this number.
+/// The answer to a call with this number.
 async fn call(gateway: &Gateway, tool: &str, number: usize) -> String {
     let params = format!(r#""name":"{tool}","arguments":{{"number":{number}}}"#);
     post_modern(gateway.mcp, &modern_request("1", "tools/call", &params, ""))
@@ -41,7 +41,7 @@ fn is_result(answer: &str) -> bool {
     answer.contains("\"result\"")
 }
 
-/// The server in the overview, once its endpoints have these states.
+/// Waits until the endpoints of the server in the overview have these states.
 async fn endpoints_when(gateway: &Gateway, states: &[&str]) -> Value {
     within("the states of the endpoints", async {
         loop {
@@ -61,7 +61,7 @@ async fn endpoints_when(gateway: &Gateway, states: &[&str]) -> Value {
     .await
 }
 
-/// How often each number was called at these servers.
+/// The number of calls with each number at these servers.
 fn ledger(servers: &[&Backend]) -> BTreeMap<usize, usize> {
     let mut ledger = BTreeMap::new();
     for received in servers
@@ -161,8 +161,9 @@ async fn killed_endpoint_fails_no_safe_call_that_may_be_sent_again() {
 const CLIENTS: usize = 6;
 const CALLS: usize = 40;
 
-/// Kills one of two endpoints while clients call a tool with these annotations. Both endpoints are processes, and in front of
-/// one ledger each, which counts what has run. Returns the calls that failed, and the ledger.
+/// Kills one of two endpoints while clients call a tool with these annotations. Both endpoints are
+/// processes, each in front of a ledger that counts executed calls. Returns the failed calls and
+/// the ledger.
 async fn kill_one_under_load(
     annotations: &str,
     more: &str,
@@ -295,7 +296,8 @@ async fn session_stays_at_its_endpoint_and_is_opened_anew_when_that_has_gone() {
     );
     drop(one);
     for session in 0..12 {
-        // A connection that breaks under a call says nothing of whether it ran; the next call is elsewhere.
+        // A connection that breaks during a call does not show whether the call ran. The next call
+        // goes to the other endpoint.
         let answer = call(session, 100 + session).await;
         assert!(
             is_result(&answer) || answer.contains("\"mayHaveRun\":true"),
@@ -322,7 +324,7 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
     let health = r#","health":{"timeouts":2}"#;
     let gateway = Gateway::start(&config(&urls(&[&bad, &good]), health)).await;
     endpoints_when(&gateway, &["ready", "ready"]).await;
-    // A session at the bad endpoint stays there, whatever happens to its calls.
+    // A session at the bad endpoint stays there, even if its calls fail.
     let ask = async |session: &LegacySession, tool: &str| {
         let params = format!(r#""name":"{tool}","arguments":{{"number":0}}"#);
         session
@@ -340,14 +342,14 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
     };
     assert!(ask(&unlucky, "u").await.contains("\"mayHaveRun\":true"));
     endpoints_when(&gateway, &["ejected", "ready"]).await;
-    // While it is left alone, a single call is tried now and then.
+    // While the endpoint is ejected, the gateway sometimes tries it with a single call.
     let failures = bad.received("tools/call").len();
     let mut failed = 0;
     for number in 0..20 {
         failed += usize::from(!is_result(&call(&gateway, "t", number).await));
     }
     assert_eq!(failed, bad.received("tools/call").len() - failures);
-    // What ends no trial is no trial, though one is due by then.
+    // A request that cannot end a trial is no trial, even if one is due.
     let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
     while std::time::Instant::now() < until {
         let complete =
@@ -409,7 +411,7 @@ async fn endpoints_of_the_own_zone_are_preferred() {
     assert!(gateway.terminate().await.success());
 }
 
-/// Calls until the endpoints have these states: what has gone is noticed by a call.
+/// Calls until the endpoints have these states, since only a call notices a lost endpoint.
 async fn endpoints_when_called(gateway: &Gateway, states: &[&str]) {
     call(gateway, "t", 1000).await;
     call(gateway, "t", 1001).await;

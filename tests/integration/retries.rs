@@ -1,4 +1,4 @@
-//! What is sent once more although it may have run, with `retry: safe` alone.
+//! Requests that are repeated although they may have run: only with `retry: safe`.
 
 use crate::harness::Gateway;
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
@@ -58,7 +58,7 @@ async fn safe_requests_that_break_off_are_sent_once_more() {
             ("resources/read", r#""uri":"a:b""#, true),
             ("prompts/get", r#""name":"p""#, false),
         ] {
-            // An answer in between: failures in a row would have the server left alone.
+            // A successful call in between, since consecutive failures would eject the server.
             assert!(
                 ask(&gateway, "tools/call", r#""name":"adds""#)
                     .await
@@ -121,7 +121,7 @@ async fn spans_show_which_attempt_they_are() {
     assert!(gateway.terminate().await.success());
 }
 
-/// How often a server gets a call of `reads` that breaks off.
+/// The number of times that the server receives one call of `reads` that breaks off.
 async fn sent(gateway: &Gateway, server: &Backend) -> usize {
     let before = server.received("tools/call").len();
     server.once("tools/call", Reply::fault(Fault::Die(1)));
@@ -154,7 +154,7 @@ async fn call_is_not_sent_again_once_its_tool_has_taken_its_word_back() {
             );
             server.on("tools/list", list);
             assert_eq!(sent(&gateway, &server).await, 1, "{era:?}");
-            // Of the list that this has read, the next call is not safe to begin with.
+            // In the list before this one, the next call was not safe yet.
             server.on(
                 "tools/list",
                 server.list("tools", &TOOLS.map(tool).join(",")),
@@ -169,7 +169,7 @@ async fn call_is_not_sent_again_once_its_tool_has_taken_its_word_back() {
     }
 }
 
-/// What the tool says now, only the next process can tell.
+/// Only the next process can say what the tool does now.
 #[tokio::test]
 async fn safe_call_that_ends_its_process_is_sent_to_the_next_one() {
     for era in [Era::Modern, Era::Legacy] {
@@ -209,7 +209,7 @@ async fn list_that_breaks_off_is_sent_once_more_whoever_repeats_it() {
     }
 }
 
-/// The operator knows better than a server that takes its tool for one that only reads.
+/// The operator's override wins over a server that calls its tool read-only.
 #[tokio::test]
 async fn call_of_a_tool_whose_annotations_are_overridden_is_not_sent_again() {
     for (annotations, times) in [

@@ -1,4 +1,4 @@
-//! Peers on rmcp, the official Rust SDK: servers as backends, clients in front of the gateway.
+//! Peers on rmcp, the official Rust SDK: servers behind the gateway, clients in front of it.
 
 #![expect(
     deprecated,
@@ -29,9 +29,9 @@ use tokio::task::AbortHandle;
 use crate::harness::{Log, ShownLog, TempFile, fanlight, within};
 use crate::scripted::Transport;
 
-/// An rmcp server as a backend; dropping it ends the server.
+/// An rmcp server; dropping it ends the server.
 pub(crate) struct Server {
-    /// Its entry in `mcpServers`, raw text.
+    /// Its raw entry in `mcpServers`.
     pub(crate) entry: String,
     task: Option<AbortHandle>,
 }
@@ -108,15 +108,15 @@ pub(crate) fn lifecycle(modern: bool) -> ClientLifecycleMode {
     }
 }
 
-/// The handler of an rmcp client: records notifications, and responds to server requests.
+/// The handler of an rmcp client, which records notifications and answers server requests.
 #[derive(Clone, Default)]
 pub(crate) struct Listener {
     pub(crate) progress: std::sync::Arc<watch::Sender<Vec<f64>>>,
-    /// How many changes of the list of tools were announced outside of subscriptions.
+    /// The number of announced tool list changes outside of subscriptions.
     pub(crate) tool_list_changes: std::sync::Arc<watch::Sender<usize>>,
 }
 
-/// The client's response to each kind of server request, which repeats the request.
+/// The client's answer to each kind of server request, which repeats the request.
 pub(crate) fn answers_to(label: &str) -> Value {
     json!({
         "elicitation": { "action": "accept", "content": { "city": format!("Zürich, since {label} asks: which city?") } },
@@ -130,8 +130,8 @@ pub(crate) fn answers_to(label: &str) -> Value {
     })
 }
 
-/// Builds the SDK type of the response of this kind; `message` is the text of the request, which
-/// begins with the name of the server.
+/// Builds the SDK type of an answer of this kind; `message` is the text of the request, which
+/// begins with the server's name.
 fn answer<T: rmcp::serde::de::DeserializeOwned>(kind: &str, message: &str) -> Result<T, ErrorData> {
     let label = message.split(' ').next().unwrap_or_default();
     serde_json::from_value(answers_to(label)[kind].clone())
@@ -246,7 +246,7 @@ pub(crate) async fn call(client: &Client, tool: &str, arguments: &Value) -> Call
 mod tests {
     use super::*;
 
-    /// The peers connected directly, without a gateway.
+    /// Connects the peers directly, without a gateway.
     #[tokio::test]
     async fn rmcp_client_and_server_interoperate_in_every_era_over_http() {
         for (era, modern) in [

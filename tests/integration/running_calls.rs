@@ -1,4 +1,4 @@
-//! What operators see of the calls of clients: those that run, which they can cancel, and by which client.
+//! Operators' view of running calls: the client of each call, and a way to cancel it.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ async fn json(admin: SocketAddr, path: &str) -> String {
     send(admin, "GET", path).await.text().await
 }
 
-/// The span of the only running call, once it has been sent to the backend.
+/// The span of the only running call, once the call has reached the server.
 async fn running(admin: SocketAddr, backend: &Backend) -> String {
     backend.wait_for("tools/call", 1).await;
     let listed = json(admin, "/api/calls").await;
@@ -35,7 +35,7 @@ async fn running(admin: SocketAddr, backend: &Backend) -> String {
     rest[..16].to_owned()
 }
 
-/// Waits until the backend was told, in the form of its transport.
+/// Waits until the server is told, in the form of its transport.
 async fn assert_cancelled(backend: &Backend, transport: Transport) {
     match transport {
         Transport::Http => backend.wait_abandoned("tools/call").await,
@@ -164,8 +164,8 @@ async fn traces_name_the_client_and_what_a_tool_said_of_its_failure() {
     );
 }
 
-/// What a server returns of its own spans (SEP-2448) reaches the client unchanged, operators where results are recorded,
-/// and no file.
+/// Spans that a server returns (SEP-2448) reach the client unchanged. Operators see them if results
+/// are recorded; no file has them.
 #[tokio::test]
 async fn spans_of_a_server_are_shown_and_not_exported() {
     let only = backend(Era::Modern, Transport::Http).await;
@@ -207,7 +207,7 @@ async fn spans_of_a_server_are_shown_and_not_exported() {
     }
 }
 
-/// A server that is down for long does not push the traces of clients out of the ring.
+/// A server that is down for long does not push clients' traces out of the ring.
 #[tokio::test]
 async fn attempts_to_connect_are_one_trace() {
     let entry = r#""gone":{"url":"http://127.0.0.1:9/mcp"}"#;

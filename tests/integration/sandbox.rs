@@ -1,7 +1,7 @@
-//! What the process of a server is confined to: files, ports, memory, processes, open files, the user, its privileges, and
-//! the processes that it can signal.
+//! The confinement of a server's process: files, ports, memory, processes, open files, the user,
+//! its privileges, and the processes that it can signal.
 //!
-//! Where the kernel has no Landlock, the tests of it check that the server is refused.
+//! If the kernel has no Landlock, its tests check that the server is refused.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ async fn get(gateway: &Gateway, path: &str) -> Value {
     serde_json::from_str(&connection.response().await.text().await).unwrap()
 }
 
-/// Runs this shell script as a server with a sandbox, and returns the lines that it wrote until `end`.
+/// Runs this shell script as a sandboxed server, and returns its output lines until `end`.
 async fn lines_of(script: &str, folder: &TempFile, sandbox: Value) -> Vec<String> {
     let script = format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000");
     let entry = json!({
@@ -58,7 +58,8 @@ async fn lines_with(gateway: Gateway) -> Vec<String> {
     lines
 }
 
-/// Whether the kernel cannot enforce it, in which case the server must not have been started.
+/// Whether the kernel cannot enforce the sandbox, in which case the server must not have been
+/// started.
 fn is_refused_by_the_kernel(lines: &[String]) -> bool {
     let is_refused = lines
         .iter()
@@ -149,7 +150,7 @@ async fn ports_outside_of_the_sandbox_cannot_be_reached() {
     }
 }
 
-/// How [`sandbox_escape`] fares in a sandbox.
+/// The output of [`sandbox_escape`] in a sandbox.
 async fn escape(arguments: &str, sandbox: Value) -> Vec<String> {
     let script = format!("\"$E\" {arguments} | cat");
     lines_of(
@@ -160,7 +161,7 @@ async fn escape(arguments: &str, sandbox: Value) -> Vec<String> {
     .await
 }
 
-/// Has the program of the test be read, where files are restricted.
+/// Permits reading the test's program if files are restricted.
 fn with_escape(mut sandbox: Value) -> Value {
     if let Some(landlock) = sandbox.get_mut("landlock") {
         let mut read = SYSTEM.map(|path| json!(path)).to_vec();
@@ -250,7 +251,8 @@ async fn server_in_a_sandbox_has_no_capabilities() {
                 "{set}: {lines:#?}"
             );
         }
-        // Only a privileged process can take something out of this set; others get nothing from it in any case.
+        // Only a privileged process can drop capabilities from this set; others get nothing from it
+        // in any case.
         if rustix::process::getuid().is_root() {
             assert!(has(&lines, "CapBnd: 0000000000000000"), "{lines:#?}");
         }
@@ -393,7 +395,7 @@ async fn sandbox_that_cannot_be_enforced_starts_nothing() {
             "does not limit the processes of root",
         ));
     }
-    // The program itself is out of reach.
+    // The server's program itself is not readable.
     cases.push((
         json!({ "landlock": { "read": ["/etc"] } }),
         "sandbox.landlock",
@@ -456,7 +458,8 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
                     "env": { "F": folder.path() }, "sandbox": sandbox,
                 })
             };
-            // Other limits do not make up for it, and a server without it is not concerned.
+            // Other limits do not make up for the missing Landlock, and a server without Landlock
+            // is not affected.
             let mut unconfined = entry(json!({ "files": 64 }));
             unconfined["args"][2] = json!("other");
             let confined = entry(json!({ "landlock": landlock, "files": 64 }));
@@ -484,7 +487,7 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
                 }
             })
             .await;
-            // Calls do not have it started with less either.
+            // Calls do not start it with less confinement either.
             let body = modern_request("1", "tools/call", r#""name":"confined__t""#, "");
             let answer = post_modern(gateway.mcp, &body).await.messages().await.1;
             assert!(

@@ -1,4 +1,4 @@
-//! Secrets that the configuration refers to: in files, and in outputs of programs.
+//! Secrets of the configuration in files and in outputs of programs.
 
 use crate::harness::{Gateway, PATIENCE, TempFile, fanlight};
 use crate::raw_client::{Connection, modern_request, post_modern};
@@ -25,7 +25,7 @@ async fn server() -> Backend {
     server
 }
 
-/// Calls until the server is shown this key. What changes a secret takes effect by itself, a moment later.
+/// Calls until the server gets this key, since a changed secret takes effect a moment later.
 async fn is_shown(gateway: &Gateway, server: &Backend, key: &str) {
     let shown = async {
         loop {

@@ -1,4 +1,5 @@
-//! Servers that Fanlight shows credentials of its own: from the configuration, or tokens that it gets, renews and replaces.
+//! Servers that get Fanlight's own credentials: from the configuration, or tokens that it fetches,
+//! renews and replaces.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 
 const SECRET: &str = "s3cret-of-fanlight";
 
-/// A server with a tool `t` that takes tokens of one authorization server alone.
+/// A server with a tool `t` that accepts only one authorization server's tokens.
 struct World {
     server: Backend,
     authority: Arc<AuthorizationServer>,
@@ -43,7 +44,7 @@ impl World {
         Gateway::start(&self.config(auth)).await
     }
 
-    /// What each call showed that was carried out.
+    /// The credentials of each executed call.
     fn ledger(&self) -> Vec<String> {
         let calls = self.server.received("tools/call");
         calls
@@ -63,7 +64,7 @@ async fn admin(gateway: &Gateway, path: &str) -> String {
     connection.response().await.text().await
 }
 
-/// Checks that neither the log nor what operators are shown has any of these.
+/// Checks that neither the log nor the operators' data contains these secrets.
 async fn assert_hidden(gateway: &Gateway, secrets: &[&str]) {
     for shown in [
         gateway.log.text(),
@@ -83,7 +84,7 @@ async fn credentials_of_the_configuration_are_shown() {
             json!({ "type": "bearer", "token": SECRET }),
             format!("Bearer {SECRET}"),
         ),
-        // "fanlight:s3cret-of-fanlight"
+        // The base64 of "fanlight:s3cret-of-fanlight"
         (
             json!({ "type": "basic", "username": "fanlight", "password": SECRET }),
             "Basic ZmFubGlnaHQ6czNjcmV0LW9mLWZhbmxpZ2h0".to_owned(),
@@ -135,7 +136,8 @@ async fn call_that_a_token_was_too_old_for_is_carried_out_once() {
         let gateway = world.gateway(&client_credentials()).await;
         assert!(call(&gateway, "t", "{}").await["result"].is_object());
         world.authority.revoke_all();
-        // What was had just now is not had again for the same refusal: let the first one be older.
+        // The gateway does not replace a token that it has just fetched, so the first token must be
+        // older.
         world
             .authority
             .grants_with(json!({ "access_token": "renewed" }));
@@ -208,7 +210,7 @@ async fn authorization_server_that_is_down_fails_calls_that_did_not_run() {
     let gateway = world.gateway(&client_credentials()).await;
     let answer = call(&gateway, "t", "{}").await;
     assert_eq!(answer["error"]["data"]["mayHaveRun"], false, "{answer}");
-    // Clients learn no address, operators do.
+    // Operators learn the address, clients do not.
     assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
     let endpoint = format!("{}/token", world.authority.url());
     within(
@@ -244,7 +246,7 @@ async fn modern_server_that_refuses_initialize_is_not_said_to_be_wrong_for_lack_
         valid.is_valid(token)
     });
     let accepts = Arc::clone(&by_token.accepts);
-    // Some want credentials for what they know alone.
+    // Some servers want credentials only for methods other than `initialize`.
     world.server.protect(Protection {
         accepts: Arc::new(move |message| match message.method() {
             "initialize" => Verdict::Accepted,
@@ -286,7 +288,7 @@ async fn rotated_secret_replaces_no_server() {
         .iter()
         .map(|asked| asked.header("authorization").unwrap())
         .collect();
-    // "fanlight:s3cret-of-fanlight" and "fanlight:another-s3cret"
+    // The base64 of "fanlight:s3cret-of-fanlight" and "fanlight:another-s3cret"
     assert_eq!(
         shown,
         [

@@ -1,5 +1,5 @@
-//! Servers that fail in ways that must cost no more than one call, run nothing twice and tell clients nothing that is
-//! for operators.
+//! Server failures that must cost at most one call, run nothing twice, and tell clients nothing
+//! that is for operators.
 
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ async fn storm_of_list_changes_reaches_clients_as_few() {
     );
 }
 
-/// A client over standard input is not told more.
+/// A client over stdio is told no more than others.
 #[tokio::test]
 async fn client_over_stdio_is_not_told_the_address_of_a_server() {
     let unused = Refusing::any();

@@ -1,4 +1,4 @@
-//! The lives of stdio servers: what they write, when they are started and ended, and what operators see of it.
+//! The lives of stdio servers: their output, starts and ends, and the operators' view of them.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) async fn api(gateway: &Gateway, path: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The only server in the overview, once `is_right`.
+/// Waits until the only server in the overview satisfies `is_right`.
 async fn server_when(gateway: &Gateway, is_right: impl Fn(&Value) -> bool) -> Value {
     within("the state of the server", async {
         loop {
@@ -95,7 +95,8 @@ async fn process_that_never_answers_shows_operators_what_it_wrote() {
 
 #[tokio::test]
 async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
-    // Far more than is kept, in lines of which one is too long, and an end that shows that all was read.
+    // The output is far more than Fanlight keeps and has an overlong line. Its last line shows that
+    // everything was read.
     let said = "i=0; while [ $i -lt 20000 ]; do echo \"line $i\"; i=$((i+1)); done >&2
         head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\n\\033]0;title\\007 \\342\\200\\256 end\\n' >&2; exec sleep 1000";
     let mut config = script(said);
@@ -144,7 +145,7 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
     assert!(gateway.terminate().await.success());
 }
 
-/// A configuration with these entries, which have lists of less patience.
+/// A configuration with these entries and a short time-out for lists.
 fn with(entries: &[String]) -> String {
     format!(
         r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#,
@@ -234,7 +235,7 @@ async fn calls_while_a_process_is_ended_run_once_each() {
     for number in 0..60_u64 {
         let answer = ask(&gateway, "tools/call", r#""name":"t""#).await;
         assert!(answer.contains("\"result\""), "{number}: {answer}");
-        // Pauses around the time at which the process is ended.
+        // The pauses vary around the time at which the process is ended.
         tokio::time::sleep(Duration::from_millis(number % 30)).await;
     }
     assert_eq!(server.received("tools/call").len(), 60);
@@ -279,7 +280,8 @@ async fn process_in_use_is_not_ended_as_unused() {
     assert!(gateway.terminate().await.success());
 }
 
-/// Waits until the second server is idle, which is unused for much longer than the first; returns the state of the first.
+/// Waits until the second server, which goes idle much later than the first, is idle; returns the
+/// first one's state.
 async fn state_when_the_second_is_idle(gateway: &Gateway) -> Value {
     within("an idle server", async {
         loop {
@@ -326,7 +328,7 @@ async fn process_whose_resource_is_listened_to_is_not_ended_as_unused() {
         );
         let state = state_when_the_second_is_idle(&gateway).await;
         assert_eq!(state, "ready", "{era:?}");
-        // Without the listener it is.
+        // Without the listener, the server is idle.
         drop(stream);
         server_when(&gateway, |server| server["state"] == "idle").await;
         assert!(gateway.terminate().await.success());
@@ -351,7 +353,7 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
                 .await
                 .contains(answer)
         );
-        // It was compared.
+        // The gateway has compared the list.
         server.wait_for("tools/list", lists + 1).await;
     };
     cycle("\"result\"").await;
@@ -365,7 +367,7 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
         "{changed}"
     );
     assert!(ask(&gateway, "tools/list", "").await.contains("\"new\""));
-    // The next message is the end: there was no other change.
+    // The next message is the end, so there was no other change.
     let pid = gateway.terminate();
     let (rest, ended) = tokio::join!(stream.event(), pid);
     assert!(
@@ -378,7 +380,7 @@ async fn restart_of_an_unused_process_announces_a_list_only_if_it_differs() {
     assert!(ended.success());
 }
 
-/// A server of a shared process whose tool `t` runs as a task.
+/// A server with a shared process whose tool `t` runs as a task.
 async fn server_with_tasks(era: Era) -> Backend {
     let server = backend(era, Transport::Stdio).await;
     server.declares(match era {
@@ -499,7 +501,7 @@ async fn list_without_announcements_is_compared_when_an_unused_process_is_starte
                         .await
                         .contains("\"result\"")
                 );
-                // No client asks for the list.
+                // No client requests the list.
                 server.wait_for("tools/list", lists + 1).await;
             };
             cycle().await;
@@ -517,7 +519,7 @@ async fn list_without_announcements_is_compared_when_an_unused_process_is_starte
                 );
             }
             assert!(ask(&gateway, "tools/list", "").await.contains("new"));
-            // The next message is the end: nothing else has changed.
+            // The next message is the end, so nothing else has changed.
             let end = gateway.terminate();
             let (rest, of_session, ended) = tokio::join!(stream.event(), of_session.event(), end);
             for rest in [rest, of_session] {
@@ -567,7 +569,7 @@ async fn process_that_cannot_be_started_is_given_up_until_a_later_call() {
             .count()
     };
     assert_eq!(starts(), 3);
-    // Calls fail at once, and for some time none has it started.
+    // Calls fail at once, and none of them starts the server for some time.
     for _ in 0..5 {
         let answer = call(&gateway).await;
         assert_eq!(
@@ -592,7 +594,7 @@ const READ_ONLY: &str =
 const WRITING: &str =
     r#"{"name":"w","inputSchema":{"type":"object"},"annotations":{"destructiveHint":false}}"#;
 
-/// How many processes a legacy server needs for two clients with these capabilities.
+/// The number of processes that a legacy server needs for two clients with these capabilities.
 async fn processes_of_two_clients(server: &Backend, more: &str, capabilities: &str) -> usize {
     let gateway = Gateway::start(&with(&[server.entry_with("only", more)])).await;
     for _ in 0..2 {

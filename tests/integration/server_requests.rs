@@ -10,10 +10,11 @@ mod suspended;
 const EVERYTHING: &str =
     r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
 
-/// A server request that any client with roots can respond to. `{call}` makes the ids of different calls differ.
+/// A server request that any client with roots can answer. `{call}` makes the ids of different
+/// calls differ.
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 
-/// The client's response to it, which a test can recognize.
+/// An answer of the client that a test can recognize.
 fn roots(name: &str) -> String {
     format!(r#"{{"roots":[{{"uri":"file:///{name}"}}]}}"#)
 }

@@ -1,4 +1,4 @@
-//! Sessions that end while requests run, at backends and at clients.
+//! Sessions, at servers and at clients, that end while requests run.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{LegacySession, legacy_request};
 use crate::scripted::{Era, Fault, Gate, Received, Reply, Transport, config};
 
-/// 2025-11-25 transports, Session Management: 404 means a new session. The request has not run and is sent again.
+/// 2025-11-25 transports, Session Management: after a 404 the gateway opens a new session and sends
+/// the request again, which has not run.
 #[tokio::test]
 async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
     for (era, front) in [
@@ -32,7 +33,7 @@ async fn lost_backend_session_is_reopened_and_the_request_is_repeated() {
     }
 }
 
-/// The second 404 in a row is an error.
+/// A second consecutive 404 is an error.
 #[tokio::test]
 async fn backend_that_loses_every_session_fails_the_call() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -85,7 +86,7 @@ async fn running_call_survives_the_loss_of_the_backend_session() {
     );
 }
 
-/// The idle time begins when the last request has ended.
+/// The idle time begins at the end of the last request.
 #[tokio::test]
 async fn session_with_a_running_call_is_not_idle() {
     const IDLE: Duration = Duration::from_secs(1);
@@ -109,7 +110,8 @@ async fn session_with_a_running_call_is_not_idle() {
         tokio::spawn(async move { session.post(&request).await.messages().await.1 })
     };
     gate.reached(1).await;
-    // Time itself is under test: long enough that an idle session ends, which the last lines show.
+    // Time itself is under test. The wait is long enough for an idle session to end, as the last
+    // lines show.
     tokio::time::sleep(2 * IDLE).await;
     gate.open();
     let answer = within("the slow call", running).await.unwrap();

@@ -1,5 +1,5 @@
-//! SIGTERM while calls run longer than the drain time: each client gets an error that says whether its call may have
-//! run, and streams end as streams do.
+//! SIGTERM while calls run longer than the drain time: each client gets an error that says whether
+//! its call may have run, and streams end properly.
 
 use std::net::SocketAddr;
 
@@ -58,9 +58,9 @@ async fn calls_over_http_that_outlast_the_drain_end_with_an_error() {
                 .await
         });
         server.wait_for("tools/call", 2).await;
-        // There is no permit for it, so it waits.
+        // The call gets no permit, so it waits.
         let waiting = modern_request("1", "tools/call", r#""name":"waits""#, "");
-        // Its event stream begins after a while.
+        // The event stream of the waiting call begins after a while.
         let mut waiting = post_modern(address, &waiting).await;
         let ended = gateway.terminate().await;
         assert!(ended.success(), "{ended:?}");

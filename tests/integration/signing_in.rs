@@ -1,4 +1,5 @@
-//! Servers that each user signs in to, through the real binary: the link, the pages, the tokens, and what is kept.
+//! Servers that each user signs in to, through the real binary: the link, the pages, the tokens,
+//! and the store.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
@@ -258,7 +259,8 @@ async fn user_whose_grant_was_taken_back_signs_in_anew() {
     assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
 }
 
-/// What is wrong with the client does not mend itself, and some authorization servers lock out those who try on.
+/// The client's own fault does not mend itself, and some authorization servers lock out clients
+/// that keep trying.
 #[tokio::test]
 async fn authorization_server_that_refuses_a_renewal_is_not_asked_for_each_call() {
     let unsendable = json!({ "access_token": "\u{1}", "token_type": "Bearer" });
@@ -277,7 +279,7 @@ async fn authorization_server_that_refuses_a_renewal_is_not_asked_for_each_call(
         let text = format!("{answer:?}");
         setting.authorization.on_token(move |_| answer.clone());
         let asked = || setting.asked_for_tokens("refresh_token");
-        // It is renewed ahead of its end, in the middle of its time.
+        // The gateway renews the token early, halfway through its lifetime.
         within("a renewal", async {
             while asked() == 0 {
                 setting.call(None).await;
@@ -308,7 +310,7 @@ async fn rotated_secret_of_the_client_is_shown_by_users_who_are_connected() {
         "{}",
         setting.gateway.log.text()
     );
-    // The old one is refused, which stands for a minute.
+    // The authorization server refuses the old client, and the gateway remembers that for a minute.
     setting.authorization.conduct(
         "/token",
         Conduct::Text(r#"{"error":"invalid_client"}"#.to_owned()),
@@ -369,7 +371,7 @@ async fn provider_that_is_down_for_a_while_ends_no_grant() {
         "{answer}"
     );
     setting.authorization.conduct("/token", Conduct::Good);
-    // After a failure the gateway leaves a server alone for a moment.
+    // After a failure the gateway does not ask the authorization server for a moment.
     within("a result", async {
         while !is_result(&setting.call(None).await) {}
     })
@@ -422,7 +424,7 @@ async fn user_sees_connections_and_signs_out() {
         page.text.contains("signed in at") && page.text.contains(setting.authorization.url()),
         "{page:?}"
     );
-    // The browser is known from now on.
+    // The browser now has a session.
     let page = browser.open(&url).await;
     let page = browser.submit(&page, &[("action", "sign-out")]).await;
     assert!(page.text.contains("not signed in"), "{page:?}");
@@ -445,7 +447,7 @@ async fn run(setting: &SignInSetting, arguments: &[&str]) -> Output {
     within("the command", command.output()).await.unwrap()
 }
 
-/// What a command prints on standard output.
+/// A command's standard output.
 async fn printed(setting: &SignInSetting, arguments: &[&str]) -> String {
     let output = run(setting, arguments).await;
     assert!(
@@ -473,7 +475,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
         setting.authorization.asked("/authorize")[0].parameter("scope"),
         Some("notes:read")
     );
-    // Others that reach the address bring nothing.
+    // A redirect with another `state` is not accepted.
     let foreign = browser.open(&back.replace("state=", "state=x")).await;
     assert_eq!(foreign.status, 404);
     assert_eq!(browser.open(&back).await.status, 200);
@@ -483,7 +485,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
             .unwrap()
             .success()
     );
-    // The gateway runs, and takes it up by itself.
+    // The running gateway picks up the grant by itself.
     let answer = setting.call(None).await;
     assert!(
         is_result(&answer),
@@ -510,7 +512,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
     );
 }
 
-/// Removing needs no key, so a keyring that is locked does not keep anybody from it.
+/// Removal needs no key, so a locked keyring does not prevent it.
 #[tokio::test]
 async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     let setting = SignInSetting::local().await;
@@ -523,7 +525,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
     let note = setting.folder.path().join("state").join("sealing-key");
     std::fs::write(&note, "keyring\nno such key\n0011223344556677").unwrap();
     std::fs::set_permissions(&note, std::fs::Permissions::from_mode(0o600)).unwrap();
-    // As with a keyring, the key of the folder opens nothing.
+    // The folder's own key is gone, as with a keyring.
     std::fs::remove_file(note.with_file_name("key")).unwrap();
     let output = run(&setting, &["state", "export"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -537,7 +539,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
         output.status.success() && said.contains("which the audit log therefore lacks"),
         "{said}"
     );
-    // The record says that there was somebody, and has its end.
+    // The audit log says that there was a user, and has its last line.
     let lines =
         std::fs::read_to_string(setting.folder.path().join("state/audit/audit-2.jsonl")).unwrap();
     assert!(
@@ -550,7 +552,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
             .await
             .contains("\"notes\"")
     );
-    // A gateway that runs looks once a second.
+    // A running gateway looks once a second.
     within("a link", async {
         while link_in(&setting.call(None).await).is_none() {}
     })
@@ -561,7 +563,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
 async fn client_on_standard_input_is_told_how_to_sign_in() {
     let setting = SignInSetting::local().await;
     let text = std::fs::read_to_string(setting.config()).unwrap();
-    // A gateway of its own, with the same folder.
+    // A separate gateway uses the same folder.
     let state = format!(
         "stateDir: {}",
         setting.folder.path().join("state").display()
@@ -595,7 +597,7 @@ async fn call_while_its_user_signs_in_goes_on_by_itself() {
         setting.gateway.log.text()
     );
     assert_eq!(done.status, 200);
-    // Nobody else waits for it.
+    // No other user waits for the sign-in.
     assert!(link_in(&setting.call(Some(BOB)).await).is_some());
 }
 
@@ -639,7 +641,7 @@ async fn server_that_has_moved_to_another_authorization_server_is_signed_in_to_t
         "{}",
         setting.gateway.log.text()
     );
-    // As another client, which it has registered anew.
+    // The gateway has registered as a new client.
     assert_eq!(
         (
             other.asked("/authorize").len(),
@@ -673,7 +675,7 @@ async fn sign_in_from_the_command_line_that_cannot_be_carried_out_says_why() {
     assert!(!said.contains("log"), "{said}");
 }
 
-/// What `fanlight check` says of signing in to the servers with these entries, as text and as JSON.
+/// The text and the JSON of `fanlight check` about signing in to the servers with these entries.
 async fn checked(entries: &[String]) -> (String, Value) {
     let file = TempFile::new("json", &crate::scripted::config(entries));
     let run = async |more: &[&str]| {
@@ -722,7 +724,8 @@ async fn check_finds_out_what_signing_in_wants() {
             .find(|line| line.starts_with(&format!("{name}: asks ")))
             .map(str::to_owned)
     };
-    // What it has said to the gateway that could not connect suffices. The others are served by it.
+    // `check` uses the challenge from the failed connection. The other servers get a separate
+    // request.
     let asked = asked_without
         .received(REFUSED)
         .iter()
@@ -761,7 +764,7 @@ async fn check_finds_out_what_signing_in_wants() {
         (&"dynamic".into(), &true.into())
     );
     assert_eq!(sign_in("open"), &Value::Null);
-    // Where clients are registered by hand, it says so.
+    // `check` says if clients must be registered by hand.
     authorization.describe(json!({"registration_endpoint": null}));
     let (text, found) = checked(&entries).await;
     assert!(
@@ -775,7 +778,7 @@ async fn check_finds_out_what_signing_in_wants() {
         "{text}"
     );
     assert_eq!(found["servers"][0]["signIn"]["registration"], "byHand");
-    // What cannot be found out is said, and nothing else suffers.
+    // `check` reports what it cannot find out, and nothing else suffers.
     authorization.conduct(
         "/.well-known/oauth-authorization-server",
         Conduct::Status(500),
@@ -789,7 +792,7 @@ async fn check_finds_out_what_signing_in_wants() {
     );
 }
 
-/// The answer of the operators' API, which asks for nothing here.
+/// The answer of the operators' API, which needs no credentials here.
 async fn operator(gateway: &Gateway, method: &str, path: &str) -> (u16, Value) {
     let mut connection = Connection::open(gateway.admin).await;
     let origin = format!("http://{}", gateway.admin);

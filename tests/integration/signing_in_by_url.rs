@@ -1,4 +1,4 @@
-//! Servers that the command line names by their URLs, and that want their users to sign in, through the real binary.
+//! Servers that the command line names by URL and that require a sign-in, through the real binary.
 
 use std::fs;
 use std::io::Cursor;
@@ -41,7 +41,7 @@ impl Setting {
         setting
     }
 
-    /// Has the server take the tokens of this authorization server alone.
+    /// Makes the server accept only this authorization server's tokens.
     fn rely_on(&self, authorization: &Arc<AuthorizationServer>) {
         let valid = Arc::clone(authorization);
         let taken = Protection::by_token(&self.backend.url(), authorization.url(), move |token| {
@@ -50,7 +50,7 @@ impl Setting {
         self.backend.protect(taken);
     }
 
-    /// A command of the user, whose browser notes what it is to open.
+    /// A command of the user, whose browser notes the URL to open.
     fn command(&self, arguments: &[&str]) -> Command {
         let browser = self.home.path().join("browser");
         let opened = self.opened();
@@ -82,7 +82,7 @@ impl Setting {
         self.home.path().join("opened")
     }
 
-    /// The outcome of a command that asks its user for nothing.
+    /// The outcome of a command without a sign-in.
     async fn run(&self, arguments: &[&str]) -> Output {
         let output = within("the command", self.command(arguments).output())
             .await
@@ -95,7 +95,8 @@ impl Setting {
         output
     }
 
-    /// The outcome of a command whose user signs in, with what `bring` makes of where the browser is sent back to.
+    /// The outcome of a command whose user signs in. `bring` may change the URL that the browser is
+    /// redirected to.
     async fn run_signing_in(&self, arguments: &[&str], bring: impl Fn(String) -> String) -> Output {
         let (command, mut errors) = self.signing_in(arguments, bring).await;
         let mut said = Vec::new();
@@ -110,8 +111,8 @@ impl Setting {
         }
     }
 
-    /// A command whose user has signed in, and the rest of its standard error. Where there is no terminal, only `login` opens a
-    /// browser.
+    /// A command whose user has signed in, and the rest of its standard error. Without a terminal,
+    /// only `login` opens a browser.
     async fn signing_in(
         &self,
         arguments: &[&str],
@@ -160,13 +161,13 @@ impl Setting {
         self.run(&["call", "t", "--url", &self.backend.url()]).await
     }
 
-    /// Calls the tool, and signs in.
+    /// Calls the tool and signs in.
     async fn call_signing_in(&self) -> Output {
         self.run_signing_in(&["call", "t", "--url", &self.backend.url()], |back| back)
             .await
     }
 
-    /// What the calls have shown.
+    /// The credentials of the calls.
     fn calls(&self) -> Vec<String> {
         let calls = self.backend.received("tools/call");
         calls
@@ -215,7 +216,7 @@ async fn call_of_a_server_by_its_url_signs_in_once() {
             .starts_with("http://127.0.0.1:"),
         "{asked:?}"
     );
-    // Another process needs no browser, and renews what has ended.
+    // Another process needs no browser, and renews the expired token.
     has_succeeded(&setting.call().await);
     setting.authorization.revoke_all();
     has_succeeded(&setting.call().await);
@@ -256,7 +257,7 @@ async fn connections_at_urls_are_shown_and_ended() {
         "{all}"
     );
     has_succeeded(&setting.call().await);
-    // A configuration of the folder has its own beside them.
+    // A configuration in the folder has its own grants, apart from these.
     let config =
         format!("stateDir: own\nmcpServers: {{notes: {{url: \"{url}\", auth: {{type: user}}}}}}\n");
     fs::write(setting.home.path().join("fanlight.yaml"), config).unwrap();
@@ -311,7 +312,7 @@ async fn server_that_moves_to_another_issuer_has_its_user_sign_in_there() {
         "{said}"
     );
     assert_eq!(setting.calls(), ["Bearer token-1", "Bearer elsewhere"]);
-    // What one has given is not shown to the other.
+    // One authorization server's credentials are not sent to the other.
     let asked = other.asked("/token");
     assert!(
         asked
@@ -379,12 +380,13 @@ async fn interrupt_ends_a_call_also_after_its_user_has_signed_in() {
     gate.reached(1).await;
     let status = signal_and_wait(&mut command, rustix::process::Signal::INT).await;
     assert_eq!(status.code(), Some(130), "{status}");
-    // What was granted is kept.
+    // The grant is stored.
     gate.open();
     has_succeeded(&setting.call().await);
 }
 
-/// A server that could have tokens sent elsewhere would have those of another server's users, or its own sent in the clear.
+/// By redirects, a server could collect the tokens of another server's users, or have its own sent
+/// in the clear.
 #[tokio::test]
 async fn redirects_are_told_and_not_followed() {
     let (setting, other) = (
@@ -448,7 +450,7 @@ async fn key_in_the_environment_is_shown_and_nobody_signs_in() {
 async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
     let setting = Setting::start().await;
     let url = setting.backend.url();
-    // There is no terminal on which anybody could sign in.
+    // There is no terminal, so nobody can sign in.
     let output = setting.run(&["check", &url]).await;
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -478,7 +480,7 @@ async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
         shown(&output)
     );
     setting.authorization.describe(json!({}));
-    // The address is for whoever asks for it.
+    // The JSON names the address only if a sign-in is needed.
     let output = setting
         .run_signing_in(&["check", &url, "--json"], |back| back)
         .await;
@@ -496,7 +498,7 @@ async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
         "{found}"
     );
     assert!(!shown(&output).contains("token-1"), "{}", shown(&output));
-    // One that wants no credentials is asked for none.
+    // A server that requires no credentials gets none.
     let open = Backend::start(Era::Modern, Transport::Http).await;
     setting.run(&["check", &open.url()]).await;
     assert!(

@@ -1,4 +1,4 @@
-//! Connections to servers that have gone silent: the host is gone, and nothing says so.
+//! Connections to servers whose host has silently gone.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::raw_client::{LegacySession, NEWEST_LEGACY, legacy_request};
 use crate::scripted::{Era, Gate, Reply, Transport, config};
 use crate::server_faults::called;
 
-/// How a server is reached.
+/// The kind of connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Security {
     Plain,
-    /// TLS, with this protocol agreed upon.
+    /// TLS with this protocol.
     Tls(&'static str),
 }
 
-/// A server in front of which connections can go silent.
+/// A relay to a server whose connections can go silent.
 struct Relay {
     silenced: watch::Sender<bool>,
-    /// The certificate that its clients must trust, if it has one.
+    /// The certificate that its clients must trust, if any.
     certificate: TempFile,
     _connections: JoinSet<()>,
 }
 
 impl Relay {
-    /// Relays to the server of this entry of a configuration; also returns the entry of the relay.
+    /// Starts a relay to the server of this configuration entry; also returns the relay's entry.
     async fn to(entry: &str, security: Security) -> (Self, String) {
         let port = entry
             .split("127.0.0.1:")
@@ -87,13 +87,13 @@ impl Relay {
         )
     }
 
-    /// Nothing passes any more on the connections that there are, and none of them ends.
+    /// Stops forwarding on the present connections without ending them.
     fn silence(&self) {
         self.silenced.send_replace(true);
     }
 }
 
-/// Relays a connection until it ends, or for ever once it is silenced.
+/// Relays a connection until it ends, or holds it forever once it is silenced.
 async fn relay(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     target: SocketAddr,
@@ -111,7 +111,7 @@ async fn relay(
     }
 }
 
-/// Accepts TLS and agrees on this protocol; also returns the certificate.
+/// A TLS acceptor for this protocol; also returns the certificate.
 fn acceptor(protocol: &str) -> (TlsAcceptor, String) {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
@@ -127,8 +127,8 @@ fn acceptor(protocol: &str) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(settings)), own.cert.pem())
 }
 
-/// Several calls at once succeed, the connections go silent, one call times out, and the next succeed; in a session of a
-/// client that can be asked, or as calls of a modern client.
+/// Several concurrent calls succeed, the connections go silent, one call times out, and the next
+/// ones succeed. The calls belong to a legacy session or to a modern client.
 async fn one_call_is_lost(era: Era, security: Security, in_session: bool) {
     let server = backend(era, Transport::Http).await;
     let (relay, entry) = Relay::to(&server.entry_with("only", r#""timeout":"1s""#), security).await;
@@ -152,7 +152,7 @@ async fn one_call_is_lost(era: Era, security: Security, in_session: bool) {
         "tools/call",
         Reply::result(era.complete(r#""content":[]"#)).gated(&gate),
     );
-    // Several at the same time, so that there are as many connections, of each worker thread.
+    // Six concurrent calls open several connections on each worker thread.
     let release = async {
         gate.reached(6).await;
         gate.open();

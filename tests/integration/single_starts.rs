@@ -1,4 +1,5 @@
-//! How often a process is started within one attempt to connect: once, unless it may have ended because of what it read.
+//! The number of process starts within one attempt to connect: one, unless the process may have
+//! ended because of its input.
 
 use std::fs;
 
@@ -7,9 +8,9 @@ use serde_json::json;
 use crate::harness::{Gateway, TempFile};
 use crate::starting::server_when;
 
-/// Notes its start, and runs `script`.
+/// The configuration of a server that notes its start and runs `script`.
 fn gateway_of(folder: &TempFile, script: &str) -> String {
-    // `${` in a configuration stands for a variable of it.
+    // `${` would refer to a variable in a configuration, so it is escaped.
     let script = format!("echo started >> \"$F/starts\"\n{script}").replace("${", "$${");
     let entry = json!({ "command": "sh", "args": ["-c", script], "env": { "F": folder.path() } });
     let timeouts = json!({ "probe": "100ms", "reconnect": "60s", "processStop": "100ms" });

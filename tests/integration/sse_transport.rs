@@ -10,12 +10,12 @@ use crate::schema::Peer;
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const FIRST: &str = "2024-11-05";
-/// A result that changes if it is decoded.
+/// A result that decoding would change.
 const RESULT: &str = r#"{"content":[],"structuredContent":{"n":1.0,"s":"\u0041\/"},"x":1E400}"#;
 const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r","name":"\u006e"}]}"#;
 const CALL: &str = r#""name":"t","arguments":{"n":1.0}"#;
 
-/// A client that has only this transport.
+/// A client that only has this transport.
 struct OldClient {
     gateway: Gateway,
     stream: crate::raw_client::Response,
@@ -108,7 +108,7 @@ fn asks_in_its_era(backend: &Backend, era: Era) {
     }
 }
 
-/// The members of [`RESULT`]; an era may add others.
+/// Checks all members of [`RESULT`]; an era may add others.
 fn assert_whole(result: &str) {
     for (path, raw) in [
         ("structuredContent", r#"{"n":1.0,"s":"\u0041\/"}"#),
@@ -136,8 +136,8 @@ async fn sse_client_reaches_servers_of_both_eras() {
     }
 }
 
-/// The server with the HTTP+SSE transport is a second gateway, whose `/sse` the first finds by the fallback of the
-/// specification.
+/// The server with the HTTP+SSE transport is a second gateway. The first one finds its `/sse` by
+/// the specification's fallback.
 #[tokio::test]
 async fn clients_of_both_eras_reach_an_sse_server() {
     for era in [Era::Modern, Era::Legacy] {

@@ -1,4 +1,4 @@
-//! Unusual standard streams of the process. Pipes that are read to the end are used everywhere else in these tests.
+//! Unusual standard streams of the process. The other tests use pipes and read them to the end.
 
 use std::fs::File;
 use std::net::Shutdown;
@@ -69,14 +69,14 @@ async fn files() {
     check(std::fs::read_to_string(output.path()).unwrap().trim_end());
 }
 
-/// The reader of standard error has exited, as when the parent process has crashed.
+/// The reader of standard error has exited, as after a crash of the parent process.
 #[tokio::test]
 async fn closed_standard_error_breaks_neither_calls_nor_shutdown() {
     let (reader, unread) = std::io::pipe().unwrap();
     drop(reader);
     let folder = TempFile::folder();
     let mut command = fanlight();
-    // Without a configuration: the demo. A request causes log lines too.
+    // Without a configuration, the demo runs. A request also causes log lines.
     command.current_dir(folder.path()).args([
         "run",
         "--listen",

@@ -1,4 +1,4 @@
-//! Servers that take long to start, and what operators and clients learn of them meanwhile.
+//! Slow-starting servers, as operators and clients see them meanwhile.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::raw_client::{StdioClient, legacy_request, listen, modern_request, pos
 use crate::scripted::{Backend, Era, Transport};
 use crate::server_lives::{api, ask};
 
-/// An entry of a scripted server that runs this shell script first. `$F` is a folder for files.
+/// An entry of a scripted server that first runs this shell script. `$F` is a folder for files.
 pub(crate) fn entry_after(server: &Backend, script: &str, folder: &TempFile, more: Value) -> Value {
     let entry: Value = serde_json::from_str(&format!("{{{}}}", server.entry("only"))).unwrap();
     let mut entry = entry["only"].clone();
@@ -30,7 +30,7 @@ pub(crate) fn entry_after(server: &Backend, script: &str, folder: &TempFile, mor
     entry
 }
 
-/// The server of this name in `/api/backends`, once `is_right`.
+/// Waits until the server of this name in `/api/backends` satisfies `is_right`.
 pub(crate) async fn server_when(
     gateway: &Gateway,
     name: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn server_when(
     .await
 }
 
-/// Writes a line to standard error every tenth of a second, until there is the file `go`.
+/// Writes a line to standard error every tenth of a second until the file `go` exists.
 const INSTALL: &str = r#"i=0; while [ ! -e "$F/go" ]; do i=$((i+1)); echo "npm http fetch s3cret $i" >&2; sleep 0.1; done"#;
 
 fn go(folder: &TempFile) {
@@ -154,7 +154,8 @@ async fn initialize_waits_for_the_only_server() {
     assert!(gateway.terminate().await.success());
 }
 
-/// Were it waited for, the answers would take as long as a list may: longer than the test waits.
+/// If the client had to wait, the answers would take as long as the list time-out, which is longer
+/// than the test waits.
 #[tokio::test]
 async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
     let (slow, fast) = (
@@ -182,7 +183,7 @@ async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
         list.contains("fast__u") && !list.contains("slow__t"),
         "{list}"
     );
-    // A call of what the list lacks waits for its server.
+    // A call to a tool that the list lacks waits for its server.
     let call = legacy_request("2", "tools/call", r#""name":"slow__t""#);
     client.send(&call).await;
     go(&folder);

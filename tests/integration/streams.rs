@@ -1,5 +1,5 @@
-//! Streams of legacy clients that break, pause, are silent and end (2025-11-25 transports, Resumability and
-//! Redelivery).
+//! Streams of legacy clients that break, pause, fall silent and end (2025-11-25 transports,
+//! Resumability and Redelivery).
 
 use fanlight_tests::slicer::member;
 
@@ -33,7 +33,7 @@ struct Seen {
     data: Vec<String>,
 }
 
-/// A session, and the server whose tool `t` responds with a stream that the test writes.
+/// A session, and the server; the test writes the stream of the server's tool `t`.
 async fn session(era: Era, back: Transport, more: &str) -> (Backend, Gateway, LegacySession) {
     session_as(NEWEST_LEGACY, era, back, more).await
 }
@@ -70,7 +70,7 @@ async fn progress(call: &Stream, count: usize) {
 
 const EVENTS: usize = 3;
 
-/// The messages of a call that the client has to receive, in order.
+/// The messages of a call that the client must receive, in order.
 fn whole(era: Era) -> Vec<String> {
     let progress = |count| {
         let params = format!(r#""progressToken":"p","progress":{count}.0,"x":1E400"#);
@@ -100,7 +100,7 @@ async fn cut_call_stream_is_resumed_without_loss_or_duplicates() {
             }
             read(&mut stream, cut, &mut seen).await;
             if seen.last.is_none() {
-                // Only the priming event can be resumed after.
+                // The client has received only the priming event, after which it can resume.
                 seen.last = stream
                     .whole_event()
                     .await
@@ -156,7 +156,7 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
         .unwrap()
         .to_owned();
     let from_server = backend.stream_of(&own).await;
-    // The first event has only an id, with which a client can resume before the first message.
+    // The first event has only an id, so that a client can resume before the first message.
     let primed = stream.whole_event().await.unwrap().expect("an event");
     let mut seen = Seen {
         last: primed.id,
@@ -194,8 +194,8 @@ async fn cut_get_stream_is_resumed_without_loss_or_duplicates() {
     );
 }
 
-/// "If the server does close the connection prior to terminating the SSE stream": a client of 2025-11-25 polls as well,
-/// after the server's `retry`; the streams of older clients stay open.
+/// "If the server does close the connection prior to terminating the SSE stream": a client of
+/// 2025-11-25 also polls after the server's `retry`; streams of older clients stay open.
 #[tokio::test]
 async fn stream_closed_for_polling_makes_the_client_poll() {
     for revision in [NEWEST_LEGACY, "2025-06-18"] {
@@ -274,7 +274,7 @@ async fn silent_streams_get_keep_alives_and_end_with_their_session() {
     );
 }
 
-/// An event id of a session is unknown in another.
+/// An event id of one session is unknown in another.
 #[tokio::test]
 async fn stream_is_resumed_only_within_its_session() {
     let (backend, gateway, session) = session(Era::Legacy, Transport::Http, "").await;

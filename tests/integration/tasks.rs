@@ -1,5 +1,5 @@
-//! Tasks of several servers with the dialect of the client: their owners, also after a restart of the gateway, and the
-//! merged list.
+//! Tasks of several servers in the client's dialect: their owners, also after a restart of the
+//! gateway, and the merged list.
 
 mod dialects;
 mod offered;
@@ -148,7 +148,7 @@ async fn task_of_a_legacy_server_survives_a_restart_of_the_gateway() {
         let session = LegacySession::open(gateway.mcp).await;
         assert_eq!(ask(&session, "tasks/get", &task("task-b")).await, working);
         assert_eq!(a.received("tasks/get").len(), 1, "the owner was unknown");
-        // Ten minutes later.
+        // Ten minutes pass.
         b.on_target(
             "tasks/get",
             "task-b",

@@ -1,4 +1,4 @@
-//! Commands on a terminal: what is typed, what is drawn, and what follows. `script` of util-linux makes the terminal.
+//! Commands on a terminal: input, output and results. `script` of util-linux provides the terminal.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,16 +18,16 @@ use crate::harness::{Gateway, TempFile, within};
 use crate::scripted::{Backend, Era, Transport};
 use crate::starting::server_when;
 
-/// A terminal on which a line of a shell runs.
+/// A terminal that runs a shell command line.
 struct Terminal {
     child: Child,
     keyboard: ChildStdin,
-    /// Everything that was written to it.
+    /// Everything that was written to the terminal.
     shown: watch::Receiver<String>,
 }
 
 impl Terminal {
-    /// Runs a line of a shell in a folder. `$fanlight` is the program.
+    /// Runs a shell command line in a folder. `$fanlight` is the program.
     fn start(folder: &Path, line: &str) -> Self {
         let mut command = Command::new("script");
         command.kill_on_drop(true).args([
@@ -59,7 +59,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until this was written; returns everything that was.
+    /// Waits until `part` appears; returns all output.
     async fn shows(&self, part: &str) -> String {
         let mut shown = self.shown.clone();
         let waited = tokio::time::timeout(
@@ -81,7 +81,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).await.unwrap();
     }
 
-    /// Waits for the end of the line; returns everything that was written.
+    /// Waits for the end of the command line; returns all output.
     async fn ended(mut self) -> (ExitStatus, String) {
         let status = within(
             &format!("the end; so far {:?}", self.text()),
@@ -97,7 +97,7 @@ impl Terminal {
 
 const CTRL_C: &str = "\x03";
 
-/// A server that runs `script` once it has been initialized. `$F` is the folder.
+/// A server that runs `script` after `initialize`. `$F` is the folder.
 fn server(folder: &TempFile, before: &str, script: &str) -> Value {
     let answer = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
     let script = format!(
@@ -114,7 +114,7 @@ done"#
     json!({ "command": "sh", "args": ["-c", script.replace("${", "$${")], "env": { "F": folder.path() } })
 }
 
-/// Waits for a file, which the test makes.
+/// Shell code that waits for a file, which the test creates.
 fn until(name: &str) -> String {
     format!(r#"while [ ! -e "$F/{name}" ]; do sleep 0.05; done"#)
 }
@@ -175,7 +175,7 @@ async fn log_is_followed_until_ctrl_c_or_the_end_of_the_gateway() {
     );
 }
 
-/// What stands on the last lines, after a long start was shown there.
+/// The output after the progress line of a slow start.
 fn after_last_start(shown: &str) -> &str {
     shown.rsplit_once("starting (").map_or("", |(_, rest)| rest)
 }
@@ -202,7 +202,7 @@ async fn start_is_drawn_live_and_wiped_when_it_is_over() {
                 .shows(&format!("only starting ({seconds} s): npm http fetch "))
                 .await;
         }
-        // Drawn over and over on one line.
+        // The progress line is redrawn in place.
         let shown = terminal.text();
         let drawn = shown.matches("only starting (").count();
         assert!(
@@ -211,7 +211,7 @@ async fn start_is_drawn_live_and_wiped_when_it_is_over() {
         );
         fs::write(folder.path().join("go"), "").unwrap();
         if command.starts_with("run") {
-            // Neither line is torn by the other.
+            // Neither line tears the other.
             terminal.shows("backend is connected").await;
             assert!(terminal.text().contains(end));
             terminal.types(CTRL_C).await;
@@ -224,7 +224,7 @@ async fn start_is_drawn_live_and_wiped_when_it_is_over() {
     }
 }
 
-/// A file of VS Code, whose inputs are written into a file by its only server.
+/// A VS Code configuration whose only server writes its inputs into a file.
 fn with_inputs(folder: &TempFile) {
     let inputs = json!([
         { "id": "token", "type": "promptString", "description": "The token\u{1b}[2J", "password": true },
@@ -232,7 +232,7 @@ fn with_inputs(folder: &TempFile) {
         { "id": "name", "type": "promptString", "description": "Your name", "default": "nobody" },
     ]);
     let mut entry = server(folder, "echo \"$TOKEN/$REGION/$NAME\" > \"$F/given\"", "");
-    // They are asked for in this order.
+    // The inputs are asked for in this order.
     for (name, input) in [
         ("NAME", "${input:name}"),
         ("REGION", "${input:region}"),
@@ -293,7 +293,7 @@ async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_termina
         !status.success() && shown.contains("INPUT_TOKEN"),
         "{shown:?}"
     );
-    // An empty answer is none.
+    // An empty answer is not accepted.
     let mut terminal = Terminal::start(
         folder.path(),
         "\"$fanlight\" check --config .vscode/mcp.json",
@@ -309,7 +309,7 @@ async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_termina
         !status.success() && shown.contains("INPUT_TOKEN") && !shown.contains("INPUT_REGION"),
         "{shown:?}"
     );
-    // Colours, and no traces of them.
+    // Colours appear, and no escaped ones.
     assert!(
         shown.contains("\x1b[1m\x1b[31merror\x1b[0m") && !shown.contains("u001b[3"),
         "{shown:?}"

@@ -22,7 +22,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// With a certificate for it.
+    /// Creates the files, with a certificate for the gateway.
     pub(crate) fn new() -> Self {
         let files = Self {
             folder: TempFile::folder(),
@@ -34,7 +34,8 @@ impl Files {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // As tools do that renew certificates: no reader sees half of a file.
+        // The new file replaces the old one as a whole, as renewal tools do, so no reader sees half
+        // of it.
         let (new, path) = (self.path("new"), self.path(name));
         fs::write(&new, text).unwrap();
         fs::rename(new, path).unwrap();
@@ -49,7 +50,8 @@ impl Files {
         self.write("server.pem", &pair.pem());
     }
 
-    /// Writes a configuration with these members of `tls` of both listeners besides the files, and these servers.
+    /// Writes a configuration with these extra members of `tls` for both listeners, and these
+    /// servers.
     pub(crate) fn configure(&self, tls: &str, more: &str, entries: &[String]) {
         self.configure_with(ANY, tls, more, entries);
     }
@@ -74,7 +76,7 @@ impl Files {
     }
 }
 
-/// A server with a tool `t` whose result has so many bytes. It announces changes.
+/// A server with a tool `t` whose result has `bytes` bytes. It announces changes.
 async fn server_with_results_of(bytes: usize) -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.declares(r#"{"tools":{"listChanged":true}}"#);
@@ -92,7 +94,7 @@ fn call() -> String {
     modern_request("1", "tools/call", r#""name":"t""#, "")
 }
 
-/// Calls the tool on a new connection; the answer, and the certificate of the gateway.
+/// Calls the tool on a new connection; returns the answer and the gateway's certificate.
 async fn answer_and_certificate(client: &TlsClient, address: SocketAddr) -> (String, Vec<u8>) {
     let stream = client.connect(address).await.unwrap();
     let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
@@ -107,7 +109,7 @@ async fn status(client: &TlsClient, address: SocketAddr) -> std::io::Result<u16>
         .write_all(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         .await?;
     let mut text = String::new();
-    // Of TLS 1.3 the refusal of a certificate is read after the handshake.
+    // In TLS 1.3, the client reads the refusal of its certificate after the handshake.
     let read = within("an answer", stream.read_to_string(&mut text)).await;
     match text
         .split(' ')
@@ -219,7 +221,7 @@ async fn event_streams_arrive_at_once_over_tls() {
     assert!(event.contains("list_changed"), "{event}");
 }
 
-/// TLS keeps what the socket does not take: all of it arrives, however slowly the client reads.
+/// TLS buffers what the socket does not take: everything arrives, however slowly the client reads.
 #[tokio::test]
 async fn long_answer_arrives_whole_at_a_slow_reader() {
     const LENGTH: usize = 8 << 20;
@@ -299,7 +301,7 @@ async fn renewed_certificate_is_shown_while_old_connections_go_on() {
         "the old connection is still in use"
     );
 
-    // What cannot be used changes nothing.
+    // Unusable files change nothing.
     for broken in ["", "garbage", &files.authority.server().key()] {
         files.write("server.key", broken);
         gateway.log.line_with("configuration not reloaded").await;
@@ -368,7 +370,7 @@ async fn certificates_of_clients_are_verified() {
         for wrong in [&expired, &other] {
             assert!(status(&showing(wrong), gateway.mcp).await.is_err(), "{tls}");
         }
-        // Signed by the same authority without a restriction of its use.
+        // The certificate is of the same authority and does not restrict its use.
         assert_eq!(
             status(&showing(&of_server), gateway.mcp).await.unwrap(),
             404

@@ -15,13 +15,13 @@ use crate::scripted::{Backend, Era, Transport};
 
 const AUDIENCE: &str = "https://mcp.example.com/mcp";
 
-/// A gateway that accepts tokens of these entries of `oauth`, raw text.
+/// A gateway that accepts tokens of these raw entries of `oauth`.
 struct Guarded {
     gateway: Gateway,
     backend: Backend,
 }
 
-/// A configuration, with more of its members.
+/// A configuration with these issuers and further members.
 fn config(backend: &Backend, issuers: &[String], more: &str) -> String {
     format!(
         r#"{{"publicUrl":"https://mcp.example.com","auth":{{"oauth":[{}]}},"mcpServers":{{{}}}{more}}}"#,
@@ -96,7 +96,7 @@ async fn http2_status(address: SocketAddr, token: &str) -> u16 {
     response.status().as_u16()
 }
 
-/// A token of which the first character of the signature is another.
+/// The token with a different first character in its signature.
 fn with_another_signature(message: &str, signature: &str) -> String {
     let first = if signature.starts_with('A') { 'B' } else { 'A' };
     format!("{message}.{first}{}", &signature[1..])
@@ -192,7 +192,7 @@ async fn keys_rotate_under_load() {
             statuses.iter().all(|status| *status == 200),
             "round {round}: {statuses:?}"
         );
-        // The keys of tokens that are in use stay published, as issuers have it.
+        // The issuer keeps publishing the keys of tokens in use, as issuers do.
         issuer.add_key(
             [
                 SigningKey::eddsa,
@@ -281,7 +281,7 @@ async fn configuration_without_any_audience_is_refused() {
     );
 }
 
-/// A request with these fields besides the usual ones: the status, and all challenges.
+/// Sends a request with these extra fields; returns the status and all challenges.
 async fn with_fields(guarded: &Guarded, path: &str, fields: &[(&str, &str)]) -> (u16, Vec<String>) {
     let body = modern_request("1", "tools/list", "", "");
     let own = modern_headers(&body);
@@ -359,7 +359,7 @@ async fn token_that_is_bound_to_a_key_needs_a_proof_for_each_request() {
         status == 401 && challenges[0].starts_with("Bearer error=\"invalid_token\""),
         "{challenges:?}"
     );
-    // A client that shows nothing learns of both ways.
+    // A client without credentials learns of both ways.
     let (status, challenges) = with_fields(&guarded, "/mcp", &[]).await;
     assert!(
         status == 401 && challenges[0].starts_with("Bearer ") && challenges[1].starts_with("DPoP "),

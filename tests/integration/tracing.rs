@@ -1,4 +1,5 @@
-//! Tracing through the real binary: the context that backends receive, the spans, the log lines and `/metrics`.
+//! Tracing through the real binary: the context that servers receive, the spans, the log lines and
+//! `/metrics`.
 
 mod chain;
 mod content;
@@ -18,7 +19,8 @@ use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
 const A: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const B: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
-/// There is no collector at this address. With a destination for spans, Fanlight's own context is propagated.
+/// No collector listens at this address. With a destination for spans, Fanlight propagates its own
+/// context.
 const EXPORTING: &str = r#""telemetry":{"endpoint":"http://127.0.0.1:9"}"#;
 
 async fn start(transport: Transport, telemetry: &str, more: &str) -> (Gateway, Backend) {
@@ -39,7 +41,7 @@ async fn start(transport: Transport, telemetry: &str, more: &str) -> (Gateway, B
     (Gateway::start(&text).await, backend)
 }
 
-/// Calls the tool with this context and returns the context that the backend received.
+/// Calls the tool with this context and returns the context that the server received.
 async fn sent(
     gateway: &Gateway,
     backend: &Backend,
@@ -207,7 +209,7 @@ async fn subscription_span_counts_backends_without_a_stream() {
     let servers = config(&[backends[0].entry("good"), backends[1].entry("bad")]);
     let gateway = Gateway::start_with(&servers, &file.arguments()).await;
     let context = from_client(1, "01");
-    // Unknown members are forwarded; each backend honours them or not.
+    // Unknown members are forwarded; each server decides about them.
     let params = r#""notifications":{"vendor/changed":true}"#;
     let body = modern_request(
         "1",

@@ -1,4 +1,4 @@
-//! The address of clients behind trusted proxies: in traces and shares of limits.
+//! The client's address behind trusted proxies: in traces and in shares of limits.
 
 use crate::harness::Gateway;
 use crate::raw_client::{Connection, JSON_HEADERS, initialize, modern_headers, modern_request};
@@ -105,7 +105,7 @@ async fn headers_of_others_are_not_read() {
     );
 }
 
-/// What a proxy says of scheme and host never counts.
+/// A proxy's statements about scheme and host never count.
 #[tokio::test]
 async fn host_and_origin_are_those_of_the_request() {
     let (gateway, _backend) = gateway(TRUSTED).await;
@@ -125,7 +125,7 @@ async fn host_and_origin_are_those_of_the_request() {
     );
 }
 
-/// Two sessions for each address: a client that invents addresses has no more.
+/// The limit is two sessions per address; a client that invents addresses gets no more.
 #[tokio::test]
 async fn sessions_are_shared_by_the_clients_address() {
     let (gateway, _backend) = gateway(TRUSTED).await;

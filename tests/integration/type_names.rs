@@ -1,13 +1,13 @@
-//! Names that once stood for several things stand for one each.
+//! Type names that once had several meanings have one each.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Names of types that the crates of the product define once, where others than the module itself can see them.
+/// Type names that the product's crates define at most once with visibility beyond their module.
 const UNIQUE: [&str; 5] = ["Connection", "Limits", "Peer", "MemoryOwners", "Timeouts"];
 
-/// The names of the types that a text defines and others can see.
+/// The names of the types that a text defines with visibility beyond their module.
 fn visible_types(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let line = line.trim_start();

@@ -23,7 +23,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a process whose configuration is these options, each with a comma behind it.
+    /// Starts a process whose configuration is these options, each followed by a comma.
     async fn start(options: &str) -> Self {
         let (folder, backend) = (
             TempFile::folder(),
@@ -52,7 +52,7 @@ impl Running {
         self.folder.path().join(name)
     }
 
-    /// Has it read these options.
+    /// Reloads with these options.
     async fn reload(&mut self, options: &str) {
         let before = self.err.text().matches("configuration reloaded").count();
         fs::write(self.path("fanlight.yaml"), text(options, &self._backend)).unwrap();
@@ -199,7 +199,7 @@ async fn abandoned_socket_is_replaced_and_one_in_use_is_not() {
         "the first goes on"
     );
 
-    // Killed, it leaves the file.
+    // The killed process leaves the socket file.
     let Running {
         mut child,
         folder,

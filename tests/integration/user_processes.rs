@@ -1,4 +1,5 @@
-//! Servers over stdio whose process runs for one user, and gets by its environment what that user has granted or deposited.
+//! Stdio servers with one process per user, whose environment has the user's granted or deposited
+//! credential.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::TempFile;
 use crate::scripted::{Backend, Era, Reply, Transport};
 
-/// A server over stdio, called `own`, whose processes each write the variable `TOKEN` to a file.
+/// A stdio server called `own`, whose processes each write the variable `TOKEN` to a file.
 struct Own {
     server: Backend,
     tokens: TempFile,
@@ -46,7 +47,7 @@ impl Own {
         format!(r#""own":{{"command":"sh","args":{},{more}}}"#, json!(args))
     }
 
-    /// What its processes were started with, in order.
+    /// The tokens of its processes, in order.
     fn tokens(&self) -> Vec<String> {
         read(self.tokens.path())
     }
@@ -62,7 +63,7 @@ fn read(path: &Path) -> Vec<String> {
 
 /// A setting that has the server beside `notes`.
 async fn beside_notes(own: &Own, more: &str) -> SignInSetting {
-    // The entry of `notes` ends where the other one would.
+    // The harness closes the entry of `notes`, so the last entry here stays open.
     let entry = own.entry(more);
     let auth = format!(
         r#"{{"type":"user"}}}},{}"#,
@@ -77,7 +78,7 @@ async fn call(setting: &SignInSetting, key: &str) -> String {
         .await
 }
 
-/// Has a user agree to the page that a call leads to.
+/// Lets a user agree on the page that a call links to.
 async fn agree(setting: &SignInSetting, key: &str, more: &[(&str, &str)]) -> (Browser, Page) {
     let answer = call(setting, key).await;
     let link = link_in(&answer)
@@ -144,7 +145,7 @@ async fn process_of_a_user_who_signs_out_is_not_used_any_more() {
     let page = browser.submit(&page, &[("credential", ANN)]).await;
     browser.submit(&page, &[("action", "sign-out")]).await;
     assert!(link_in(&call(&setting, ANN).await).is_some());
-    // With another token there is another process, for this user alone.
+    // Another token makes another process, for this user only.
     sign_in(&setting, ANN).await;
     assert!(is_result(&call(&setting, ANN).await) && is_result(&call(&setting, BOB).await));
     assert_eq!(

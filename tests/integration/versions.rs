@@ -1,4 +1,5 @@
-//! Servers with other versions: a canary that serves a share of the clients, and a mirror that gets copies of requests.
+//! Servers with other versions: a canary that serves a share of the clients, and a mirror that gets
+//! copies of requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +20,10 @@ use crate::scripted::{Backend, Era, Gate, Protection, REFUSED, Reply, Transport,
 use crate::server_lives::{api, text_at};
 
 const USERS: usize = 24;
-/// Clients whom a proxy on this machine names.
+/// Clients whom a local proxy names.
 const BY_PROXY: &str = r#""auth":{"proxy":{"header":"X-User","from":["127.0.0.1"]}}"#;
 
-/// A server that says in its lists and answers which version it is. All clients get the same list of it.
+/// A server whose lists and answers name its version. Its list is the same for all clients.
 async fn version(era: Era, name: &'static str) -> Backend {
     version_over(Transport::Http, era, name).await
 }
@@ -65,7 +66,7 @@ async fn version_over(transport: Transport, era: Era, name: &'static str) -> Bac
     backend
 }
 
-/// A request of a user.
+/// Sends a request as a user.
 async fn ask(gateway: &Gateway, user: &str, body: &str, more: &[(&str, &str)]) -> Response {
     let mut connection = Connection::open(gateway.mcp).await;
     let headers = modern_headers(body);
@@ -101,7 +102,7 @@ async fn call(gateway: &Gateway, user: &str, tool: &str) -> String {
     .await
 }
 
-/// The only version whose name is in an answer.
+/// The one version that an answer names.
 fn version_in(answer: &str) -> &'static str {
     let named: Vec<_> = ["v1", "v2"]
         .into_iter()
@@ -111,7 +112,7 @@ fn version_in(answer: &str) -> &'static str {
     named[0]
 }
 
-/// The version that serves each user, which is the same for all that a user does.
+/// The version that serves each user, which is the same for all requests of a user.
 async fn serving(gateway: &Gateway, prefix: &str) -> BTreeMap<String, &'static str> {
     let mut found = BTreeMap::new();
     for number in 0..USERS {
@@ -139,7 +140,7 @@ fn users_of(found: &BTreeMap<String, &'static str>, version: &str) -> Vec<String
         .collect()
 }
 
-/// The configuration of a server `a` with the canary `next`, and of further entries.
+/// The configuration of a server `a` with the canary `next`, and further entries.
 fn with_canary(versions: &[&Backend; 2], share: &str, more: &str) -> String {
     let [one, two] = versions;
     let canary = format!(r#""canary":{{"server":"next","share":{share}}}"#);
@@ -294,7 +295,7 @@ async fn clients_without_authentication_can_be_moved_by_session() {
     }
 }
 
-/// A private list is read for a principal, and not for a session, by which the canary is chosen here.
+/// A private list belongs to a principal, while the canary is chosen by session here.
 #[tokio::test]
 async fn sessions_of_principals_see_the_private_lists_of_their_version() {
     let (one, two) = (
@@ -321,7 +322,7 @@ async fn sessions_of_principals_see_the_private_lists_of_their_version() {
     let gateway = Gateway::start(&config).await;
     let mut seen = BTreeMap::<_, usize>::new();
     for number in 0..16 {
-        // Of some of them it would be the canary's lists if there were no session.
+        // Without a session, some of these users would get the canary's lists.
         let user = format!("user-{}", number % 4);
         let opened = ask(&gateway, &user, &initialize(NEWEST_LEGACY, "{}"), &[]).await;
         let session = opened.header("mcp-session-id").unwrap().to_owned();
@@ -454,7 +455,7 @@ async fn canary_that_is_down_fails_its_clients_alone() {
         match member(&answer, "error") {
             None => served += usize::from(version_in(&answer) == "v1"),
             Some(error) => {
-                // Its name, and nothing of where it is.
+                // The error names the server and not its address.
                 assert!(
                     error.contains("\\\"a\\\"") && !error.contains(&gone.address.to_string()),
                     "{error}"
@@ -497,7 +498,7 @@ async fn canary_is_on_the_span_and_on_record_and_not_in_lists() {
         "{list}"
     );
     call(&gateway, "ann", "a__look").await;
-    // No list has it.
+    // No list has this resource.
     assert_eq!(
         version_in(&answer(&gateway, "ann", "resources/read", r#""uri":"doc:9""#).await),
         "v2"
@@ -583,12 +584,12 @@ fn with_mirror(server: &Backend, mirror: &str, more: &str) -> String {
     )
 }
 
-/// The members of a server that is reached over HTTP.
+/// The members of an HTTP server's entry.
 fn at(server: &Backend) -> String {
     format!(r#""url":"{}""#, server.url())
 }
 
-/// The mirror in the overview, once `is_right`.
+/// Waits until the mirror in the overview satisfies `is_right`.
 async fn mirror_when(gateway: &Gateway, is_right: impl Fn(&Value) -> bool) -> Value {
     within("the mirror", async {
         loop {
@@ -672,7 +673,7 @@ async fn mirror_that_takes_its_word_back_gets_no_more_copies() {
         }
     })
     .await;
-    // What had been begun before.
+    // The mirror still gets the copies that had begun before.
     call(&gateway, "ann", "set").await;
     mirror.wait_for_target("tools/call", "set", 1).await;
     let copies = mirror.count_of_target("tools/call", "look");
@@ -716,7 +717,8 @@ async fn copy_has_the_credentials_of_the_mirror_and_nobodys_session() {
     assert_eq!(copy.member("params.arguments.user"), Some("\"ann\""));
 }
 
-/// Tokens that users have granted at the server are no concern of the mirror, and without a grant there nothing is sent.
+/// Users' grants at the server do not apply to the mirror. Without a grant at the mirror, nothing
+/// is sent there.
 #[tokio::test]
 async fn mirror_with_credentials_of_users_gets_nothing_of_who_has_none_there() {
     for auth in [
@@ -728,14 +730,14 @@ async fn mirror_with_credentials_of_users_gets_nothing_of_who_has_none_there() {
             r#"{{"type":"user"}},"mirror":{{"server":"copy","share":1}}}},{}"#,
             mirror.entry_with("copy", &format!(r#""auth":{auth}"#))
         );
-        // The entry of the server ends where that of the mirror would.
+        // The harness closes the server's entry, so the mirror's entry stays open here.
         let setting = SignInSetting::start(WITH_KEYS, more.strip_suffix('}').unwrap()).await;
         let tool =
             r#"{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#;
         setting
             .backend
             .on("tools/list", setting.backend.list("tools", tool));
-        // It takes tokens of the same authorization server, for which it has been given none.
+        // The mirror accepts tokens of the same authorization server and has been given none.
         let valid = Arc::clone(&setting.authorization);
         let protection =
             Protection::by_token(&mirror.url(), setting.authorization.url(), move |token| {
@@ -812,7 +814,8 @@ async fn mirror_that_is_down_is_counted_and_delays_nothing() {
     assert_eq!(api(&gateway, "/api/overview").await["ready"], true);
 }
 
-/// A request is no way to find out whether a mirror is there again: it may be one that the mirror does not call safe.
+/// The gateway must not probe a returning mirror with a client's request, which the mirror may not
+/// call safe.
 #[tokio::test]
 async fn mirror_that_comes_back_runs_nothing_that_it_does_not_call_safe() {
     let (server, mirror) = (
@@ -924,7 +927,7 @@ async fn differences_are_counted_and_shown_with_values_only_if_traces_have_them(
             trace.contains("different: value") && trace.contains("tools/call look"),
             "{trace}"
         );
-        // The copy is no part of the trace of the call, which its span leads to.
+        // The copy is not part of the call's trace; its span links to it.
         let calls = api(&gateway, "/api/traces?tool=look").await;
         let of_call = calls["traces"]
             .as_array()
@@ -977,7 +980,7 @@ async fn questions_of_a_mirror_reach_no_client() {
     assert!(refused.member("error").is_some(), "{}", refused.text);
     for declared in mirror.received("initialize") {
         let capabilities = declared.member("params.capabilities").unwrap();
-        // Lists are read with everything; no call runs there.
+        // Lists are read with all capabilities; no call runs on that connection.
         let is_of_lists = capabilities.contains("io.modelcontextprotocol/skills");
         assert!(
             is_of_lists || !capabilities.contains("elicitation"),

@@ -1,5 +1,6 @@
-//! A walk through the configuration files of clients: each is a configuration as it is, can be imported, gets an entry for the
-//! gateway by `fanlight connect`, and has the bytes that it had before after `--undo`.
+//! A walk through the configuration files of clients. Fanlight accepts each file as it is, imports
+//! it, and adds an entry for the gateway (`fanlight connect`); `--undo` restores the original
+//! bytes.
 
 use std::fs;
 
@@ -8,8 +9,8 @@ use serde_json::Value;
 use super::run_in;
 use crate::harness::TempFile;
 
-/// The client, the name of its file, and the file, which has a server of a command called `notes` and one of a URL called
-/// `search`, besides settings of the client.
+/// The client, the name of its file, and the file's text. Each file has a command server called
+/// `notes`, a URL server called `search`, and settings of the client.
 pub(super) const FILES: [(&str, &str, &str); 14] = [
     (
         "claude-desktop",
@@ -223,7 +224,7 @@ async fn file_of_each_client_is_a_configuration_and_gets_an_entry_that_can_be_ta
             changed.contains("fanlight") && changed.len() > text.len(),
             "{client}: {changed}"
         );
-        // Everything else stays as it is written.
+        // Everything else stays unchanged.
         let comments = [
             "// Servers of this project.",
             "/* the last */",

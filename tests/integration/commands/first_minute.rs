@@ -1,5 +1,5 @@
-//! The first minute: a file is named as it is, one server that lacks something stops no other, and commands find the gateway
-//! that runs.
+//! The first minute: a file may have any name, one incomplete server does not stop the others, and
+//! commands find the running gateway.
 
 use std::fs;
 use std::path::Path;
@@ -132,7 +132,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
         "{}",
         ran.text()
     );
-    // Without any server there is nothing to serve.
+    // Without any usable server there is nothing to serve.
     let only = json!({ "mcpServers": { "a": { "command": "${NOT_SET_ANYWHERE}" } } });
     fs::write(folder.path().join("only.json"), only.to_string()).unwrap();
     let ran = run_in(folder.path(), &["run", "only.json"]).await;
@@ -141,7 +141,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
         "{}",
         ran.text()
     );
-    // What the gateway itself needs is needed.
+    // A variable that the gateway itself needs is required.
     fs::write(
         folder.path().join("own.yaml"),
         "admin: {token: '${NOT_SET_ANYWHERE}'}\nmcpServers: {a: {command: x}}\n",
@@ -155,7 +155,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
     );
 }
 
-/// A gateway that was started in a folder, at the admin port that it takes itself.
+/// A gateway started in a folder, with its default admin port.
 struct Running {
     admin: String,
     out: ShownLog,
@@ -220,7 +220,7 @@ async fn commands_act_on_the_gateway_of_their_configuration_alone() {
         ran.text()
     );
 
-    // What runs already is asked, and nothing is started.
+    // The commands ask the running gateway and start nothing.
     let started = backend.started().len();
     for command in [&["list", "tools"][..], &["call", "t"], &["list", "--json"]] {
         let ran = run_in(first.path(), command).await;

@@ -1,5 +1,5 @@
-//! Folders that came from elsewhere: what a configuration that was found in one, and not named, may do, and what files that
-//! somebody has planted there.
+//! Folders that came from elsewhere: the permissions of a configuration that was found there
+//! instead of named, and files that somebody has planted there.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::scripted::{Backend, Era, Transport, config};
 
 const SECRET: &str = "a-token-of-some-length";
 
-/// A folder with a configuration whose server writes a file when it is started.
+/// A folder with a configuration whose server writes a file when it starts.
 fn planted() -> TempFile {
     let folder = TempFile::folder();
     let script = format!("echo started > {}/started; exit 1", folder.path().display());
@@ -79,7 +79,7 @@ async fn variables_of_a_configuration_that_was_found_stay_on_this_machine() {
         "{}",
         ran.text()
     );
-    // A server of this machine that is no process needs no question.
+    // A local HTTP server starts no process, so it needs no consent.
     let local = Backend::start(Era::Modern, Transport::Http).await;
     local.offers_tools(&["t"]);
     fs::write(
@@ -96,7 +96,7 @@ async fn token_is_not_sent_to_another_machine_that_a_folder_names() {
     let folder = TempFile::folder();
     for admin in [
         json!({ "listen": "192.0.2.1:8081", "token": "${OPERATOR}" }),
-        // The name is that of this machine, the address is not.
+        // The public name is this machine's; the address is not.
         json!({ "listen": "192.0.2.1:8081", "token": "${OPERATOR}", "publicUrl": "https://localhost",
             "tls": { "cert": "cert.pem", "key": "key.pem" } }),
     ] {
@@ -178,7 +178,7 @@ async fn links_in_a_project_are_not_followed() {
     );
 }
 
-/// In a project, too, an entry can be made and taken out again.
+/// The same holds in a project: `connect` adds an entry and `--undo` removes it.
 #[tokio::test]
 async fn file_of_a_project_gets_an_entry_and_is_as_before_after_undo() {
     let project = TempFile::folder();

@@ -1,4 +1,4 @@
-//! The commands that ask a running gateway find it by its configuration.
+//! Commands that ask a running gateway find it by its configuration.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::scripted::{Backend, Era, Transport, config};
 
 const SECRET: &str = "a-token-of-some-length";
 
-/// A gateway that was started in a folder of its own, in which `fanlight.yaml` has these options.
+/// A gateway started in a folder of its own, whose `fanlight.yaml` has these options.
 struct Running {
     folder: TempFile,
     out: ShownLog,
@@ -74,7 +74,7 @@ fn assert_found(ran: &Ran) {
     );
 }
 
-/// The token is a variable, which the shell of the operator need not have.
+/// The token comes from a variable, which the operator's shell need not have.
 const OVER_UNIX: &str = r#""listen":"127.0.0.1:0","admin":{"listen":"unix:admin.sock","token":"${OPERATOR}"},"path":"/${PATH_OF:-mcp}","#;
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn gateway_on_a_unix_socket_is_found_by_its_configuration() {
     let operator = [("OPERATOR", SECRET)];
     assert_found(&run_with(running.path(), &["status"], &operator).await);
     assert_found(&run_with(Path::new("/"), &["status", "--config", file], &operator).await);
-    // Without the variable, the token is not known.
+    // Without the variable, the command does not know the token.
     let refused = run_in(running.path(), &["status"]).await;
     assert!(
         refused.status == 1 && refused.err.contains("FANLIGHT_ADMIN_TOKEN"),
@@ -96,7 +96,7 @@ async fn gateway_on_a_unix_socket_is_found_by_its_configuration() {
     assert_found(&run_with(running.path(), &["status"], &token).await);
     let socket = format!("unix:{}", running.path().join("admin.sock").display());
     assert_found(&run_with(Path::new("/"), &["status", "--admin", &socket], &token).await);
-    // That of the configuration is used where both are named.
+    // If both name a gateway, the configuration wins.
     assert_found(
         &run_with(
             Path::new("/"),
@@ -133,7 +133,7 @@ async fn gateway_on_a_unix_socket_is_found_by_its_configuration() {
     );
 }
 
-/// A certificate that no authority has signed is trusted, as the configuration names it.
+/// A self-signed certificate is trusted because the configuration names it.
 #[tokio::test]
 async fn gateway_with_tls_is_found_by_its_configuration() {
     let port = fanlight_testkit::ports::free().port();
@@ -157,7 +157,7 @@ async fn gateway_with_tls_is_found_by_its_configuration() {
     );
     let running = Running::start(&options, &[]).await;
     assert_found(&run_in(running.path(), &["status"]).await);
-    // Another name is not that of the certificate.
+    // The certificate does not cover this other name.
     let other = format!("https://127.0.0.1:{port}");
     let refused = run_in(
         running.path(),
@@ -309,7 +309,7 @@ async fn logs_say_why_there_are_none() {
     );
 }
 
-/// The token of a configuration is not sent to other places than its own gateway and this machine.
+/// A configuration's token is only sent to that configuration's gateway and to this machine.
 #[tokio::test]
 async fn gateway_that_is_named_gets_no_token_of_the_folder() {
     let running = Running::start(OVER_UNIX, &[]).await;
@@ -343,7 +343,7 @@ async fn listener_that_is_off_is_said_to_be() {
     );
 }
 
-/// The banner is for terminals; `script` gives the gateway one.
+/// `script` provides a terminal, since the banner is only for terminals.
 #[tokio::test]
 async fn commands_of_the_banner_work_as_printed() {
     let folder = TempFile::folder();
@@ -394,7 +394,8 @@ async fn commands_of_the_banner_work_as_printed() {
         printed.contains(r#""stdio","--config","/"#),
         "an absolute path for clients: {printed}"
     );
-    // Ctrl-C on the terminal: the gateway would outlive the terminal, since SIGHUP has it reload.
+    // Ctrl-C on the terminal. Without it the gateway would outlive the terminal, since SIGHUP only
+    // reloads.
     child
         .stdin
         .take()
@@ -413,7 +414,7 @@ async fn commands_of_the_banner_work_as_printed() {
 #[tokio::test]
 async fn banner_of_the_demo_is_loud_and_its_commands_work() {
     let folder = TempFile::folder();
-    // The demo that is asked for is not the configuration of the folder.
+    // An explicitly requested demo takes precedence over the folder's configuration.
     fs::write(
         folder.path().join("fanlight.yaml"),
         "mcpServers: {a: {command: /nonexistent}}\n",

@@ -1,4 +1,5 @@
-//! `fanlight import`: the servers of the clients of a user, in a configuration that can be used at once.
+//! `fanlight import`: collects the servers of a user's clients in a configuration that is usable at
+//! once.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +29,7 @@ tool_timeout_sec = 20
 const VS_CODE: &str = r#"{"inputs": [{"id": "key", "type": "promptString", "description": "Key"}],
   "servers": {"notes": {"command": "notes", "env": {"KEY": "${input:key}"}}}}"#;
 
-/// A folder that is the home of a user with clients; `work` in it is the current folder.
+/// The home folder of a user with clients; the current folder is `work` in it.
 struct Home(TempFile);
 
 impl Home {
@@ -108,7 +109,7 @@ async fn servers_of_all_clients_are_taken_once_and_without_secrets() {
     );
     assert_eq!(mode(&home.work().join("fanlight.env")), 0o600);
 
-    // What is written is a configuration; the one variable of a user is missing.
+    // The output is a valid configuration, apart from the user's variable that is missing.
     let valid = home.run(&["validate", "--allow-missing-env"]).await;
     assert_eq!(valid.status, 0, "{}", valid.text());
     let valid = home.run(&["validate"]).await;

@@ -1,4 +1,5 @@
-//! Commands for programs: JSON on standard output, exit statuses, and what a wrong name was meant to be.
+//! Commands for programs: JSON on standard output, exit statuses, and suggestions for mistyped
+//! names.
 
 use std::fs;
 
@@ -36,7 +37,7 @@ async fn folder() -> (TempFile, Backend, Backend) {
 #[tokio::test]
 async fn wrong_names_are_answered_with_what_may_be_meant() {
     let (folder, _shop, _other) = folder().await;
-    // A call finds the tool by its own name as well, if it is clear whose it is.
+    // `call` also accepts the tool's own name if only one server has it.
     for (command, name) in [
         ("call", "shop_flaky"),
         ("diff", "flaky"),
@@ -157,7 +158,7 @@ async fn validation_has_json() {
     );
 }
 
-/// What `run` refuses is found before.
+/// `check` and `validate` find what `run` would refuse.
 #[tokio::test]
 async fn listener_that_run_refuses_is_found_by_checks() {
     let (folder, shop, _other) = folder().await;

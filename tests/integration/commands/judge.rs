@@ -1,4 +1,5 @@
-//! `fanlight check URL` and `fanlight check -- COMMAND`: what is said about one server, and the page of it.
+//! `fanlight check URL` and `fanlight check -- COMMAND`: the findings about one server, and the
+//! HTML report.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +17,8 @@ use super::{Ran, run_in};
 use crate::harness::{Gateway, PATIENCE, TempFile};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// A server that answers each request as `answer` of it says, which is a part of a shell script: `$id` is its id, `$method` its
-/// method.
+/// A server that runs the shell fragment `answer` for each request; `$id` is the request's id,
+/// `$method` its method.
 fn shell_server(before: &str, answer: &str) -> String {
     format!(
         r#"{before}
@@ -123,7 +124,7 @@ async fn server_over_http_is_judged_in_both_eras() {
     assert_eq!(modern[0].header("mcp-protocol-version"), Some("2026-07-28"));
 }
 
-/// The server is a gateway, which has the deprecated transport at `/sse`.
+/// The judged server is another gateway, which has the deprecated transport at `/sse`.
 #[tokio::test]
 async fn server_of_the_deprecated_transport_is_judged() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
@@ -172,7 +173,7 @@ async fn server_of_the_deprecated_transport_is_judged() {
     );
 }
 
-/// Messages, and with them the credentials, are sent to the server's own origin alone.
+/// Messages and credentials are only sent to the server's own origin.
 #[tokio::test]
 async fn endpoint_of_another_origin_is_refused() {
     let foreign = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -307,7 +308,8 @@ async fn faults_of_a_conversation_are_found() {
     );
 }
 
-/// The answers of a server that has a tool only for clients that can be asked, and asks for it.
+/// The answers of a server that offers the tool `ask` only to clients with elicitation, and asks
+/// during its call.
 const ASKING: &str = r#"initialize)
       case $line in *'"elicitation":{'*) tools='{"name":"ask","inputSchema":{"type":"object"}}' ;; *) tools= ;; esac
       printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"shell","version":"1"}}}\n' "$id" ;;
@@ -450,20 +452,20 @@ async fn server_that_cannot_be_reached_has_a_finding() {
     );
 }
 
-/// Waits until a process that was sent a signal has ended. A busy machine takes its time to carry that out.
+/// Waits until a process has ended after a signal, which takes time on a busy machine.
 fn wait_for_end(what: &str, pid: i32) {
     let process = match pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) {
         Ok(process) => process,
         Err(Errno::SRCH) => return,
         Err(error) => panic!("{what}: {error}"),
     };
-    // Readable once the process has ended, whether or not it has been waited for.
+    // The descriptor is readable once the process has ended, even before its parent waits for it.
     let patience = PATIENCE.try_into().unwrap();
     let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience)).unwrap();
     assert_eq!(ended, 1, "the {what} is still running");
 }
 
-/// A process that does not end, and its children, end with the command.
+/// A process that ignores the end of its input ends with the command, and so do its children.
 #[tokio::test]
 async fn processes_end_with_the_command() {
     let folder = TempFile::folder();
@@ -487,7 +489,7 @@ async fn processes_end_with_the_command() {
     }
 }
 
-/// The page is read by others than those who run the server.
+/// The HTML report may be read by people other than the server's owner.
 #[tokio::test]
 async fn report_has_no_markup_of_a_server_and_no_secrets() {
     let folder = TempFile::folder();
@@ -525,7 +527,7 @@ async fn report_has_no_markup_of_a_server_and_no_secrets() {
         "{}",
         ran.text()
     );
-    // Nothing is loaded from elsewhere.
+    // The report loads nothing from elsewhere.
     for loading in ["src=", "href=", "url(", "@import"] {
         assert!(
             !page.replace("src=x", "").contains(loading),

@@ -1,4 +1,4 @@
-//! How the commands find what they are about, and what they print: for people and for programs.
+//! How commands find their subject, and their output for people and for programs.
 
 mod connect;
 mod first_minute;
@@ -19,7 +19,7 @@ use tokio::process::Command;
 
 use crate::harness::{fanlight, within};
 
-/// The output of a command that is run in a folder.
+/// The output of a command that ran in a folder.
 struct Ran {
     status: i32,
     out: String,
@@ -36,7 +36,7 @@ impl Ran {
         }
     }
 
-    /// Both streams, for messages of failures.
+    /// Both streams, for failure messages.
     fn text(&self) -> String {
         format!("status {}\n{}\n{}", self.status, self.out, self.err)
     }
@@ -61,7 +61,7 @@ async fn run_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)])
     finish(command).await
 }
 
-/// Runs a command of a shell in a folder.
+/// Runs a shell command in a folder.
 async fn shell(folder: &Path, line: impl AsRef<OsStr>) -> Ran {
     let mut command = Command::new("sh");
     command

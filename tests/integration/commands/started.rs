@@ -1,4 +1,4 @@
-//! What `run` and `stdio` start with, where nothing says so.
+//! The defaults of `run` and `stdio` without a named configuration.
 
 use std::fs;
 use std::process::Stdio;
@@ -65,7 +65,7 @@ async fn configuration_of_fanlight_comes_before_those_of_clients() {
     );
 }
 
-/// A file of a client that uses Fanlight names Fanlight, which would start itself without end.
+/// A client's file names Fanlight itself, which would start itself endlessly.
 #[tokio::test]
 async fn entry_of_a_client_for_fanlight_itself_is_left_out() {
     let (folder, backend) = (TempFile::folder(), backend().await);
@@ -126,7 +126,7 @@ async fn port_without_an_address_is_one_of_this_machine() {
     );
 }
 
-/// Standard error of a gateway on a terminal, which `script` is.
+/// `script` gives the gateway a terminal.
 #[tokio::test]
 async fn log_has_no_colours_where_no_color_is_set() {
     for (variable, has_colours) in [("", true), ("NO_COLOR=1 ", false)] {

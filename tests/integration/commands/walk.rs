@@ -1,5 +1,5 @@
-//! A walk through the configuration files of clients: the servers of each are started and called. Other than the URL of one of
-//! them, the files are as the clients have them.
+//! A walk through the configuration files of clients: the servers in each are started and called.
+//! Apart from one URL, the files are the clients' own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use crate::server_lives::ask;
 
 const URL: &str = "https://search.example/mcp";
 
-/// Makes a program that notes how it was started, and becomes a process of `server`.
+/// Installs a program that notes how it was started and then becomes a process of `server`.
 fn install(folder: &Path, name: &str, server: &Backend) {
     let (program, arguments) = server.command(&[]);
     let noted = folder.join(format!("{name}.started"));
@@ -29,7 +29,7 @@ fn install(folder: &Path, name: &str, server: &Backend) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// How the program was started: its arguments, two variables, and its folder.
+/// How the program was started: its arguments, two variables, and its working directory.
 fn started(folder: &Path, name: &str) -> Vec<String> {
     let text = fs::read_to_string(folder.join(format!("{name}.started"))).unwrap();
     text.lines().map(str::to_owned).collect()
@@ -52,7 +52,7 @@ async fn servers_of_the_file_of_each_client_are_started_and_called() {
     let bridge = server(Era::Legacy, Transport::Stdio, &["find"]).await;
     for (client, name, text) in FILES {
         let folder = TempFile::folder();
-        // As the system names it, which the working directory of a process is.
+        // The canonical path, since the system reports a process's working directory in that form.
         let folder = folder.path().canonicalize().unwrap();
         fs::create_dir(folder.join("bin")).unwrap();
         install(&folder, "notes", &notes);

@@ -87,8 +87,8 @@ impl Announcer {
         }
     }
 
-    /// Every stream on which it can announce something: of a modern server the newest subscription, which covers the
-    /// others; of a legacy one those of all sessions or processes.
+    /// Every stream on which it can announce something: the newest subscription of a modern server,
+    /// which covers the others; the streams of all sessions or processes of a legacy server.
     pub(super) async fn streams(&self) -> Vec<Stream> {
         match (self.era, self.transport) {
             (Era::Legacy, Transport::Stdio) => {
@@ -108,7 +108,7 @@ impl Announcer {
         }
     }
 
-    /// The streams of those who have subscribed to its resource.
+    /// The streams whose clients have subscribed to its resource.
     async fn subscribed_streams(&self) -> Vec<Stream> {
         if (self.era, self.transport) != (Era::Legacy, Transport::Http) {
             return self.streams().await;

@@ -1,4 +1,5 @@
-//! Lists that are served from the cache, because the gateway listens for changes or because of the server's `ttlMs`.
+//! Lists served from the cache, because the gateway listens for changes or because of the server's
+//! `ttlMs`.
 
 use super::*;
 use crate::harness::within;
@@ -28,7 +29,7 @@ async fn list_is_served_from_cache_while_servers_announce_changes() {
         assert_eq!(client.tool_names().await, ["alpha__t", "beta__t"]);
         let mut stream = listen(client.address(), ID, &filter(&[])).await;
         stream.event().await.unwrap().expect("an acknowledgement");
-        // Each has sent a notification, so the gateway listens to both.
+        // Each server has sent a notification, so the gateway listens to both.
         for (announcer, count) in [(&alpha, 3), (&beta, 4)] {
             announcer.backend.offers_tools(&["t", "first"]);
             announcer.announce_tools_changed().await;

@@ -1,5 +1,5 @@
-//! Each {client era} × {transport} × {server era} × {transport}: the client gets what it has subscribed to and nothing
-//! else, and the subscription at the server ends with the last listener.
+//! Each {client era} × {transport} × {server era} × {transport}: the client gets exactly the
+//! messages of its subscription, and the subscription at the server ends with the last listener.
 
 use fanlight_tests::slicer::plain_string;
 
@@ -19,7 +19,7 @@ async fn one_server(client: Peer, server: Peer) {
     .await;
     announcer.announce_update("1E400").await;
     listener.expect_update(&uri, "1E400").await;
-    // The notification of the only server is enough, whether or not its list has changed.
+    // The only server's notification is forwarded, whether or not its list has changed.
     announcer.announce_tools_changed().await;
     listener.expect_tools_changed().await;
     announcer.announce_update("-0").await;
@@ -51,7 +51,8 @@ async fn expect_unsubscribed(announcer: &Announcer, listener: &mut ListeningClie
             );
         }
         (Era::Modern, Era::Legacy) => {
-            // List changes are still wanted: a subscription without the resource replaces the first.
+            // The client still wants list changes: a subscription without the resource replaces the
+            // first one.
             let listens = backend.received(LISTEN).len();
             let narrowed = backend.wait_for(LISTEN, listens + 1).await;
             let filter = narrowed[listens].member("params.notifications").unwrap();

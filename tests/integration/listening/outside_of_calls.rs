@@ -17,7 +17,7 @@ struct Connected {
     stream: Stream,
 }
 
-/// A client with its own session at the server, and the server's stream to it.
+/// A client with its own session at the server, and the server's stream to that client.
 async fn connected(front: Transport, back: Transport, capabilities: &str) -> Connected {
     let announcer = Announcer::start((Era::Legacy, back), "alpha").await;
     let other = Announcer::start((Era::Modern, other_transport(back)), "beta").await;
@@ -90,7 +90,8 @@ async fn server_may_request_roots_after_initialized() {
     }
 }
 
-/// A server may ask as soon as a call arrives, on a stream whose opening takes it long: the call waits for the stream.
+/// A server may ask as soon as a call arrives, but its stream may open late: the call waits for the
+/// stream.
 #[tokio::test]
 async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     let server = Backend::start(Era::Legacy, Transport::Http).await;
@@ -119,7 +120,8 @@ async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     };
     let serve = async {
         gate.reached(1).await;
-        // A call that does not wait for the stream arrives by then; on a busy machine it may not, and is not found out.
+        // A call that did not wait would usually arrive within this time. On a busy machine it may
+        // arrive later, and the test misses the fault.
         let early =
             tokio::time::timeout(Duration::from_millis(300), server.wait_for("tools/call", 1))
                 .await;
@@ -196,7 +198,7 @@ async fn log_messages_below_the_requested_level_are_dropped() {
                 .await;
             let received = announcer.backend.wait_for("logging/setLevel", 1).await;
             assert_eq!(received[0].member("params.level"), Some(r#""warning""#));
-            // A server that ignores log levels.
+            // This server ignores log levels.
             for level in ["info", "notice", "warning", "debug", "emergency"] {
                 announcer.send(&stream, LOGGED, &log(level)).await;
             }
@@ -220,7 +222,8 @@ async fn messages_wait_while_the_client_has_no_stream() {
         mut listener,
         stream,
     } = connected(Transport::Http, Transport::Http, "{}").await;
-    // It may be sent before the gateway notices that the stream is closed: hence the id to resume with.
+    // The server may send before the gateway notices that the stream is closed, so the client
+    // resumes after this id.
     let primed = listener
         .stream
         .take()
@@ -237,7 +240,7 @@ async fn messages_wait_while_the_client_has_no_stream() {
     assert_eq!(member(&message, "params.data"), Some("1.0"), "{message}");
 }
 
-/// What a modern server writes to its output outside of requests and subscriptions is for all of its clients.
+/// Output of a modern server outside of requests and subscriptions is for all of its clients.
 #[tokio::test]
 async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
     for several in [false, true] {

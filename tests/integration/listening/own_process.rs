@@ -1,5 +1,5 @@
-//! Resources of a legacy stdio server that a modern client listens to: its calls run in another process than the one that is
-//! listened to, and change resources there.
+//! Resources of a legacy stdio server with a modern listener. The listener's calls run in another
+//! process than its subscription, and change resources there.
 
 use fanlight_tests::slicer::member;
 
@@ -11,7 +11,7 @@ use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 const RESOURCE: &str = "test://r";
 const ASKABLE: &str = r#"{"roots":{}}"#;
 
-/// A server each of whose processes announces a change of [`RESOURCE`] during a call.
+/// A server whose processes each announce a change of [`RESOURCE`] during a call.
 async fn server() -> Backend {
     let server = Backend::start(Era::Legacy, Transport::Stdio).await;
     server.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
@@ -88,13 +88,13 @@ async fn modern_listener_receives_changes_made_in_the_processes_of_its_calls() {
         }
         drop(stream);
         server.wait_for("resources/unsubscribe", 2).await;
-        // Without listeners nothing is subscribed to.
+        // Without listeners the gateway subscribes to nothing.
         call(&gateway, r#"{"sampling":{}}"#, tool).await;
         assert_eq!(server.received("resources/subscribe").len(), 2);
     }
 }
 
-/// A change outside of all processes is announced by each of them.
+/// Every process announces a change that happened outside of all of them.
 #[tokio::test]
 async fn change_that_every_process_announces_is_told_once() {
     let other = Backend::start(Era::Legacy, Transport::Http).await;
@@ -110,7 +110,8 @@ async fn change_that_every_process_announces_is_told_once() {
             false => (vec![server.entry("a")], "t"),
             true => (vec![other.entry("b"), server.entry("a")], "a__t"),
         };
-        // Longer than the test may take: what is told is told since every process has announced it.
+        // The time is longer than the test may take, so the client is notified because every
+        // process has announced the change.
         let text = format!(
             r#"{{"mcpServers":{{{}}},"timeouts":{{"listSettle":"60s"}}}}"#,
             entries.join(",")
@@ -149,7 +150,7 @@ async fn change_that_every_process_announces_is_told_once() {
     }
 }
 
-/// A server that does not answer to a subscription delays the first call, no more.
+/// A server that does not answer a subscription delays only the first call.
 #[tokio::test]
 async fn call_does_not_wait_for_ever_for_a_subscription_in_its_process() {
     let server = server().await;

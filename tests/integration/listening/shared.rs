@@ -1,4 +1,4 @@
-//! Several listeners, several servers: subscriptions that are shared, and failures that affect only one of them.
+//! Several listeners and servers: shared subscriptions, and failures that affect only one of them.
 
 use super::*;
 use crate::harness::Gateway;
@@ -83,8 +83,8 @@ async fn clients_share_one_subscription_until_the_last_leaves() {
     }
 }
 
-/// Of three servers one exits: only the listeners that need it are affected, and it is listened to again after a
-/// restart.
+/// One of three servers exits: only listeners that need it are affected, and the gateway listens to
+/// it again after a restart.
 #[tokio::test]
 async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     let dying = Announcer::start((Era::Legacy, Transport::Stdio), "alpha").await;
@@ -96,7 +96,8 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     let gateway = Gateway::start(&config(&entries)).await;
     let uris = [dying.uri(), others[0].uri(), others[1].uri()];
     let mut stream = subscription(&gateway, "7", &uris).await;
-    // It exits while its list is read again, which happens on the connection that is listened to.
+    // The server exits while its list is read again, which happens on the connection of the
+    // subscription.
     dying
         .backend
         .once("tools/list", Reply::fault(Fault::Die(1)));
@@ -104,7 +105,7 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
     for (announcer, sent) in others.iter().zip(["1", "2"]) {
         announcer.announce_update(sent).await;
         loop {
-            // Changes that may have been missed can be announced in between.
+            // The gateway may announce changes that were possibly missed in between.
             let message = next_message(&mut stream, "7").await;
             if number(&message) == Some(sent) {
                 break;
@@ -115,7 +116,7 @@ async fn listening_resumes_after_a_server_restart_without_effect_on_others() {
             );
         }
     }
-    // It has been subscribed to again; changes that may have been missed are announced.
+    // The gateway has subscribed again and announces changes that were possibly missed.
     dying.backend.wait_for("resources/subscribe", 2).await;
     dying.announce_update("3").await;
     loop {
@@ -152,7 +153,8 @@ async fn broken_subscription_is_renewed_and_missed_changes_are_announced() {
     assert_eq!(number(&next_message(&mut stream, "7").await), Some("1"));
 }
 
-/// A modern server has no sessions: whichever endpoint serves a legacy client is subscribed to what that has asked for.
+/// A modern server has no sessions, so the legacy client's subscriptions move to the endpoint that
+/// serves it.
 #[tokio::test]
 async fn subscription_of_a_legacy_client_goes_on_at_another_endpoint_of_a_modern_server() {
     let server = (Era::Modern, Transport::Http);
@@ -180,7 +182,7 @@ async fn subscription_of_a_legacy_client_goes_on_at_another_endpoint_of_a_modern
     home.announce_update("1").await;
     listener.expect_update(&uri, "1").await;
     drop(home);
-    // The resource may have changed while nobody listened.
+    // The gateway announces the resource, which may have changed while nobody listened.
     loop {
         let message = listener.next_message().await;
         if message.contains(UPDATED) {
@@ -204,7 +206,8 @@ async fn subscription_of_a_legacy_client_goes_on_at_another_endpoint_of_a_modern
     it.expect("the subscription").closed().await;
 }
 
-/// 2025-11-25 transports, Session Management: 404 on the stream ends the session; subscriptions are made in the next.
+/// 2025-11-25 transports, Session Management: 404 on the stream ends the session; the next session
+/// gets the subscriptions.
 #[tokio::test]
 async fn lost_session_is_subscribed_again() {
     for client in [Era::Legacy, Era::Modern] {

@@ -13,7 +13,7 @@ use crate::scripted::{Gate, config};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// A configuration with these addresses and servers; `more` are options, each with a comma behind it.
+/// A configuration with these addresses and servers; `more` are options, each followed by a comma.
 fn at(clients: &str, operators: &str, more: &str, entries: &[String]) -> String {
     let servers = config(entries);
     format!(
@@ -113,7 +113,7 @@ async fn listeners_move_and_their_connections_end_as_at_a_stop() {
         "{overview}"
     );
 
-    // One moves to any port, the other keeps its socket and connections.
+    // The admin listener moves to any port; the client listener keeps its socket and connections.
     let mut kept = Connection::open(mcp).await;
     kept.request("GET", "/nothing", &[], b"").await;
     let (_, mut kept) = kept.response().await.finish().await;
@@ -125,7 +125,7 @@ async fn listeners_move_and_their_connections_end_as_at_a_stop() {
     gateway.admin = address.split('"').next().unwrap().parse().unwrap();
     kept.request("GET", "/nothing", &[], b"").await;
     assert_eq!(kept.response().await.status, 404);
-    // The port that it has got is what the configuration names now.
+    // The configuration now names the port that the listener already has.
     let report = reload(
         &gateway,
         &at(&mcp.to_string(), &gateway.admin.to_string(), "", &entries),
@@ -337,7 +337,7 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
         let (status, report) = (answer.status, answer.text().await);
         assert_eq!(status, 200, "{report}");
     };
-    // A connection and a stream that the first token has opened.
+    // The first token has opened a connection and a stream.
     let old = bearer("first-first-first-");
     let old = [("Authorization", &*old)];
     let mut kept = Connection::open(first).await;
@@ -370,7 +370,8 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     assert_eq!(status_with_host(first, "ops.example").await, 404);
     assert_eq!(status_with_host(first, "evil.example").await, 403);
 
-    // Without a token, at another address: a connection to the first has not been asked for one yet.
+    // The new configuration has another address and no token. This early connection to the first
+    // address has not shown a token yet.
     let mut early = Connection::open(first).await;
     assert_eq!(
         status(first, "/healthz", &[]).await,
@@ -389,7 +390,7 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     assert_eq!(status(second, "/api/config", &[]).await, 200);
     assert!(is_refused(first).await);
 
-    // Off, and on again.
+    // The listener is switched off and on again.
     let off = with(second, "", "").replace(&format!(r#""{second}""#), r#""off""#);
     gateway.configure(&off);
     gateway.hang_up();
@@ -403,7 +404,7 @@ async fn settings_of_the_admin_listener_take_effect_at_once() {
     assert_eq!(status(first, "/healthz", &[]).await, 200);
 }
 
-/// The version and status of an answer, `None` if the connection ends without one.
+/// The version and status of an answer; `None` if the connection ends without one.
 async fn first_bytes(connection: Connection) -> Option<String> {
     let text = connection.rest().await;
     text.get(..12).map(str::to_owned)

@@ -1,5 +1,5 @@
-//! What is under way while the configuration changes: whatever names, servers and filters become, nothing runs but what was
-//! allowed when it was resolved, on the server that was meant, as the servers' own ledgers show.
+//! Requests in progress while the configuration changes. Only calls run that were allowed when they
+//! were resolved, on the server that was meant, as the servers' own ledgers show.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +22,18 @@ enum Change {
     Deny,
     /// `a` and `b` are removed.
     Remove,
-    /// `a` is another server from now on.
+    /// `a` becomes another server.
     Swap,
 }
 
-/// The servers: `a` holds its answers, `b` asks its client, and `c` comes later.
+/// The servers: `a` holds its answers, `b` asks its client, and `c` is added later.
 struct Servers {
     a: Backend,
     b: Backend,
     c: Backend,
     /// Holds the calls of `a`.
     calls: Gate,
-    /// Holds the lists of `a`, once that has another tool.
+    /// Holds the lists of `a`, once `a` has another tool.
     lists: Gate,
 }
 
@@ -50,7 +50,7 @@ impl Servers {
         for backend in [&a, &b, &c] {
             backend.offers_tools(&["held", "ask"]);
         }
-        // By this the list differs when names are exchanged.
+        // This tool makes the list differ when the names are exchanged.
         b.offers_tools(&["held", "ask", "own"]);
         a.on(
             "tools/call",
@@ -95,7 +95,7 @@ impl Servers {
         })
     }
 
-    /// The calls that each server has got, by tool.
+    /// The number of calls that each server has received, by tool.
     fn ledger(&self) -> BTreeMap<String, usize> {
         let mut ledger = BTreeMap::new();
         for (name, server) in [("a", &self.a), ("b", &self.b), ("c", &self.c)] {
@@ -122,19 +122,19 @@ fn request(tool: &str, more: &str) -> String {
     )
 }
 
-/// Sends a call that is answered later.
+/// Sends a call without waiting for the answer.
 fn begin(gateway: &Gateway, tool: &str) -> JoinHandle<String> {
     let (mcp, body) = (gateway.mcp, request(tool, ""));
     tokio::spawn(async move { post_modern(mcp, &body).await.messages().await.1 })
 }
 
-/// What is under way when the configuration changes.
+/// The requests in progress when the configuration changes.
 struct UnderWay {
     held: JoinHandle<String>,
-    /// Its tool is in no list that has been read: lists are being read to find what it means.
+    /// A call whose tool is in no list yet: the gateway reads lists to resolve it.
     unresolved: JoinHandle<String>,
     batch: JoinHandle<String>,
-    /// The state of a suspended call.
+    /// The `requestState` of a suspended call.
     suspended: String,
     listening: crate::raw_client::Response,
 }
@@ -219,7 +219,8 @@ async fn nothing_runs_but_what_was_allowed(change: Change) {
     servers.lists.open();
     servers.calls.open();
 
-    // What had begun ends where it began; the call that was being resolved means what it meant then.
+    // Running calls end at their server; the call that was being resolved keeps the meaning that it
+    // had then.
     let by = |answer: &str| member(answer, "result.by").map(|by| by.trim_matches('"').to_owned());
     assert_eq!(
         by(&within("the held call", held).await.unwrap()).as_deref(),
@@ -248,7 +249,7 @@ async fn nothing_runs_but_what_was_allowed(change: Change) {
     assert_eq!(by(&resumed).as_deref(), Some("b"), "{change:?}: {resumed}");
     assert_eq!(servers.ledger(), ran, "{change:?}");
 
-    // From now on names mean what they mean by the new configuration.
+    // From now on, names have the meaning of the new configuration.
     let told = within("the changed list", listening.event())
         .await
         .unwrap()

@@ -1,4 +1,4 @@
-//! What has the configuration read again, and configurations that cannot be used.
+//! Triggers of a reload, and configurations that cannot be used.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -102,7 +102,7 @@ async fn changed_file_and_hangup_are_noticed() {
     let gateway = Gateway::start(&config(&[a.entry("a")])).await;
     gateway.configure(&config(&[a.entry("a"), b.entry("b")]));
     listed(&gateway, "b__t").await;
-    // Written in place.
+    // The file is overwritten in place.
     fs::write(gateway.config_path(), config(&[a.entry("a"), b.entry("c")])).unwrap();
     listed(&gateway, "c__t").await;
     let gateway = Gateway::start_with(&config(&[a.entry("a")]), &["--no-watch"]).await;
@@ -119,7 +119,7 @@ async fn swapped_symlink_of_a_mounted_volume_is_noticed() {
     );
     let volume = TempFile::folder();
     let path = |name: &str| volume.path().join(name);
-    // As Kubernetes mounts a ConfigMap: file → ..data/file, ..data → a folder with a time in its name.
+    // Kubernetes mounts a ConfigMap so: file → ..data/file, ..data → a folder whose name is a time.
     for (folder, entries) in [
         ("..1", vec![a.entry("a")]),
         ("..2", vec![a.entry("a"), b.entry("b")]),

@@ -1,4 +1,4 @@
-//! Clients that listen while the servers change.
+//! Listening clients while the servers change.
 
 use super::*;
 use crate::raw_client::{LegacySession, Response, legacy_request, listen};
@@ -6,7 +6,7 @@ use crate::scripted::{Stream, config};
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
-/// A server with a tool and one resource, whose changes it announces.
+/// A server with a tool and one resource, which announces changes of the resource.
 async fn announcing(era: Era, tools: &[&str]) -> Backend {
     let backend = Backend::start(era, Transport::Http).await;
     backend.declares(
@@ -53,13 +53,14 @@ async fn update(backend: &Backend, era: Era) {
     }
 }
 
-/// The next message, which must contain this.
+/// Checks that the next message contains this part.
 async fn next(stream: &mut Response, part: &str) {
     let message = stream.event().await.unwrap().expect("a message");
     assert!(message.contains(part), "{message}");
 }
 
-/// Both clients hear of changed tools once, and of updates of their resource, whichever server has it.
+/// Checks that both clients hear of changed tools once, and of updates of their resource, whichever
+/// server has it.
 async fn continues(old_era: Era, new_era: Era, several: bool) {
     let (old, new) = (
         announcing(old_era, &["t"]).await,
@@ -90,7 +91,8 @@ async fn continues(old_era: Era, new_era: Era, several: bool) {
     reload(&gateway, &entries(&new)).await;
     next(&mut modern, CHANGED).await;
     next(&mut legacy, CHANGED).await;
-    // Which of its streams the server has to use shows only when it uses one.
+    // The server announces repeatedly, since only an announcement shows on which stream the gateway
+    // listens.
     let new = std::sync::Arc::new(new);
     let announcing = tokio::spawn({
         let new = std::sync::Arc::clone(&new);
@@ -109,7 +111,7 @@ async fn continues(old_era: Era, new_era: Era, several: bool) {
     after_updates(&mut legacy, CHANGED).await;
 }
 
-/// The next message that is not about the resource, which must contain this.
+/// Checks that the next message that is not about the resource contains this part.
 async fn after_updates(stream: &mut Response, part: &str) {
     loop {
         let message = stream.event().await.unwrap().expect("a message");

@@ -1,4 +1,4 @@
-//! What operators change at run time.
+//! Run-time changes by operators.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! rmcp clients that listen while the configuration file changes.
+//! Listening rmcp clients while the configuration file changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::harness::{Gateway, within};
 use crate::rmcp_peers::{self, Client, http_client, stdio_client};
 use crate::scripted::{Era, Transport, config};
 
-/// Where a client learns that the list of tools has changed.
+/// The source of notifications about changes of the tools.
 enum Changes {
-    /// Of a modern client: its subscription.
+    /// The subscription of a modern client.
     Subscribed(Box<Subscription>),
-    /// Of a legacy client: its handler. How many of them have been seen.
+    /// The handler of a legacy client, and the number of changes seen so far.
     Handler(usize),
 }
 
@@ -34,7 +34,7 @@ impl Changes {
         Self::Subscribed(Box::new(subscription))
     }
 
-    /// Waits for one more.
+    /// Waits for the next change.
     async fn next(&mut self, client: &Client) {
         match self {
             Self::Subscribed(subscription) => {
@@ -55,7 +55,7 @@ impl Changes {
         }
     }
 
-    /// Whether one has arrived that was not waited for.
+    /// Whether a change has arrived that the test did not wait for.
     fn more(&mut self, client: &Client) -> bool {
         match self {
             Self::Subscribed(subscription) => subscription.next().now_or_never().is_some(),
@@ -75,15 +75,15 @@ async fn names(client: &Client) -> Vec<String> {
     names
 }
 
-/// Replaces a file by another, as editors do.
+/// Replaces a file in the way that editors do.
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
     fs::write(&new, text).unwrap();
     fs::rename(&new, file).unwrap();
 }
 
-/// A server is added to the file and removed from it: the client gets one notification for each, and its next list has
-/// the change.
+/// Adds a server to the file and removes it: the client gets one notification for each, and its
+/// next list has the change.
 async fn sees_changes(client: &Client, modern: bool, file: PathBuf, [base, more]: &[String; 2]) {
     assert_eq!(names(client).await, ["a__t", "b__t"]);
     let mut changes = Changes::of(client, modern).await;

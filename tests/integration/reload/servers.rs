@@ -1,4 +1,4 @@
-//! Servers that a changed configuration adds, changes, removes and keeps.
+//! Servers that a new configuration adds, changes, removes and keeps.
 
 use super::*;
 use crate::faults::assert_gone;
@@ -73,7 +73,7 @@ async fn rotated_secret_of_a_header_is_sent_without_replacing_the_server() {
         assert!(report.contains(r#""changed": []"#), "{report}");
         assert!(call(&gateway, "t").await.contains("kept"));
         assert_eq!(handshakes(), before, "a rotated secret replaces no server");
-        // Another way to write it may be another identity.
+        // Another notation of the secret may mean another identity.
         let report = reload(&gateway, &file("b")).await;
         assert!(!report.contains(r#""changed": []"#), "{report}");
         assert!(call(&gateway, "t").await.contains("kept"));
@@ -129,7 +129,7 @@ async fn removed_server_ends_after_the_time_for_draining() {
         server(Era::Legacy, Transport::Stdio, "gone").await,
         server(Era::Modern, Transport::Http, "kept").await,
     );
-    // With one server left, names would pass to it unchanged.
+    // A second server stays, since names pass to a single server unchanged.
     let other = server(Era::Modern, Transport::Http, "other").await;
     let with = |entries: &[String]| {
         let servers = config(entries);

@@ -1,4 +1,4 @@
-//! What Fanlight and a service manager say to each other, and two processes at one address.
+//! The dialogue between Fanlight and a service manager, and two processes at one address.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
@@ -96,10 +96,10 @@ async fn service_manager_is_notified() {
     assert!(status.success());
 }
 
-/// Starts a process with a socket that the service manager, here the test, keeps.
+/// Starts a process with a socket of the service manager, which the test plays.
 fn activated(socket: &TcpListener, config: &std::path::Path) -> Running {
     rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::empty()).unwrap();
-    // Not every `sh` knows numbers of files above 9.
+    // Some shells do not know file descriptors above 9.
     let mut command = Command::new("bash");
     let script = format!(
         "LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec \"$0\" \"$@\" 3<&{}",
@@ -124,7 +124,7 @@ async fn socket_of_the_service_manager_is_served() {
     let mut running = activated(&socket, file.path());
     let mcp = running.log.address("listening on http://", "/mcp").await;
     assert_eq!(mcp, address);
-    // While the service manager has the socket, connections wait for the next process.
+    // The service manager holds the socket, so connections wait for the next process.
     assert!(calls_succeed(mcp).await);
     assert!(
         signal_and_wait(&mut running.child, Signal::TERM)
@@ -134,7 +134,7 @@ async fn socket_of_the_service_manager_is_served() {
     drop(socket);
 }
 
-/// The command that listens at this address for clients alone.
+/// The command that listens for clients at this address.
 fn listening(address: &str, config: &TempFile) -> Command {
     let mut command = fanlight();
     command
@@ -170,7 +170,8 @@ async fn two_processes_listen_at_one_address() {
     );
 }
 
-/// Clients that open a new connection for each call, until they are stopped. A call that fails fails the test.
+/// Clients that open a new connection for each call until they are stopped. A failed call fails the
+/// test.
 struct Clients {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
@@ -197,7 +198,7 @@ impl Clients {
         }
     }
 
-    /// Waits for some more calls.
+    /// Waits for fifty more calls.
     async fn proceed(&self) {
         let enough = self.calls.load(Ordering::Relaxed) + 50;
         within("calls", async {

@@ -1,4 +1,4 @@
-//! Many clients of both eras in a closed loop, while the configuration changes again and again.
+//! Many clients of both eras in a closed loop, while the configuration changes repeatedly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn scale() -> (usize, usize) {
     (clients.parse().unwrap(), reloads.parse().unwrap())
 }
 
-/// Answers each call with its argument, so that a call is told from another.
+/// A server that answers each call with its argument, which identifies the call.
 async fn echo(era: Era, transport: Transport) -> Backend {
     let backend = Backend::start(era, transport).await;
     backend.offers_tools(&["t"]);
@@ -33,7 +33,7 @@ async fn echo(era: Era, transport: Transport) -> Backend {
     backend
 }
 
-/// A client that calls one tool after the other until it is told to stop; returns how many calls it made.
+/// Calls one tool after the other until the test stops it; returns the number of calls.
 async fn client(
     number: usize,
     mcp: std::net::SocketAddr,
@@ -82,7 +82,7 @@ async fn no_call_is_lost_or_run_twice_while_the_configuration_changes() {
         echo(Era::Legacy, Transport::Stdio).await,
         echo(Era::Modern, Transport::Stdio).await,
     );
-    // Each has another definition of the server that changes.
+    // In each round the changing server has another definition.
     let configuration = |round: usize| {
         let mut entries = vec![kept.entry("kept")];
         entries.push(changed.entry_with(
@@ -102,7 +102,7 @@ async fn no_call_is_lost_or_run_twice_while_the_configuration_changes() {
         }
     };
     let gateway = Gateway::start_with(&configuration(0), &["--no-watch"]).await;
-    // A busy machine may miss the time for the probe of a server's era at the first attempt.
+    // On a busy machine the first probe of a server's era may time out.
     for tool in ["kept__t", "changed__t"] {
         while !call(&gateway, tool).await.contains("structuredContent") {}
     }

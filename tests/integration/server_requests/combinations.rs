@@ -7,7 +7,7 @@ use crate::clients::Client;
 use crate::faults::backend;
 use crate::scripted::{Backend, Era, Received, Reply, Transport, config};
 
-/// A server request, its params if it has any, and a response: text that an encoder would not write.
+/// A server request, its params if any, and an answer, in text that an encoder would not write.
 struct ServerRequest {
     method: &'static str,
     params: Option<&'static str>,
@@ -43,8 +43,8 @@ const SERVER_REQUESTS: [ServerRequest; 4] = [
     },
 ];
 
-/// Sends all server requests at once and then the first again, in the form of its era, and responds with the client's
-/// responses.
+/// Sends all server requests at once and then the first one again, in the form of its era; returns
+/// the client's answers as the result.
 fn ask_on_call(backend: &Backend, era: Era) {
     match era {
         Era::Legacy => {
@@ -195,8 +195,8 @@ macro_rules! combinations {
 
 for_all_combinations!(combinations);
 
-/// A client never gets a server request for a capability that it has not declared; a legacy server gets the error of
-/// its revision.
+/// A client never gets a server request for an undeclared capability; a legacy server gets the
+/// error of its revision.
 #[tokio::test]
 async fn client_is_never_asked_without_the_capability() {
     for (client, front) in [

@@ -1,4 +1,4 @@
-//! Server requests that are open when their call ends.
+//! Server requests that are still open when their call ends.
 
 use fanlight_tests::slicer::member;
 
@@ -20,14 +20,14 @@ async fn server(transport: Transport) -> Backend {
     server
 }
 
-/// What the server got for its request.
+/// The answer that the server received for its request.
 async fn reply(server: &Backend) -> std::sync::Arc<Received> {
     server
         .answer_to(r#""as\u006b""#, &server.received("tools/call")[0])
         .await
 }
 
-/// Makes a call, and returns the id of what the client was asked during it.
+/// Makes a call, and returns the id of the server request that the client received during it.
 async fn call(session: &LegacySession, tool: &str) -> String {
     let request = legacy_request("1", "tools/call", &format!(r#""name":"{tool}""#));
     let (before, answer) = session.post(&request).await.messages().await;
@@ -52,7 +52,7 @@ async fn late_answer_reaches_a_server_whose_call_has_ended() {
             let gateway = Gateway::start(&config(&entries)).await;
             let session = LegacySession::open_with(gateway.mcp, "2025-11-25", EVERYTHING).await;
             let id = call(&session, tool).await;
-            // Of another session the id is nobody's.
+            // In another session, the id names nothing.
             let stranger = LegacySession::open_with(gateway.mcp, "2025-11-25", EVERYTHING).await;
             let answer =
                 |name: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, roots(name));
@@ -63,7 +63,7 @@ async fn late_answer_reaches_a_server_whose_call_has_ended() {
                 reply(server).await.member("result"),
                 Some(roots("late").as_str())
             );
-            // A call that follows finds the server as it was.
+            // The server works as before in the next call.
             server.on(
                 "tools/call",
                 Reply::result(Era::Legacy.complete(r#""content":[]"#)),
@@ -92,7 +92,8 @@ async fn open_request_of_an_ended_call_gets_an_error_with_the_end_of_the_session
     assert_eq!(session.post(&late).await.status, 404);
 }
 
-/// A modern client answers by a retry, if the call has been suspended when it ends, and otherwise not at all.
+/// A modern client answers by a retry if its call was suspended when it ended, and otherwise not at
+/// all.
 #[tokio::test]
 async fn open_request_of_a_modern_clients_ended_call_gets_a_reply() {
     for transport in [Transport::Http, Transport::Stdio] {

@@ -1,4 +1,4 @@
-//! The sealed `requestState` of a suspended call: it resumes only the call it was made for, and only once.
+//! The sealed `requestState` of a suspended call resumes only its own call, and only once.
 
 use fanlight_tests::slicer::{member, plain_string};
 
@@ -11,7 +11,7 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 const CALL: &str = r#""name":"t","arguments":{"n":1}"#;
 const INPUTS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 
-/// A suspended call, its client and its backend.
+/// A suspended call with its client and server.
 struct Suspended {
     client: Client,
     backend: Backend,
@@ -48,7 +48,7 @@ impl Suspended {
             .await
     }
 
-    /// The retry is refused, and the backend has received nothing.
+    /// Checks that the retry is refused and that the server has received nothing.
     async fn refused(&mut self, method: &str, params: &str, state: &str) {
         let exchange = self.retry(method, params, state).await;
         assert_eq!(
@@ -64,7 +64,7 @@ impl Suspended {
         );
     }
 
-    /// The suspended call is unchanged: its own retry resumes it.
+    /// Checks that the suspended call is unchanged: its own retry resumes it.
     async fn resumes(&mut self) {
         let state = self.state.clone();
         let exchange = self.retry("tools/call", CALL, &state).await;

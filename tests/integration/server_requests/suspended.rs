@@ -1,4 +1,4 @@
-//! Calls that are suspended while a modern client collects the input that a legacy backend needs.
+//! Calls that are suspended while a modern client collects input for a legacy server.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ async fn client_of(backend: &Backend, front: Transport, more: &str) -> Client {
     Client::start_with(EVERYTHING, &text, Era::Modern, front).await
 }
 
-/// Responds with the roots it received.
+/// Requests the roots and responds with them.
 pub(super) fn asks_for_roots() -> Reply {
     let got = |call: &Received, answers: &[std::sync::Arc<Received>]| {
         let (who, roots) = (
@@ -44,7 +44,8 @@ fn assert_suspended(exchange: &Exchange) {
     );
 }
 
-/// Waits until the backend knows that the call is cancelled: by a closed connection, by a notification, or both.
+/// Waits until the server knows that the call is cancelled: by a closed connection, a notification,
+/// or both.
 async fn assert_cancelled(backend: &Backend) {
     let cancelled = backend.wait_for("notifications/cancelled", 1).await;
     assert_eq!(
@@ -64,7 +65,8 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_suspended(&left);
             assert_cancelled(&backend).await;
-            // The table has one entry, which is free again: the next call is suspended too, and can be resumed.
+            // The table has one entry, which is free again: the next call can be suspended and
+            // resumed.
             backend.once("tools/call", asks_for_roots());
             let next = client.request("2", "tools/call", CALL, "").await;
             assert_suspended(&next);
@@ -80,7 +82,8 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
     }
 }
 
-/// If the table is full, the server gets an error that says that the client cannot be id, and the call continues.
+/// If the table is full, the server gets an error that says that the client cannot be asked, and
+/// the call continues.
 #[tokio::test]
 async fn suspended_calls_are_limited() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -135,8 +138,8 @@ async fn loss_of_the_backend_of_a_suspended_call_fails_the_retry() {
     }
 }
 
-/// Two processes with the same keys, as before and after a restart: the second one knows that the state was not forged, and
-/// starts no second call.
+/// Two processes with the same keys, as before and after a restart: the second one recognizes the
+/// state as genuine and does not repeat the call.
 #[tokio::test]
 async fn state_of_another_process_says_that_its_call_is_gone() {
     let backend = backend(Era::Legacy, Transport::Http).await;
@@ -162,7 +165,8 @@ async fn state_of_another_process_says_that_its_call_is_gone() {
     assert_eq!(backend.received("tools/call").len(), 1);
 }
 
-/// A suspended call is bound to no connection: the client may disconnect and resume it on another one.
+/// A suspended call belongs to no connection: the client may disconnect and resume it on another
+/// one.
 #[tokio::test]
 async fn resumed_call_can_be_cancelled() {
     for back in BACKS {
@@ -197,7 +201,8 @@ async fn resumed_call_can_be_cancelled() {
 #[tokio::test]
 async fn suspended_calls_are_resumed_with_their_own_responses() {
     const CALLS: usize = 100;
-    // A stdio server cannot say which of several running calls its request belongs to, so the request is refused then.
+    // HTTP only: over stdio a server request does not name its call, so it is refused if several
+    // calls run.
     let backend = backend(Era::Legacy, Transport::Http).await;
     backend.on("tools/call", asks_for_roots());
     let client = client_of(&backend, Transport::Http, "").await;
@@ -218,7 +223,7 @@ async fn suspended_calls_are_resumed_with_their_own_responses() {
         assert_suspended(&exchange);
         suspended.insert(n, exchange);
     }
-    // All are suspended at once, and are resumed in another order.
+    // All calls are suspended at once and resumed in another order.
     let mut retries = JoinSet::new();
     for (n, exchange) in suspended {
         let retry = exchange.retry(

@@ -1,5 +1,6 @@
-//! Tasks where the dialects differ: requested (2025-11-25) at a server with the extension, the extension at a server of
-//! 2025-11-25, and clients without tasks at both; with a server request in the middle.
+//! Tasks in mixed dialects: requested tasks (2025-11-25) at a server with the extension, the
+//! extension at a server of 2025-11-25, and clients without tasks at both; with a server request in
+//! the middle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,15 +14,16 @@ use fanlight_tests::slicer::member;
 const PEERS: [Transport; 2] = [Transport::Http, Transport::Stdio];
 const ROOTS: &str = r#"{"roots":[{"uri":"file:\/\/\/r"}],"y":-0}"#;
 const RESULT: &str = r#"{"content":[],"n":1.0,"s":"\u0041"}"#;
-/// How often a task is polled before its state changes.
+/// The number of polls before a task's state changes.
 const POLLS: usize = 12;
 
-/// Polled as fast as the rules allow.
+/// Adds the shortest permitted poll intervals.
 fn hurried(members: &str) -> String {
     format!(r#"{members},"pollInterval":1,"pollIntervalMs":1"#)
 }
 
-/// A modern server whose tool `t` is the task `slow`: it works, requires the roots, works again, and has [`RESULT`].
+/// A modern server whose tool `t` becomes the task `slow`: it works, requires the roots, works
+/// again, and ends with [`RESULT`].
 async fn modern_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Modern, transport).await;
     server.on("server/discover", Reply::result(DISCOVERED));
@@ -60,7 +62,8 @@ async fn modern_server(transport: Transport) -> Backend {
     server
 }
 
-/// The task `slow` at a server of 2025-11-25, which sends its server request during `tasks/result`.
+/// A server of 2025-11-25 with the task `slow`, which sends its server request during
+/// `tasks/result`.
 async fn legacy_server(transport: Transport) -> Backend {
     let server = Backend::start(Era::Legacy, transport).await;
     server.on("initialize", Reply::result(INITIALIZED));
@@ -101,7 +104,7 @@ async fn legacy_server(transport: Transport) -> Backend {
     server
 }
 
-/// The configuration of the server alone, and of the server with another one that has no tasks.
+/// The configuration of the server alone, and together with another one that has no tasks.
 async fn configs(server: &Backend) -> Vec<(String, &'static str, Backend)> {
     let other = || async {
         let other = Backend::start(Era::Legacy, Transport::Http).await;
@@ -214,7 +217,7 @@ async fn task_of_2025_11_25_survives_a_restart_for_an_extension_client() {
                     let done = ask_roots(&gateway, "tasks/update", &update).await;
                     assert_eq!(member(&done, "resultType"), Some(r#""complete""#), "{done}");
                     key = Some((*name).to_owned());
-                    // The pending `tasks/result` has ended; from now on the state is that of the server.
+                    // The pending `tasks/result` has ended; from now on the server's state counts.
                     server.wait_for("", 1).await;
                     server.on_target("tasks/result", "slow", Reply::result(RESULT));
                     let state = format!("{{{}}}", requested("slow", "completed"));
@@ -234,7 +237,7 @@ async fn poll(gateway: &Gateway) -> String {
     ask_roots(gateway, "tasks/get", &task("slow")).await
 }
 
-/// A request of a client that has roots and the extension.
+/// Sends a request as a client with roots and the extension.
 async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
     let knows = r#"{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
     let request = crate::raw_client::modern_request_with(knows, "1", method, params, "");
@@ -246,7 +249,7 @@ async fn ask_roots(gateway: &Gateway, method: &str, params: &str) -> String {
     body.unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// The call is awaited, and the input of the task is requested during the call.
+/// The gateway awaits the task, and the input is requested during the call.
 #[tokio::test]
 async fn client_without_tasks_gets_the_final_result() {
     for (client, front) in [
@@ -254,7 +257,7 @@ async fn client_without_tasks_gets_the_final_result() {
         (Era::Modern, Transport::Http),
         (Era::Legacy, Transport::Stdio),
     ] {
-        // A modern client at a modern server is refused: see below.
+        // A modern server refuses a modern client: see below.
         for server_era in [Era::Legacy, Era::Modern]
             .into_iter()
             .filter(|server| (client, *server) != (Era::Modern, Era::Modern))
@@ -283,7 +286,8 @@ async fn client_without_tasks_gets_the_final_result() {
     }
 }
 
-/// What a modern server requires of a modern client is the server's to say, and the client's to declare.
+/// Between a modern client and a modern server, the server states its requirement and the client
+/// must declare it.
 #[tokio::test]
 async fn modern_client_without_tasks_gets_the_refusal_of_a_modern_server() {
     for several in [0, 1] {
@@ -318,7 +322,7 @@ async fn modern_client_without_tasks_gets_the_refusal_of_a_modern_server() {
     }
 }
 
-/// It responds with -32021 to clients without tasks.
+/// A server that responds with -32021 to clients without tasks.
 async fn needing_the_extension() -> Backend {
     let server = modern_server(Transport::Http).await;
     let missing = r#"{"code":-32021,"message":"tasks only","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}"#;

@@ -1,4 +1,5 @@
-//! Tools of a server with the tasks extension, which has no `execution.taskSupport`, as clients of each revision list them.
+//! Tools of a server with the tasks extension, which lacks `execution.taskSupport`, in the lists of
+//! clients of each revision.
 
 use fanlight_tests::slicer::{elements, member, plain_string};
 
@@ -9,7 +10,7 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 const TOOLS: &str = r#"{ "name":"t","inputSchema":{"type":"object"},"x":1E400},{"name":"never","inputSchema":{"type":"object"},"execution":{"taskSupport":"forbidden"}}"#;
 
-/// The support that each tool of a list states, by name.
+/// The support that each tool states, by name.
 fn supports(list: &str) -> Vec<(String, Option<String>)> {
     let tools = elements(member(list, "tools").unwrap()).unwrap();
     let support = |tool: &&str| {
@@ -60,7 +61,7 @@ async fn tools_of_an_extension_server_take_tasks_of_2025_11_25_clients_only() {
         "{list}"
     );
     assert!(list.contains(r#""x":1E400"#), "{list}");
-    // What is offered works.
+    // The offered support works.
     let made = ask(&session, "tools/call", r#""name":"t","task":{}"#).await;
     assert_eq!(member(&made, "task.taskId"), Some(r#""task""#), "{made}");
 
@@ -81,7 +82,7 @@ async fn merged_list_offers_tasks_for_the_tools_of_extension_servers_alone() {
     let session = LegacySession::open(gateway.mcp).await;
     let none = expected(&[("a__t", None), ("b__u", None)]);
     for _ in 0..2 {
-        // The pages of one snapshot are kept; each kind of client gets its own.
+        // The pages of a snapshot are cached per kind of client.
         assert_eq!(supports(&list_modern(&gateway).await), none);
         let list = ask(&session, "tools/list", "").await;
         assert_eq!(
@@ -92,7 +93,8 @@ async fn merged_list_offers_tasks_for_the_tools_of_extension_servers_alone() {
     }
 }
 
-/// In a session a server says what holds for that; the extension belongs to requests without one.
+/// A legacy session offers only what the server declares in that era; the extension belongs to
+/// modern requests.
 #[tokio::test]
 async fn server_with_tasks_in_one_era_offers_none_in_the_other() {
     let server = modern_server("task", Transport::Http).await;

@@ -1,4 +1,4 @@
-//! Progress of a task of 2025-11-25 after the call that has made it was answered.
+//! Progress of a task of 2025-11-25 after the answer to the call that made it.
 
 use fanlight_tests::slicer::member;
 
@@ -10,19 +10,19 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 const RESULT: &str = r#"{"content":[],"n":1.0}"#;
 
-/// Progress under the token that a call has got at the server.
+/// A progress message with the token that the server got for a call.
 fn progress_of(call: &str, n: u32) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"x":1E400,"progressToken":{call},"progress":{n}}}}}"#
     )
 }
 
-/// The same for the client that gave the token `mine`.
+/// The same message for the client whose token is `mine`.
 fn progress_for_client(n: u32) -> String {
     progress_of(r#""m\u0069ne""#, n)
 }
 
-/// A session whose call has made the task `slow`, and the token that the server got.
+/// A session whose call has made the task `slow`, and the progress token at the server.
 async fn made(gateway: &Gateway, server: &Backend, tool: &str) -> (LegacySession, String) {
     let session = LegacySession::open(gateway.mcp).await;
     let params = format!(r#""name":"{tool}","task":{{}},"_meta":{{"progressToken":"m\u0069ne"}}"#);
@@ -50,7 +50,7 @@ async fn server(transport: Transport) -> Backend {
     server
 }
 
-/// One server, and that one with another.
+/// A gateway with the server alone, and one with another server besides.
 async fn gateways(server: &Backend) -> Vec<(Gateway, &'static str)> {
     let other = Backend::start(Era::Legacy, Transport::Http).await;
     other.offers_tools(&["u"]);
@@ -79,7 +79,7 @@ async fn progress_on_the_stream_of_the_result_reaches_the_client_there() {
                 progress_for_client(1),
                 "{transport:?}"
             );
-            // What no client has asked for reaches none.
+            // A notification with an unknown token reaches no client.
             stream.message(&progress_of("123456", 2)).await;
             stream.message(&progress_of(&token, 3)).await;
             assert_eq!(
@@ -135,7 +135,7 @@ async fn progress_on_the_servers_own_stream_reaches_the_clients() {
     }
 }
 
-/// A client without tasks has its call awaited, and gets the progress on the call.
+/// The gateway awaits the task for a client without tasks, which gets the progress on the call.
 #[tokio::test]
 async fn progress_of_an_awaited_task_reaches_the_call() {
     for era in [Era::Legacy, Era::Modern] {

@@ -1,4 +1,5 @@
-//! One trace from the client through the gateway to its backends, which return the context that they received.
+//! One trace from the client through the gateway to its servers, which return the context that they
+//! received.
 
 use fanlight_tests::slicer::{member_at, plain_string};
 
@@ -13,17 +14,17 @@ const BACKENDS: [(&str, Era, Transport); 3] = [
     ("three", Era::Modern, Transport::Stdio),
 ];
 
-/// Where the client puts the context in its calls.
+/// The place of the context in a client's calls.
 #[derive(Clone, Copy, Debug)]
 enum Carried {
     Meta,
     Header,
     Both,
-    /// In both, but the header has another trace.
+    /// Both, but the header names another trace.
     Differing,
 }
 
-/// Three backends that respond to a call with the `_meta` they received, and a gateway in front of them.
+/// Three servers that answer a call with the `_meta` they received, and a gateway in front of them.
 struct Peers {
     gateway: Gateway,
     backends: Vec<Backend>,
@@ -57,8 +58,8 @@ impl Peers {
         }
     }
 
-    /// Calls one backend's tool and returns the `traceparent` that the backend received, raw, in `_meta` and as a
-    /// header.
+    /// Calls one server's tool and returns the raw `traceparent` that the server received, in
+    /// `_meta` and as a header.
     async fn call(
         &self,
         backend: usize,
@@ -158,7 +159,7 @@ async fn span_of_each_hop_is_the_child_of_the_previous_one() {
     }
 }
 
-/// The attributes of the conventions, with the names that each side uses.
+/// The conventions' attributes, with the names that each side uses.
 #[tokio::test]
 async fn spans_name_client_backend_and_method() {
     let peers = Peers::start().await;

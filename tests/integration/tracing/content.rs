@@ -1,4 +1,4 @@
-//! What spans record of the content of calls, where that is switched on, and what trace context is sent along.
+//! The recorded content of calls, if that is enabled, and the trace context that is sent along.
 
 use fanlight_testkit::ports::Refusing;
 
@@ -98,7 +98,7 @@ async fn content_is_on_both_spans_without_secrets_where_it_is_switched_on() {
 #[tokio::test]
 async fn propagators_limit_what_is_sent_to_servers() {
     let only = answering().await;
-    // Spans leave the process, to a collector that is not there.
+    // Spans are exported to a collector that refuses connections.
     let collector = Refusing::any();
     let text = format!(
         r#"{{"mcpServers":{{{}}},"telemetry":{{"endpoint":"http://{}"}}}}"#,

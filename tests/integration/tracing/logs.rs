@@ -8,7 +8,8 @@ use crate::harness::Gateway;
 use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport, config};
 
-/// A backend that causes log lines: its list never ends, and its stream has a line that is not a message.
+/// A server that causes log lines: its list never ends, and its stream has a line that is no
+/// message.
 async fn odd() -> Backend {
     let odd = backend(Era::Modern, Transport::Http).await;
     let page = r#""tools":[{"name":"t","inputSchema":{"type":"object"}}],"nextCursor":"again""#;

@@ -121,7 +121,7 @@ async fn metrics_count_sessions_backends_and_bytes() {
     );
 }
 
-/// A call is suspended from the response that requires input until the client sends it.
+/// A call counts as suspended from the response that requires input until the client sends it.
 #[tokio::test]
 async fn metrics_count_suspended_calls() {
     let only = backend(Era::Legacy, Transport::Http).await;

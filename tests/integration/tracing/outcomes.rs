@@ -1,4 +1,5 @@
-//! The outcome of spans: each kind of failure of a call has its `error.type`, on both sides of the gateway.
+//! The outcome of spans: each kind of failed call has its `error.type` on both sides of the
+//! gateway.
 
 use fanlight_testkit::ports::Refusing;
 
@@ -97,7 +98,7 @@ async fn spans_of_error_responses() {
     }
 }
 
-/// What a client gets wrong is no failure of the gateway (conventions for MCP, Server).
+/// A client's mistake is no failure of the gateway (conventions for MCP, Server).
 #[tokio::test]
 async fn mistakes_of_clients_leave_the_status_of_server_spans_unset() {
     let only = backend(Era::Modern, Transport::Http).await;
@@ -194,8 +195,8 @@ async fn spans_of_calls_without_a_response() {
     assert_eq!(traced.errors(1).await[1].as_deref(), Some("500"));
 }
 
-/// The permanent connection to a backend belongs to no request: each attempt is a separate trace. Requests that find no
-/// connection send nothing, so they have no CLIENT span.
+/// The permanent connection to a server belongs to no request, so each attempt is a separate trace.
+/// Requests without a connection send nothing, so they have no CLIENT span.
 #[tokio::test]
 async fn spans_of_unreachable_backends() {
     let unused = Refusing::any();
@@ -228,7 +229,8 @@ async fn spans_of_unreachable_backends() {
     }
 }
 
-/// A legacy client's own connection is made for its first request, and is in the trace of that request.
+/// A legacy client's own connection is made for its first request, so it is part of that request's
+/// trace.
 #[tokio::test]
 async fn spans_of_connections_made_for_a_request() {
     for dies in [false, true] {
@@ -302,7 +304,7 @@ async fn spans_of_abandoned_calls() {
                 .is_some_and(|id| Some(id) != session.session.as_deref())
         );
 
-        // A modern client cancels by closing the connection; the trace cannot show more than that.
+        // A modern client cancels by closing the connection; the trace can show no more than that.
         let mut left = post_modern(traced.gateway.mcp, &modern_call(2)).await;
         left.event().await.unwrap().expect("progress first");
         drop(left);
@@ -314,8 +316,8 @@ async fn spans_of_abandoned_calls() {
     }
 }
 
-/// A legacy client that closes the connection before the response does not cancel the call: its side of the trace ends
-/// there, and the call runs until it is cancelled.
+/// A legacy client that closes the connection early does not cancel the call: its side of the trace
+/// ends, and the call runs until it is cancelled.
 #[tokio::test]
 async fn span_of_a_call_that_outlives_its_connection() {
     for transport in TRANSPORTS {

@@ -1,5 +1,6 @@
-//! A server request during a call mirrors the spans of the call: below the CLIENT span of the call is a SERVER span for
-//! the server request, and below that the CLIENT span for the request to the client.
+//! The spans of a server request during a call mirror the call's spans. Below the call's CLIENT
+//! span is a SERVER span for the server request, and below that a CLIENT span for the request to
+//! the client.
 
 use std::sync::Arc;
 
@@ -95,13 +96,13 @@ async fn relayed_server_request_has_its_own_spans() {
                 .iter()
                 .all(|span| span.error().is_none())
         );
-        // The client's own spans are below the request to it.
+        // The client's own spans are below the span of the forwarded request.
         let trace_id = &context[3..35];
         assert_eq!(sent, Some(format!("00-{trace_id}-{}-01", relayed.id())));
     }
 }
 
-/// A span of the server in between is the parent if it is of the same trace, and a link otherwise.
+/// The server's span in between is the parent if its trace is the same, and a link otherwise.
 #[tokio::test]
 async fn context_of_a_server_request_counts_within_the_same_trace() {
     for same in [true, false] {
@@ -126,7 +127,8 @@ async fn context_of_a_server_request_counts_within_the_same_trace() {
     }
 }
 
-/// Input that a modern server requires is requested from a legacy client directly below the client's call.
+/// The request for a modern server's required input goes to the legacy client directly below the
+/// client's call.
 #[tokio::test]
 async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     let only = backend(Era::Modern, Transport::Http).await;
@@ -152,8 +154,9 @@ async fn input_request_to_a_legacy_client_belongs_to_its_call() {
     );
 }
 
-/// A modern client is asked by a response, and sends the input with a new request: the SERVER span of the server
-/// request is below the call that the backend still runs, and the new request has another SERVER span.
+/// A modern client gets the server request in a response and sends the input in a new request. The
+/// server request's SERVER span is below the call that still runs at the server; the new request
+/// has its own SERVER span.
 #[tokio::test]
 async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     let only = backend(Era::Legacy, Transport::Http).await;
@@ -188,7 +191,7 @@ async fn server_request_to_a_modern_client_spans_both_of_its_requests() {
     );
 }
 
-/// Over stdio, to the end: the cancelled call is that of both requests.
+/// Over stdio: cancelling the retry cancels the call of both requests.
 #[tokio::test]
 async fn resumed_call_is_cancelled_as_a_whole() {
     let only = backend(Era::Legacy, Transport::Stdio).await;
@@ -237,7 +240,7 @@ async fn resumed_call_is_cancelled_as_a_whole() {
     );
 }
 
-/// The params of the request that sends the one input that `wanted` asks for.
+/// The params of the retry with the one input that `wanted` requires.
 pub(super) fn with_input(params: &str, wanted: &str) -> String {
     let state = member_at(wanted, &["result", "requestState"])
         .unwrap_or_else(|| panic!("no state in {wanted}"));

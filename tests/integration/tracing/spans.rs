@@ -1,4 +1,4 @@
-//! Reads the spans that `--trace-file` has written.
+//! Reads the spans in the `--trace-file`.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) const CLIENT: u8 = 3;
 /// The interval for polling the file, since appended lines cause no event.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The `traceparent` of a client, of a different trace for each number.
+/// A client's `traceparent`, of a different trace for each number.
 pub(super) fn from_client(number: u32, flags: &str) -> String {
     format!("00-4bf92f3577b34da6a3ce929d{number:08x}-00f067aa{number:08x}-{flags}")
 }
@@ -51,7 +51,8 @@ impl TraceFile {
         ["--trace-file", &self.path]
     }
 
-    /// The spans of the trace of `traceparent`, once each of these kinds and names is in the file.
+    /// Waits for the spans of the trace of `traceparent` until it has one of each wanted kind and
+    /// name.
     pub(super) async fn trace(&self, traceparent: &str, wanted: &[(u8, &str)]) -> Trace {
         let trace_id = ids(traceparent).0;
         let mut of_it = Trace(Vec::new());
@@ -149,7 +150,7 @@ impl Span {
             .collect()
     }
 
-    /// The attribute, which may be there at most once.
+    /// The attribute, which may occur at most once.
     pub(super) fn attribute(&self, key: &str) -> Option<&Value> {
         let mut found = self.0["attributes"]
             .as_array()?
